@@ -1,0 +1,36 @@
+# Everything happens in .venv, which is made on first use and again when the dependencies change.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(READY) ## make the virtual environment
+
+demo: $(READY) ## train on two moons in about a minute; numbers, samples and a picture in runs/demo
+	rm -rf runs/demo
+	$(BIN)/pscd train moon --gamma 1 --seed 0 --out runs/demo
+
+test: lint ## lint, type-check and test (under 5 minutes on 2 cores)
+	$(BIN)/python -m pytest
+
+test-slow: $(READY) ## the long scientific checks
+	$(BIN)/python -m pytest -m slow
+
+lint: $(READY) ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean: ## remove the environment, builds and caches; runs stay
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+.PHONY: help setup demo test test-slow lint clean

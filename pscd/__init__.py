@@ -1,0 +1,44 @@
+"""Train energy-based models with pseudo-spherical contrastive divergence."""
+
+from pscd.config import TrainConfig
+from pscd.data import contaminate, load_dataset, read_table
+from pscd.data.toys import TOYS
+from pscd.energies import MLP, Architecture, Quadratic
+from pscd.errors import Diverged, UserError
+from pscd.evaluation import evaluate, load
+from pscd.losses import contrastive_divergence, effective_sample_fraction, importance_weights, pseudo_spherical
+from pscd.metrics import mmd
+from pscd.model import Model
+from pscd.objectives import PseudoSpherical
+from pscd.samplers import Langevin, Mala, langevin, mala
+from pscd.trainer import fit, train
+from pscd.version import __version__
+
+__all__ = [
+    "MLP",
+    "TOYS",
+    "Architecture",
+    "Diverged",
+    "Langevin",
+    "Mala",
+    "Model",
+    "PseudoSpherical",
+    "Quadratic",
+    "TrainConfig",
+    "UserError",
+    "__version__",
+    "contaminate",
+    "contrastive_divergence",
+    "effective_sample_fraction",
+    "evaluate",
+    "fit",
+    "importance_weights",
+    "langevin",
+    "load",
+    "load_dataset",
+    "mala",
+    "mmd",
+    "pseudo_spherical",
+    "read_table",
+    "train",
+]

@@ -1,0 +1,78 @@
+"""A replay buffer: chains that persist from one update to the next."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Base = Callable[[int, torch.Generator | None], Tensor]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What `ReplayBuffer.draw` returns: where to write back, the points, and their labels if any."""
+
+    index: Tensor
+    x: Tensor
+    label: Tensor | None
+
+
+class ReplayBuffer:
+    """Holds `size` chains; a drawn row is the row that is written back.
+
+    Args:
+        base: draws `n` fresh points; fills the buffer and restarts chains.
+        label_base: draws `n` labels, for conditional models; each chain keeps its label until it restarts.
+        uint8: store points of [0, 1] in a byte each, a quarter of the memory of float32, for images.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        base: Base,
+        *,
+        label_base: Base | None = None,
+        uint8: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        self.base = base
+        self.label_base = label_base
+        self.uint8 = uint8
+        self.x = self._encode(base(size, generator))
+        self.label = label_base(size, generator) if label_base is not None else None
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def draw(self, n: int, restart: float, generator: torch.Generator | None = None) -> Rows:
+        """`n` different rows, each with probability `restart` replaced by a fresh point of the base.
+
+        A batch larger than the buffer takes rows more than once; the last one written stays.
+        """
+        device = self.x.device
+        size = len(self.x)
+        if n <= size:
+            index = torch.randperm(size, generator=generator, device=device)[:n]
+        else:
+            index = torch.randint(size, (n,), generator=generator, device=device)
+        x = self._decode(self.x[index])
+        label = self.label[index] if self.label is not None else None
+        if restart > 0:
+            fresh = torch.rand(n, generator=generator, device=device) < restart
+            x = torch.where(fresh.view(-1, *[1] * (x.ndim - 1)), self.base(n, generator), x)
+            if label is not None and self.label_base is not None:
+                label = torch.where(fresh, self.label_base(n, generator), label)
+        return Rows(index, x, label)
+
+    def write(self, rows: Rows, x: Tensor) -> None:
+        """Put the moved points back where they were drawn, with their labels."""
+        self.x[rows.index] = self._encode(x)
+        if self.label is not None and rows.label is not None:
+            self.label[rows.index] = rows.label
+
+    def _encode(self, x: Tensor) -> Tensor:
+        return (x.detach() * 255).round_().clamp_(0, 255).to(torch.uint8) if self.uint8 else x.detach()
+
+    def _decode(self, x: Tensor) -> Tensor:
+        return x.float() / 255 if self.uint8 else x

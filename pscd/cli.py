@@ -1,0 +1,346 @@
+"""The command line. Flags of `train` are read off the configuration's dataclasses.
+
+argparse and not a generator of command lines: objective and sampler are chosen by a word, and every
+mistake is told in one line.
+"""
+
+import argparse
+import json
+import os
+import sys
+import types
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+from pscd import __version__
+from pscd.config import TrainConfig
+from pscd.data import TOYS, read_table
+from pscd.errors import Diverged, UserError
+from pscd.evaluation import Measurement, evaluate, load, load_run_data
+from pscd.model import Model
+from pscd.objectives import OBJECTIVES
+from pscd.samplers import SAMPLERS
+from pscd.trainer import train
+
+DESCRIPTION = """\
+Train energy-based models on data that are not clean, then sample and score with them.
+
+  pscd train moon --gamma 1 --out runs/moon     a toy, to see it work
+  pscd train my.csv --out runs/my               your own table
+  pscd score runs/my new.csv --out scores.csv   the higher the energy, the stranger the row
+  pscd sample runs/my --n 1000 --out new.csv
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Tells a mistake in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """One line and exit code 2."""
+        print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
+        sys.exit(2)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code: 0 well, 1 training diverged, 2 bad input."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    parser = build_parser(argv)
+    args = parser.parse_args(argv)
+    try:
+        if getattr(args, "threads", None):
+            torch.set_num_threads(args.threads)
+        args.command(args)
+    except UserError as error:
+        print(f"pscd: {error}", file=sys.stderr)
+        return 2
+    except Diverged as error:
+        print(f"pscd: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("pscd: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return 0
+
+
+def build_parser(argv: Sequence[str]) -> Parser:
+    """The parser for these arguments: which flags `train` has depends on its objective and sampler."""
+    parser = Parser("pscd", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", action="version", version=f"pscd {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_train(commands, argv)
+    _add_sample(commands)
+    _add_score(commands)
+    _add_evaluate(commands)
+    _add_plot(commands)
+    return parser
+
+
+def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], None], help: str) -> Parser:
+    parser = commands.add_parser(name, help=help, description=help, formatter_class=argparse.HelpFormatter)
+    parser.set_defaults(command=run)
+    return parser
+
+
+# --- train ---
+
+
+def _add_train(commands: Any, argv: Sequence[str]) -> None:
+    parser = _command(commands, "train", _train, "train an energy on a toy or on a file of your own")
+    parser.add_argument("data", help=f"a file (.csv, .parquet, .npy, .npz) or a toy: {', '.join(TOYS)}")
+    parser.add_argument("--out", type=Path, help="run folder (default: runs/NAME); a run there goes on")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, mps ... (default: cpu)")
+    parser.add_argument("--threads", type=int, help="processor threads (default: what torch chooses)")
+    parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard logs too")
+    choose = Parser(add_help=False, exit_on_error=False)
+    for target in (parser, choose):
+        target.add_argument(
+            "--objective", choices=OBJECTIVES, default="ps-cd", help="what to minimise (default: ps-cd)"
+        )
+        target.add_argument("--sampler", choices=SAMPLERS, default="mala", help="Markov chain (default: mala)")
+    try:
+        chosen, _ = choose.parse_known_args(list(argv))
+    except argparse.ArgumentError:  # the real parser will say what is wrong
+        chosen = choose.parse_args([])
+    base = TrainConfig(objective=OBJECTIVES[chosen.objective], sampler=SAMPLERS[chosen.sampler]())
+    parser.set_defaults(base=base)
+    _add_fields(parser.add_argument_group("training"), base, skip=("data",))
+    _add_fields(parser.add_argument_group(f"objective {chosen.objective}"), base.objective)
+    _add_fields(parser.add_argument_group(f"sampler {chosen.sampler}"), base.sampler, prefix="sampler-")
+    _add_fields(parser.add_argument_group("energy"), base.energy)
+
+
+def _add_fields(group: Any, instance: Any, *, prefix: str = "", skip: Sequence[str] = ()) -> None:
+    """A flag for every described field of a dataclass, with the instance's value as the default."""
+    hints = typing.get_type_hints(type(instance))
+    for f in fields(instance):
+        if "help" not in f.metadata or f.name in skip:
+            continue
+        default = getattr(instance, f.name)
+        shown = "none" if default is None else default
+        group.add_argument(
+            _flag(f.name, f.metadata, prefix),
+            dest=f"{type(instance).__name__}.{f.name}",
+            type=_parser_of(hints[f.name]),
+            metavar=_metavar(hints[f.name]),
+            default=argparse.SUPPRESS,
+            help=f"{f.metadata['help']} (default: {shown})".replace("%", "%%"),
+        )
+
+
+def _flag(name: str, metadata: Any, prefix: str) -> str:
+    return "--" + prefix + metadata.get("flag", name).replace("_", "-")
+
+
+def _parser_of(hint: Any) -> Callable[[str], Any]:
+    """What turns the text of a flag into the value of a field with this type."""
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    may_be_none = type(None) in options
+    kind = next(option for option in options if option is not type(None))
+
+    def parse(text: str) -> Any:
+        if may_be_none and text.lower() == "none":
+            return None
+        if kind is bool:
+            if text.lower() not in ("true", "false"):
+                raise ValueError(text)
+            return text.lower() == "true"
+        if typing.get_origin(kind) is tuple:
+            return tuple(part.strip() for part in text.split(","))
+        return kind(text)
+
+    parse.__name__ = _metavar(hint).lower()  # argparse names it: "invalid number value"
+    return parse
+
+
+def _metavar(hint: Any) -> str:
+    names = {int: "INTEGER", float: "NUMBER", bool: "TRUE|FALSE", str: "NAME"}
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    return next(names.get(option, "LIST") for option in options if option is not type(None))
+
+
+def config_from(args: argparse.Namespace) -> TrainConfig:
+    """The configuration that the flags of `train` describe."""
+    base: TrainConfig = args.base
+    given: dict[str, dict[str, Any]] = {}
+    for name, value in vars(args).items():
+        if "." in name:
+            owner, field_name = name.split(".")
+            given.setdefault(owner, {})[field_name] = value
+
+    def updated(instance: Any) -> Any:
+        return replace(instance, **given.get(type(instance).__name__, {}))
+
+    return replace(
+        updated(base),
+        data=args.data,
+        objective=updated(base.objective),
+        sampler=updated(base.sampler),
+        energy=updated(base.energy),
+    )
+
+
+def _train(args: argparse.Namespace) -> None:
+    config = config_from(args)
+    out = args.out or Path("runs") / Path(config.data).stem
+    train(config, out, device=_device(args.device), tensorboard=args.tensorboard)
+    if int(os.environ.get("RANK", "0")) != 0:
+        return
+    model = load(out, device=_device(args.device))
+    samples = model.sample(10_000)
+    _print_measurements(_evaluate_into(model, out, n=len(samples), seed=0, samples=samples))
+    print(f"picture: {_plot_into(model, samples, out / 'plot.png')}")
+    print(f"run: {out}")
+
+
+# --- what a run can do ---
+
+
+def _add_run(parser: Parser) -> None:
+    parser.add_argument("run", type=Path, help="run folder that train wrote")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, mps ... (default: cpu)")
+    parser.add_argument("--threads", type=int, help="processor threads (default: what torch chooses)")
+
+
+def _add_out(parser: Parser, help: str) -> None:
+    parser.add_argument("--out", type=Path, required=True, help=help)
+    parser.add_argument("--force", action="store_true", help="replace the file if it is there")
+
+
+def _add_sample(commands: Any) -> None:
+    parser = _command(commands, "sample", _sample, "draw from the model of a run")
+    _add_run(parser)
+    _add_out(parser, ".npy or .csv file for the samples")
+    parser.add_argument("--n", type=int, default=10_000, help="how many (default: 10000)")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same samples (default: 0)")
+    parser.add_argument("--steps", type=int, help="sampler steps (default: the run's sample_steps)")
+
+
+def _sample(args: argparse.Namespace) -> None:
+    _check_out(args.out, args.force)
+    model = load(args.run, device=_device(args.device))
+    samples = model.sample(args.n, seed=args.seed, n_steps=args.steps)
+    _write_rows(args.out, samples.numpy(), model.columns)
+    print(f"{len(samples)} samples: {args.out}")
+
+
+def _add_score(commands: Any) -> None:
+    parser = _command(commands, "score", _score, "energy of every row of a file: the higher, the stranger")
+    _add_run(parser)
+    parser.add_argument("file", type=Path, help="rows to score (.csv, .parquet, .npy, .npz)")
+    _add_out(parser, ".csv or .npy file for the energies, in the order of the rows")
+
+
+def _score(args: argparse.Namespace) -> None:
+    _check_out(args.out, args.force)
+    model = load(args.run, device=_device(args.device))
+    named = args.file.suffix in (".csv", ".parquet")
+    table = read_table(args.file, model.columns if named else None)
+    if tuple(table.x.shape[1:]) != model.shape:
+        raise UserError(
+            f"{args.file}: {_shape(table.x.shape[1:])} a row, but {args.run} was trained on {_shape(model.shape)}"
+        )
+    energy = model.score(table.x).numpy()
+    if args.out.suffix == ".npy":
+        _write_rows(args.out, energy, None)
+    else:
+        numbered = np.stack([np.arange(1, len(energy) + 1), energy], 1)
+        _write_rows(args.out, numbered, ("row", "energy"))
+    print(f"{len(energy)} rows scored: {args.out}")
+
+
+def _add_evaluate(commands: Any) -> None:
+    parser = _command(commands, "evaluate", _evaluate, "compare samples of a run with data it has not seen")
+    _add_run(parser)
+    parser.add_argument("--n", type=int, default=10_000, help="points on each side (default: 10000)")
+    parser.add_argument("--seed", type=int, default=0, help="of the samples and fresh data (default: 0)")
+
+
+def _evaluate(args: argparse.Namespace) -> None:
+    if args.n < 2:
+        raise UserError(f"--n must be at least 2, got {args.n}")
+    model = load(args.run, device=_device(args.device))
+    _print_measurements(_evaluate_into(model, args.run, n=args.n, seed=args.seed))
+
+
+def _add_plot(commands: Any) -> None:
+    parser = _command(commands, "plot", _plot, "draw data, samples and energy of a run")
+    _add_run(parser)
+    parser.add_argument("--out", type=Path, help="picture (default: RUN/plot.png)")
+
+
+def _plot(args: argparse.Namespace) -> None:
+    model = load(args.run, device=_device(args.device))
+    print(f"picture: {_plot_into(model, model.sample(10_000), args.out or args.run / 'plot.png')}")
+
+
+def _evaluate_into(
+    model: Model, run: Path, *, n: int, seed: int, samples: torch.Tensor | None = None
+) -> list[Measurement]:
+    measurements = evaluate(model, n=n, seed=seed, samples=samples)
+    rows = [{"name": m.name, "mmd": m.mmd, "n_real": m.n_real, "n_fake": m.n_fake} for m in measurements]
+    (run / "evaluation.json").write_text(json.dumps({"seed": seed, "rows": rows}, indent=1) + "\n")
+    return measurements
+
+
+def _print_measurements(measurements: Sequence[Measurement]) -> None:
+    print("against held-out data        MMD^2 x 1e4        n")
+    for m in measurements:
+        print(f"  {m.name:<26} {1e4 * m.mmd:>11.2f} {m.n_fake:>8}")
+
+
+def _plot_into(model: Model, samples: torch.Tensor, path: Path) -> Path:
+    from pscd.plots import plot_run
+
+    try:
+        return plot_run(model, load_run_data(model).train, samples, path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot write {path}: {error}") from None
+
+
+def _write_rows(path: Path, rows: np.ndarray, columns: Sequence[str] | None) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".npy":
+            np.save(path, rows)
+            return
+        import pandas as pd
+
+        flat = rows.reshape(len(rows), -1)
+        names = list(columns or [f"x{i}" for i in range(flat.shape[1])])
+        frame = pd.DataFrame(flat, columns=names)
+        if "row" in names:
+            frame["row"] = frame["row"].astype(int)
+        frame.to_csv(path, index=False)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _check_out(path: Path, force: bool) -> None:
+    if path.suffix not in (".npy", ".csv"):
+        raise UserError(f"{path}: the name must end in .npy or .csv")
+    if path.exists() and not force:
+        raise UserError(f"{path} exists; choose another --out, or add --force to replace it")
+
+
+def _shape(shape: Sequence[int]) -> str:
+    if len(shape) == 1:
+        return "1 number" if shape[0] == 1 else f"{shape[0]} numbers"
+    return " x ".join(map(str, shape))
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise UserError(f"device {name!r} is not available here; cpu always is") from None
+    return device

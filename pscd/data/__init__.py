@@ -1,0 +1,66 @@
+"""Data by name or by file: toys to learn on, contamination to test with, and the user's own tables."""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pscd.data.contaminate import Contaminated, contaminate
+from pscd.data.tables import SUFFIXES, Table, read_table
+from pscd.data.toys import LOG_DENSITIES, TOYS, TOYS_2D
+from pscd.errors import UserError
+from pscd.rng import generator
+
+__all__ = [
+    "LOG_DENSITIES",
+    "TOYS",
+    "TOYS_2D",
+    "Contaminated",
+    "Dataset",
+    "Table",
+    "contaminate",
+    "load_dataset",
+    "read_table",
+]
+
+N_HELD_OUT = 10_000
+FEWEST_ROWS = 20
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Rows to train on, rows kept apart for measuring, and the columns' names if the file has any."""
+
+    train: Tensor
+    held_out: Tensor
+    columns: tuple[str, ...] | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """A checksum of the training rows, to notice that a file has changed under a run."""
+        return f"{zlib.crc32(self.train.numpy().tobytes()):08x}"
+
+
+def load_dataset(name: str, *, seed: int, n: int = 50_000, columns: Sequence[str] | None = None) -> Dataset:
+    """A toy by name (`n` training rows, 10,000 fresh ones held out) or a file of the user's own.
+
+    A tenth of a file's rows, at most 10,000, chosen by `seed`, are held out.
+    """
+    if name in TOYS:
+        if columns is not None:
+            raise UserError(f"{name} is a toy without column names; leave --columns out")
+        return Dataset(TOYS[name](n, generator(seed, 0)), TOYS[name](N_HELD_OUT, generator(seed, 1)))
+    path = Path(name)
+    if path.suffix not in SUFFIXES and not path.exists():
+        raise UserError(
+            f"unknown data {name!r}; give a file ({', '.join(SUFFIXES)}) or one of: {', '.join(sorted(TOYS))}"
+        )
+    table = read_table(path, columns)
+    if len(table.x) < FEWEST_ROWS:
+        raise UserError(f"{path}: {len(table.x)} rows are too few to learn from; at least {FEWEST_ROWS} are needed")
+    order = torch.randperm(len(table.x), generator=generator(seed, 2))
+    n_held_out = min(len(order) // 10, N_HELD_OUT)
+    return Dataset(table.x[order[n_held_out:]], table.x[order[:n_held_out]], table.columns)

@@ -1,0 +1,93 @@
+"""The few collectives that make many processes compute one loss; all are the identity in one process.
+
+The gamma-score couples the whole batch, so a loss per process averaged over processes is another
+objective. Instead the energies are gathered, every process computes the same loss on all of them with
+only its own part differentiable, and the parameter gradients are summed: exact for any world size.
+"""
+
+import os
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def is_on() -> bool:
+    """Whether a process group is running."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def rank() -> int:
+    """This process's number, 0 in a single process."""
+    return dist.get_rank() if is_on() else 0
+
+
+def world_size() -> int:
+    """How many processes train together."""
+    return dist.get_world_size() if is_on() else 1
+
+
+def start(device: torch.device) -> bool:
+    """Join the process group that `torchrun` announces in the environment; True if this call did."""
+    if is_on() or int(os.environ.get("WORLD_SIZE", "1")) <= 1:
+        return False
+    if device.type == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return True
+
+
+def stop() -> None:
+    """Leave the process group."""
+    dist.destroy_process_group()
+
+
+def gather(x: Tensor) -> Tensor:
+    """All processes' rows in rank order; the gradient flows into this process's own rows only."""
+    if not is_on():
+        return x
+    parts = [torch.empty_like(x) for _ in range(world_size())]
+    dist.all_gather(parts, x.detach().contiguous())
+    parts[rank()] = x
+    return torch.cat(parts)
+
+
+def sum_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
+    """Add the gradients of all processes, in place, in one message.
+
+    A parameter without a gradient here may have one elsewhere, so it takes part as zeros.
+    """
+    if not is_on():
+        return
+    parameters = [p for p in parameters if p.requires_grad]
+    for p in parameters:
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+    grads = [p.grad for p in parameters if p.grad is not None]
+    flat = torch.cat([g.reshape(-1) for g in grads])
+    dist.all_reduce(flat)
+    for g, part in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
+        g.copy_(part.view_as(g))
+
+
+def mean(x: Tensor) -> Tensor:
+    """The mean over processes."""
+    if not is_on():
+        return x
+    x = x.clone()
+    dist.all_reduce(x)
+    return x / world_size()
+
+
+def broadcast(tensors: Iterable[Tensor]) -> None:
+    """Overwrite the tensors with those of process 0."""
+    if is_on():
+        for t in tensors:
+            dist.broadcast(t, 0)
+
+
+def barrier() -> None:
+    """Wait for all processes."""
+    if is_on():
+        dist.barrier()

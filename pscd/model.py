@@ -1,0 +1,135 @@
+"""A trained energy with all it takes to score and to sample: what training returns and a run keeps."""
+
+import json
+import os
+from pathlib import Path
+from typing import Self
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from pscd.config import TrainConfig
+from pscd.errors import UserError
+from pscd.proposal import MixtureProposal
+from pscd.rng import generator
+
+SCORE_BLOCK = 16_384
+
+
+class Model(nn.Module):
+    """Energy in the coordinates of the data: `model(x)` is E(x), up to a constant.
+
+    The network sees `(x - shift) / scale`; chains run there too and are mapped back.
+    """
+
+    shift: Tensor
+    scale: Tensor
+    step_size: Tensor
+
+    def __init__(
+        self,
+        energy: nn.Module,
+        config: TrainConfig,
+        *,
+        shift: Tensor,
+        scale: Tensor,
+        step_size: Tensor,
+        proposal: MixtureProposal,
+        columns: tuple[str, ...] | None = None,
+    ) -> None:
+        super().__init__()
+        self.energy = energy
+        self.config = config
+        self.columns = columns
+        self.proposal = proposal
+        self.register_buffer("shift", shift)
+        self.register_buffer("scale", scale)
+        self.register_buffer("step_size", step_size)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one row."""
+        return tuple(self.shift.shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """E(x) of rows `(B, *shape)`; differentiable."""
+        return self.energy((x - self.shift) / self.scale)
+
+    @torch.no_grad()
+    def score(self, x: Tensor) -> Tensor:
+        """E(x) for any number of rows, in blocks: the higher, the stranger."""
+        if tuple(x.shape[1:]) != self.shape:
+            raise UserError(f"rows have shape {tuple(x.shape[1:])}, the model was trained on {self.shape}")
+        self.eval()
+        return torch.cat([self(part.to(self.shift.device, torch.float32)) for part in x.split(SCORE_BLOCK)]).cpu()
+
+    def sample(self, n: int, *, seed: int = 0, n_steps: int | None = None) -> Tensor:
+        """`n` draws of the model: chains that start at the proposal and run `n_steps`.
+
+        With the default steps and jumps the chains forget their start in low dimension; in high
+        dimension give more steps.
+        """
+        if n < 1:
+            raise UserError(f"the number of samples must be at least 1, got {n}")
+        rng = generator(seed, 3, device=self.shift.device)
+        z, _ = self.config.sampler.run(
+            self.energy,
+            self.proposal.sample(n, rng).view(n, *self.shape),
+            step_size=self.step_size,
+            n_steps=n_steps or self.config.sample_steps,
+            proposal=self.proposal,
+            generator=rng,
+        )
+        return (z * self.scale + self.shift).cpu()
+
+    def save(self, path: Path, *, step: int) -> None:
+        """Write weights, coordinates and configuration to one `.safetensors` file, atomically."""
+        tensors = {f"energy.{name}": t for name, t in self.energy.state_dict().items()}
+        tensors |= {f"proposal.{name}": t for name, t in self.proposal.tensors().items()}
+        tensors |= {"shift": self.shift, "scale": self.scale, "step_size": self.step_size}
+        metadata = {
+            "config": json.dumps(self.config.to_dict()),
+            "columns": json.dumps(self.columns),
+            "energy": type(self.energy).__name__,
+            "step": str(step),
+        }
+        temporary = path.with_suffix(f".{os.getpid()}.tmp")
+        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, metadata)
+        os.replace(temporary, path)
+
+    @classmethod
+    def load(cls, path: Path, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Self:
+        """Read what `save` wrote. A network of your own must be given again as `energy`."""
+        if not path.is_file():
+            raise UserError(f"{path}: no such file; is the training finished?")
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata()
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            config = TrainConfig.from_dict(json.loads(metadata["config"]))
+            columns = json.loads(metadata["columns"])
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{path}: damaged, or not a model of pscd ({error})") from None
+        shift = tensors["shift"]
+        energy = energy or config.energy.build(tuple(shift.shape))
+        try:
+            energy.load_state_dict(_under(tensors, "energy."))
+        except RuntimeError:
+            wanted = metadata["energy"]
+            raise UserError(f"{path}: its weights are those of {wanted}; load it with energy={wanted}(...)") from None
+        model = cls(
+            energy,
+            config,
+            shift=shift,
+            scale=tensors["scale"],
+            step_size=tensors["step_size"],
+            proposal=MixtureProposal(**_under(tensors, "proposal.")).to(torch.device(device)),
+            columns=tuple(columns) if columns else None,
+        )
+        return model.to(device)
+
+
+def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,1 @@
+"""The paper: its artefacts, one file per group, and its published numbers as data."""

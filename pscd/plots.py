@@ -1,0 +1,125 @@
+"""Pictures of runs. Only this module imports matplotlib."""
+
+from pathlib import Path
+
+import matplotlib
+import torch
+from torch import Tensor
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pscd.model import Model
+
+GRID = 200
+SHOWN = 10_000
+COLOURS = {"data": "#1b6ca8", "samples": "#d1603d", "energy": "viridis"}
+
+
+def plot_run(model: Model, data: Tensor, samples: Tensor, path: Path) -> Path:
+    """Data, samples and energy side by side: a line, a plane, or a matrix of pairs of columns."""
+    dim = data[0].numel()
+    data, samples = data[:SHOWN].flatten(1), samples[:SHOWN].flatten(1)
+    if dim == 1:
+        figure = _plot_line(model, data, samples)
+    elif dim == 2:
+        figure = _plot_plane(model, data, samples)
+    else:
+        figure = _plot_columns(model, data, samples)
+    figure.savefig(path, dpi=120, bbox_inches="tight")
+    plt.close(figure)
+    return path
+
+
+def _plot_line(model: Model, data: Tensor, samples: Tensor) -> Figure:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
+    low, high = _window(data)[0]
+    bins = torch.linspace(low, high, 80).tolist()
+    left.hist(data[:, 0].tolist(), bins, density=True, alpha=0.5, color=COLOURS["data"], label="data")
+    left.hist(samples[:, 0].tolist(), bins, density=True, histtype="step", color=COLOURS["samples"], label="samples")
+    left.set(xlabel=_names(model, 1)[0], ylabel="density")
+    left.legend(frameon=False)
+    x = torch.linspace(low, high, 400)
+    right.plot(x, model.score(x[:, None]), color=COLOURS["data"])
+    right.set(xlabel=_names(model, 1)[0], ylabel="energy")
+    return figure
+
+
+def _plot_plane(model: Model, data: Tensor, samples: Tensor) -> Figure:
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
+    (x_low, x_high), (y_low, y_high) = _window(data)
+    for axis, title, points in zip(axes, ("data", "samples"), (data, samples), strict=False):
+        _histogram(axis, points, (x_low, x_high, y_low, y_high))
+        axis.set_title(title)
+    x, y = torch.linspace(x_low, x_high, GRID), torch.linspace(y_low, y_high, GRID)
+    points = torch.cartesian_prod(x, y).view(-1, *model.shape)
+    energy = model.score(points).view(GRID, GRID)
+    # Energies far out are huge and say nothing; the colours end where the data do.
+    lowest = float(energy.min())
+    highest = float(torch.quantile(model.score(data.view(-1, *model.shape)), 0.999)) + 2
+    image = axes[2].imshow(
+        energy.T.clamp(max=highest) - lowest,
+        origin="lower",
+        extent=(x_low, x_high, y_low, y_high),
+        aspect="auto",
+        cmap=COLOURS["energy"] + "_r",
+    )
+    axes[2].set_title("energy above its minimum")
+    figure.colorbar(image, ax=axes[2], shrink=0.9)
+    names = _names(model, 2)
+    for axis in axes:
+        axis.set(xlabel=names[0], ylabel=names[1])
+    return figure
+
+
+def _histogram(axis: Axes, points: Tensor, window: tuple[float, float, float, float]) -> None:
+    x_low, x_high, y_low, y_high = window
+    axis.hist2d(
+        points[:, 0].numpy(),
+        points[:, 1].numpy(),
+        bins=120,
+        range=[[x_low, x_high], [y_low, y_high]],
+        cmap=COLOURS["energy"],
+    )
+
+
+def _plot_columns(model: Model, data: Tensor, samples: Tensor, most: int = 12) -> Figure:
+    """Histograms of the first columns, and of the energies of data and samples."""
+    shown = min(data.shape[1], most)
+    n_columns = min(4, shown + 1)
+    n_rows = -(-(shown + 1) // n_columns)
+    figure, axes = plt.subplots(n_rows, n_columns, figsize=(2.7 * n_columns, 2.2 * n_rows), layout="constrained")
+    panels = list(axes.flat)
+    names = _names(model, data.shape[1])
+    for i, axis in enumerate(panels[:shown]):
+        low, high = _window(data[:, i : i + 1])[0]
+        _overlay(axis, data[:, i], samples[:, i], low, high)
+        axis.set_xlabel(names[i])
+    e_data, e_samples = (model.score(x.view(-1, *model.shape)) for x in (data, samples))
+    both = torch.cat([e_data, e_samples])
+    _overlay(panels[shown], e_data, e_samples, float(both.min()), float(torch.quantile(both, 0.995)))
+    panels[shown].set_xlabel("energy")
+    panels[0].legend(frameon=False)
+    for axis in panels[shown + 1 :]:
+        axis.set_visible(False)
+    return figure
+
+
+def _overlay(axis: Axes, data: Tensor, samples: Tensor, low: float, high: float) -> None:
+    bins = torch.linspace(low, high if high > low else low + 1, 50).tolist()
+    axis.hist(data.tolist(), bins, density=True, alpha=0.5, color=COLOURS["data"], label="data")
+    axis.hist(samples.tolist(), bins, density=True, histtype="step", color=COLOURS["samples"], label="samples")
+    axis.set_yticks([])
+
+
+def _window(x: Tensor) -> list[tuple[float, float]]:
+    """Where the bulk of each column lies, with a margin; a stray outlier does not stretch the picture."""
+    low, high = torch.quantile(x, 0.001, dim=0), torch.quantile(x, 0.999, dim=0)
+    margin = 0.15 * (high - low).clamp(min=1e-6)
+    return list(zip((low - margin).tolist(), (high + margin).tolist(), strict=True))
+
+
+def _names(model: Model, n: int) -> tuple[str, ...]:
+    return model.columns or (("x",) if n == 1 else tuple(f"x{i}" for i in range(n)))

@@ -1,0 +1,11 @@
+"""A progress line with the time left, on standard error."""
+
+import sys
+
+from tqdm import tqdm
+
+
+def progress_bar(total: int, *, done: int = 0, show: bool = True, unit: str = "step") -> "tqdm[None]":
+    """A bar that a terminal redraws often and a log file gets a line of now and then."""
+    interval = 0.2 if sys.stderr.isatty() else 10.0
+    return tqdm(total=total, initial=done, disable=not show, unit=unit, mininterval=interval, dynamic_ncols=True)

@@ -1,0 +1,332 @@
+"""Markov chains that draw from q(x) proportional to exp(-E(x)).
+
+Plain functions of an energy and a starting point. Each step costs one forward and one backward pass;
+parameters stay out of the graph; nothing in the loop waits for the device. The frozen dataclasses at
+the end bind a sampler to its settings for the trainer.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from pscd.errors import UserError
+from pscd.options import option
+
+Energy = Callable[[Tensor], Tensor]
+Callback = Callable[[dict[str, Any]], None]
+
+
+class Proposal(Protocol):
+    """A density that can be drawn from and evaluated, for independence Metropolis jumps."""
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """`n` rows."""
+        ...
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Log density of each row."""
+        ...
+
+
+@contextmanager
+def frozen(energy: Energy) -> Iterator[None]:
+    """Take the parameters of `energy` out of the graph, in evaluation mode, and put them back.
+
+    Evaluation mode keeps spectral normalisation from moving its power iteration at every step of a chain.
+    """
+    if not isinstance(energy, nn.Module):
+        yield
+        return
+    was_training = energy.training
+    trainable = [p for p in energy.parameters() if p.requires_grad]
+    energy.eval()
+    for p in trainable:
+        p.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for p in trainable:
+            p.requires_grad_(True)
+        energy.train(was_training)
+
+
+def energy_and_grad(energy: Energy, x: Tensor) -> tuple[Tensor, Tensor]:
+    """E(x) of shape `(B,)` and its gradient with respect to x, both detached."""
+    with torch.enable_grad():
+        x = x.detach().requires_grad_(True)
+        e = energy(x)
+        (grad,) = torch.autograd.grad(e.sum(), x)
+    return e.detach(), grad
+
+
+def langevin(
+    energy: Energy,
+    x: Tensor,
+    *,
+    n_steps: int,
+    step_size: float | Tensor,
+    noise_scale: float | None = None,
+    bounds: tuple[float, float] | None = None,
+    max_grad: float | None = None,
+    generator: torch.Generator | None = None,
+    callback: Callback | None = None,
+) -> Tensor:
+    """Unadjusted Langevin dynamics: x <- x - step_size * grad E(x) + noise_scale * z.
+
+    Eq. 2 of the paper has `step_size = eps / 2` and noise `sqrt(eps)`, which is what
+    `noise_scale=None` means: temperature 1. With both given, the chain runs at the temperature
+    `noise_scale**2 / (2 * step_size)`; with noise 0 it is gradient descent.
+
+    Args:
+        energy: maps `(B, *shape)` to `(B,)`.
+        x: starting points; not changed.
+        bounds: a box `(low, high)` into which every step is clamped.
+        max_grad: clamp every component of the gradient to `[-max_grad, max_grad]`.
+        callback: called after each step with `step`, `x`, `energy` (before the step).
+    """
+    x = x.detach().clone()
+    noise = _langevin_noise(step_size) if noise_scale is None else noise_scale
+    z = torch.empty_like(x)
+    with frozen(energy):
+        for step in range(n_steps):
+            e, grad = energy_and_grad(energy, x)
+            if max_grad is not None:
+                grad = grad.clamp_(-max_grad, max_grad)
+            x = x - step_size * grad
+            if noise_scale != 0:
+                x = x + noise * z.normal_(generator=generator)
+            if bounds is not None:
+                x = x.clamp_(*bounds)
+            if callback is not None:
+                callback({"step": step, "x": x, "energy": e})
+    return x
+
+
+def mala(
+    energy: Energy,
+    x: Tensor,
+    *,
+    n_steps: int,
+    step_size: float | Tensor,
+    proposal: Proposal | None = None,
+    jump_every: int = 2,
+    bounds: tuple[float, float] | None = None,
+    generator: torch.Generator | None = None,
+    callback: Callback | None = None,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Metropolis-adjusted Langevin, with independence jumps if a `proposal` is given.
+
+    A Langevin step is proposed and accepted with probability min(1, exp(E(x) - E(y)) k(x|y) / k(y|x)),
+    so q is left exactly invariant whatever the step size. Every `jump_every`-th step proposes instead
+    a fresh y from `proposal`, accepted with min(1, exp(E(x) - E(y)) g(x) / g(y)): local steps cannot
+    cross between modes, a jump can, and this is what keeps their proportions right.
+
+    Returns:
+        The final points, and the mean acceptance of local steps (`acceptance`) and of jumps (`jumps`).
+    """
+    rows = (-1,) + (1,) * (x.ndim - 1)
+    noise = _langevin_noise(step_size)
+    z = torch.empty_like(x)
+    accepted_local = torch.zeros((), device=x.device)
+    accepted_jumps = torch.zeros((), device=x.device)
+    n_jumps = 0
+    with frozen(energy):
+        x = x.detach().clone()
+        e, grad = energy_and_grad(energy, x)
+        for step in range(n_steps):
+            jump = proposal is not None and step % jump_every == jump_every - 1
+            if proposal is not None and jump:
+                y = proposal.sample(len(x), generator)
+                e_y, grad_y = energy_and_grad(energy, y)
+                log_ratio = e - e_y + proposal.log_prob(x) - proposal.log_prob(y)
+            else:
+                forward = noise * z.normal_(generator=generator)
+                y = x - step_size * grad + forward
+                e_y, grad_y = energy_and_grad(energy, y)
+                backward = x - y + step_size * grad_y
+                excess = (forward.square() - backward.square()).flatten(1).sum(1)
+                log_ratio = e - e_y + excess / (4 * step_size)
+            if bounds is not None:
+                outside = ((y < bounds[0]) | (y > bounds[1])).flatten(1).any(1)
+                log_ratio = log_ratio.masked_fill(outside, -torch.inf)
+            # A NaN ratio (an overflow far out) compares false, which rejects: the chain stays where it was.
+            accept = torch.rand(e.shape, generator=generator, device=e.device, dtype=e.dtype).log() < log_ratio
+            x = torch.where(accept.view(rows), y, x)
+            grad = torch.where(accept.view(rows), grad_y, grad)
+            e = torch.where(accept, e_y, e)
+            if jump:
+                accepted_jumps += accept.float().mean()
+                n_jumps += 1
+            else:
+                accepted_local += accept.float().mean()
+            if callback is not None:
+                callback({"step": step, "x": x, "energy": e, "accept": accept})
+    stats = {"acceptance": accepted_local / max(n_steps - n_jumps, 1)}
+    if n_jumps:
+        stats["jumps"] = accepted_jumps / n_jumps
+    return x, stats
+
+
+def adapt_step_size(step_size: Tensor, acceptance: Tensor, target: float, rate: float = 0.05) -> Tensor:
+    """Multiply the step size by exp(rate * (acceptance - target) / target): towards the target."""
+    return step_size * torch.exp(rate * (acceptance - target) / target)
+
+
+def _langevin_noise(step_size: float | Tensor) -> float | Tensor:
+    return (2 * step_size) ** 0.5
+
+
+class Sampler(Protocol):
+    """What the trainer needs: a starting step size, a chain, and how the step size adapts."""
+
+    @property
+    def n_steps(self) -> int:
+        """Gradient evaluations per call."""
+        ...
+
+    @property
+    def step_size(self) -> float:
+        """The step size before any adaptation."""
+        ...
+
+    def run(
+        self,
+        energy: Energy,
+        x: Tensor,
+        *,
+        step_size: Tensor,
+        n_steps: int,
+        proposal: Proposal | None = None,
+        generator: torch.Generator | None = None,
+        callback: Callback | None = None,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Move the points `x`; returns them and what to log."""
+        ...
+
+    def adapt(self, step_size: Tensor, stats: dict[str, Tensor]) -> Tensor:
+        """The step size for the next call."""
+        ...
+
+
+@dataclass(frozen=True)
+class Langevin:
+    """Unadjusted Langevin dynamics with a fixed step; for images and other high dimensions."""
+
+    n_steps: int = option(60, "Langevin steps per update", flag="steps")
+    step_size: float = option(0.01, "factor of the energy gradient in each step")
+    noise_scale: float | None = option(None, "noise in each step; none: sqrt(2 step), temperature 1")
+    max_grad: float | None = option(None, "clamp every component of the gradient to this size")
+    low: float | None = option(None, "lower bound of the box that samples stay in")
+    high: float | None = option(None, "upper bound of the box that samples stay in")
+
+    def __post_init__(self) -> None:
+        _check_positive(n_steps=self.n_steps, step_size=self.step_size)
+        _check_box(self.low, self.high)
+
+    @property
+    def temperature(self) -> float:
+        """The temperature that step and noise induce: samples follow exp(-E / temperature)."""
+        return 1.0 if self.noise_scale is None else self.noise_scale**2 / (2 * self.step_size)
+
+    def run(
+        self,
+        energy: Energy,
+        x: Tensor,
+        *,
+        step_size: Tensor,
+        n_steps: int,
+        proposal: Proposal | None = None,
+        generator: torch.Generator | None = None,
+        callback: Callback | None = None,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """See `langevin`. Jumps need an accept step, so the proposal is not used."""
+        bounds = _box(self.low, self.high)
+        x = langevin(
+            energy,
+            x,
+            n_steps=n_steps,
+            step_size=step_size,
+            noise_scale=self.noise_scale,
+            bounds=bounds,
+            max_grad=self.max_grad,
+            generator=generator,
+            callback=callback,
+        )
+        return x, {"temperature": torch.tensor(self.temperature, device=x.device)}
+
+    def adapt(self, step_size: Tensor, stats: dict[str, Tensor]) -> Tensor:
+        """Fixed."""
+        return step_size
+
+
+@dataclass(frozen=True)
+class Mala:
+    """Metropolis-adjusted Langevin with jumps and an adaptive step; for low dimension and tables."""
+
+    n_steps: int = option(6, "steps per update", flag="steps")
+    step_size: float = option(0.05, "step size to start from; it adapts to the target acceptance")
+    target_acceptance: float = option(0.6, "acceptance that the step size aims at")
+    jump_every: int = option(2, "every so many steps is a jump to a draw of the proposal; 0: never")
+    low: float | None = option(None, "lower bound of the box that samples stay in")
+    high: float | None = option(None, "upper bound of the box that samples stay in")
+
+    def __post_init__(self) -> None:
+        _check_positive(n_steps=self.n_steps, step_size=self.step_size)
+        _check_box(self.low, self.high)
+        if not 0 < self.target_acceptance < 1:
+            raise UserError(f"target_acceptance must lie between 0 and 1, got {self.target_acceptance}")
+        if self.jump_every < 0:
+            raise UserError(f"jump_every must be 0 (never) or positive, got {self.jump_every}")
+
+    def run(
+        self,
+        energy: Energy,
+        x: Tensor,
+        *,
+        step_size: Tensor,
+        n_steps: int,
+        proposal: Proposal | None = None,
+        generator: torch.Generator | None = None,
+        callback: Callback | None = None,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """See `mala`."""
+        bounds = _box(self.low, self.high)
+        return mala(
+            energy,
+            x,
+            n_steps=n_steps,
+            step_size=step_size,
+            proposal=proposal if self.jump_every else None,
+            jump_every=self.jump_every,
+            bounds=bounds,
+            generator=generator,
+            callback=callback,
+        )
+
+    def adapt(self, step_size: Tensor, stats: dict[str, Tensor]) -> Tensor:
+        """See `adapt_step_size`."""
+        return adapt_step_size(step_size, stats["acceptance"], self.target_acceptance)
+
+
+SAMPLERS: dict[str, type[Mala] | type[Langevin]] = {"mala": Mala, "langevin": Langevin}
+
+
+def _box(low: float | None, high: float | None) -> tuple[float, float] | None:
+    if low is None and high is None:
+        return None
+    return (-torch.inf if low is None else low, torch.inf if high is None else high)
+
+
+def _check_box(low: float | None, high: float | None) -> None:
+    if low is not None and high is not None and not low < high:
+        raise UserError(f"the sampler's box is empty: low {low} is not below high {high}")
+
+
+def _check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not value > 0:
+            raise UserError(f"{name} must be positive, got {value}")
