@@ -98,7 +98,6 @@ def _add_train(commands: Any, argv: Sequence[str]) -> None:
     parser.add_argument("data", help=f"a file (.csv, .parquet, .npy, .npz) or a toy: {', '.join(TOYS)}")
     parser.add_argument("--out", type=Path, help="run folder (default: runs/NAME); a run there goes on")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, mps ... (default: cpu)")
-    parser.add_argument("--threads", type=int, help="processor threads (default: what torch chooses)")
     parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard logs too")
     choose = Parser(add_help=False, exit_on_error=False)
     for target in (parser, choose):

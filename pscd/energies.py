@@ -33,8 +33,8 @@ class Quadratic(nn.Module):
         return self.log_sigma.exp()
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(B, dim)` to `(B,)`."""
-        return 0.5 * ((x - self.mu) / self.sigma).square().flatten(1).sum(1)
+        """`(B, *shape)` with `dim` numbers a row to `(B,)`."""
+        return 0.5 * ((x.flatten(1) - self.mu) / self.sigma).square().sum(1)
 
 
 class MLP(nn.Module):

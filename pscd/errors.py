@@ -1,4 +1,4 @@
-"""The one exception that stands for a mistake of the input, not of the library."""
+"""What can go wrong, and whose fault it is."""
 
 
 class UserError(ValueError):
@@ -6,6 +6,10 @@ class UserError(ValueError):
 
     The command line prints the message and exits with code 2, without a traceback.
     """
+
+
+class NotFinite(ValueError):
+    """An energy is NaN: the network or its input has overflowed."""
 
 
 class Diverged(RuntimeError):

@@ -11,6 +11,8 @@ import math
 import torch
 from torch import Tensor
 
+from pscd.errors import NotFinite
+
 
 def contrastive_divergence(e_pos: Tensor, e_neg: Tensor) -> Tensor:
     """Maximum likelihood: E_p[E] - E_q[E].
@@ -92,4 +94,4 @@ def _check(**energies: Tensor) -> None:
         if e.ndim != 1 or len(e) == 0:
             raise ValueError(f"{name} must hold one energy per row, shape (B,), got {tuple(e.shape)}")
         if torch.isnan(e.detach()).any():
-            raise ValueError(f"{name} contains NaN: the energy or its input is not finite")
+            raise NotFinite(f"{name} contains NaN: the network or its input has overflowed")

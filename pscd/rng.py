@@ -16,7 +16,8 @@ def generator(seed: int, *path: int, device: torch.device | str = "cpu") -> torc
     >>> torch.equal(a, torch.rand(2, generator=generator(0, 1, 5)))
     False
     """
-    state = np.random.SeedSequence([seed, *path]).generate_state(1, np.uint64)[0]
+    # The length comes first: SeedSequence pads with zeros, so [1, 2] and [1, 2, 0] would be one.
+    state = np.random.SeedSequence([len(path), seed, *path]).generate_state(1, np.uint64)[0]
     return torch.Generator(device=device).manual_seed(int(state))
 
 

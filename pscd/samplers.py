@@ -95,7 +95,7 @@ def langevin(
         for step in range(n_steps):
             e, grad = energy_and_grad(energy, x)
             if max_grad is not None:
-                grad = grad.clamp_(-max_grad, max_grad)
+                grad = grad.clamp(-max_grad, max_grad)
             x = x - step_size * grad
             if noise_scale != 0:
                 x = x + noise * z.normal_(generator=generator)

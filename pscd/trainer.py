@@ -16,14 +16,16 @@ from pscd.buffer import ReplayBuffer
 from pscd.checkpoint import TrainState
 from pscd.config import TrainConfig
 from pscd.data import load_dataset
-from pscd.errors import Diverged, UserError
+from pscd.errors import Diverged, NotFinite, UserError
 from pscd.model import Model
 from pscd.progress import progress_bar
 from pscd.proposal import MixtureProposal
 from pscd.rng import generator
+from pscd.samplers import frozen
+from pscd.threads import enough_threads
 
 WARMUP_STEPS = 100  # updates over which the learning rate rises, while Adam's moments are rough
-BASE_SCALE = 2.0  # standard deviations of the Gaussian that chains restart from
+BASE_SCALE = 2.0  # width of the Gaussian that chains restart from, in standard deviations of the data
 RETRY_FACTOR = 0.5  # what a roll-back does to the learning rate
 
 MODEL = "model.safetensors"
@@ -31,9 +33,11 @@ Log = Callable[[dict[str, float]], None]
 
 
 def train_step(state: TrainState, x: Tensor, config: TrainConfig) -> dict[str, Tensor]:
-    """One update on the data `x`: batch, negatives, loss, gradients, optimiser, average.
+    """One update: batch, negatives, loss, gradients, optimiser, average.
 
-    Raises `Diverged` before anything but the generator is touched if the loss or an energy is not
+    `x` are all the data, in the network's coordinates.
+
+    Raises `Diverged` before weights or chains are touched if the loss, an energy or the gradient is not
     finite, or the phases run apart.
     """
     objective = config.objective.at(state.step / config.steps)
@@ -59,16 +63,19 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig) -> dict[str, T
         )
         stats = {name: distributed.mean(value) for name, value in sampler_stats.items()}
 
-    loss, loss_stats = objective(state.energy, state.aux, x_pos, x_neg, rng)
-    stats |= {"loss": loss.detach(), **loss_stats}
-    _check(stats, config)
-
+    state.energy.train()
+    try:
+        loss, loss_stats = objective(state.energy, state.aux, x_pos, x_neg, rng)
+    except NotFinite as error:
+        raise Diverged(str(error)) from None
     state.optimizer.zero_grad()
     loss.backward()
     parameters = [p for group in state.optimizer.param_groups for p in group["params"]]
     distributed.sum_gradients(parameters)
-    if config.clip is not None:
-        nn.utils.clip_grad_norm_(parameters, config.clip)
+    norm = nn.utils.clip_grad_norm_(parameters, math.inf if config.clip is None else config.clip)
+    stats |= {"loss": loss.detach(), "gradient": norm, **loss_stats}
+    _check(stats, config)
+
     for group in state.optimizer.param_groups:
         group["lr"] = learning_rate(config, state.step) * RETRY_FACTOR**state.retries
     state.optimizer.step()
@@ -110,7 +117,10 @@ def fit(
     x = (x.to(device) - state.shift) / state.scale
     good = checkpoint.snapshot(state)
     main = distributed.rank() == 0
-    with progress_bar(config.steps, done=state.step, show=progress and main) as bar:
+    with (
+        enough_threads(state.energy, config.batch_size),
+        progress_bar(config.steps, done=state.step, show=progress and main) as bar,
+    ):
         while state.step < config.steps:
             try:
                 stats = train_step(state, x, config)
@@ -174,20 +184,23 @@ def init_state(x: Tensor, config: TrainConfig, energy: nn.Module | None, device:
     """A fresh state: random weights, coordinates and proposal from the data, chains from the base."""
     shape = tuple(x.shape[1:])
     shift, scale = standardisation(x) if config.standardise == "std" else (torch.zeros(shape), torch.ones(shape))
-    proposal = MixtureProposal.fit((x - shift) / scale, components=config.jump_components, seed=config.seed)
+    z = (x - shift) / scale
+    proposal = MixtureProposal.fit(z, components=config.jump_components, seed=config.seed)
+    centre, spread = (t.to(device) for t in standardisation(z))
     if energy is None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             energy = config.energy.build(shape)
     energy = energy.to(device)
+    _check_energy(energy, z[:2].to(device))
     shift, scale, proposal = shift.to(device), scale.to(device), proposal.to(device)
     distributed.broadcast([*energy.state_dict().values(), shift, scale, *proposal.tensors().values()])
 
     def base(n: int, rng: torch.Generator | None) -> Tensor:
-        return BASE_SCALE * torch.randn(n, *shape, generator=rng, device=device)
+        return centre + BASE_SCALE * spread * torch.randn(n, *shape, generator=rng, device=device)
 
     rng = generator(config.seed, 5, distributed.rank(), device=device)
-    aux = config.objective.init(energy, (x[:1].to(device) - shift) / scale)
+    aux = config.objective.init(energy, z[:1].to(device))
     parameters = [*energy.parameters(), *(aux.parameters() if aux is not None else [])]
     return TrainState(
         energy=energy,
@@ -200,6 +213,14 @@ def init_state(x: Tensor, config: TrainConfig, energy: nn.Module | None, device:
         scale=scale,
         proposal=proposal,
     )
+
+
+def _check_energy(energy: nn.Module, x: Tensor) -> None:
+    with torch.no_grad(), frozen(energy):
+        shape = tuple(energy(x).shape)
+    if shape != (len(x),):
+        hint = "; end it with nn.Flatten(0)" if shape == (len(x), 1) else ""
+        raise UserError(f"the energy must map {tuple(x.shape)} to {(len(x),)}, one number a row; it gave {shape}{hint}")
 
 
 def standardisation(x: Tensor) -> tuple[Tensor, Tensor]:

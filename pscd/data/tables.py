@@ -84,6 +84,8 @@ def _read_frame(path: Path, columns: Sequence[str] | None) -> tuple[np.ndarray, 
         if missing:
             raise UserError(f"{path}: has no column {_listed(missing)}; it has {_listed(list(frame.columns))}")
         frame = frame[list(columns)]
+    if len(frame) == 0:
+        raise UserError(f"{path}: there are no rows in it")
     text = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
     if text:
         keep = [name for name in frame.columns if name not in text]

@@ -1,0 +1,54 @@
+import json
+
+import pytest
+
+from pscd.config import TrainConfig
+from pscd.energies import Architecture
+from pscd.errors import UserError
+from pscd.objectives import OBJECTIVES, PseudoSpherical
+from pscd.samplers import SAMPLERS, Langevin
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_json_and_back(objective, sampler):
+    config = TrainConfig(
+        data="x.csv",
+        columns=("a", "b"),
+        objective=OBJECTIVES[objective],
+        sampler=SAMPLERS[sampler](),
+        energy=Architecture(width=8, base_scale=None),
+    )
+    assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_differences_name_the_setting():
+    config = TrainConfig(objective=PseudoSpherical(gamma=0.5))
+    assert config.differences(TrainConfig()) == ["objective.gamma: 0.5, 1.0"]
+    assert config.differences(config) == []
+    assert any("sampler.kind: Langevin, Mala" in d for d in TrainConfig(sampler=Langevin()).differences(TrainConfig()))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"steps": 0},
+        {"batch_size": 0},
+        {"lr": 0.0},
+        {"restart": 1.5},
+        {"ema": 1.0},
+        {"schedule": "linear"},
+        {"standardise": "max"},
+        {"seed": -1},
+        {"data_noise": -0.1},
+    ],
+)
+def test_bad_settings_are_refused(settings):
+    with pytest.raises(UserError):
+        TrainConfig(**settings)
+
+
+@pytest.mark.parametrize("settings", [{"gamma": -1.5}, {"gamma": float("nan")}, {"warmup": 2.0}, {"l2": -1.0}])
+def test_bad_objectives_are_refused(settings):
+    with pytest.raises(UserError):
+        PseudoSpherical(**settings)

@@ -1,0 +1,37 @@
+import pytest
+import torch
+
+from pscd.energies import MLP
+from pscd.losses import contrastive_divergence, pseudo_spherical
+from pscd.objectives import OBJECTIVES, PseudoSpherical
+from pscd.rng import generator
+
+
+@pytest.fixture
+def batch():
+    torch.manual_seed(0)
+    return MLP((2,), width=8), torch.randn(6, 2, generator=generator(0)), torch.randn(6, 2, generator=generator(1))
+
+
+def test_binds_the_loss_and_adds_the_l2_term(batch):
+    energy, x_pos, x_neg = batch
+    e_pos, e_neg = energy(x_pos), energy(x_neg)
+    loss, stats = PseudoSpherical(gamma=0.5, l2=0.1)(energy, None, x_pos, x_neg, generator(0))
+    expected = pseudo_spherical(e_pos, e_neg, 0.5) + 0.1 * (e_pos.square().mean() + e_neg.square().mean())
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(stats["e_pos"], e_pos.mean().detach())
+    assert 1 / 6 <= stats["ess_neg"] <= 1
+
+
+def test_contrastive_divergence_is_the_member_gamma_zero(batch):
+    energy, x_pos, x_neg = batch
+    loss, stats = OBJECTIVES["cd"](energy, None, x_pos, x_neg, generator(0))
+    torch.testing.assert_close(loss, contrastive_divergence(energy(x_pos), energy(x_neg)))
+    assert stats["ess_pos"] == 1
+
+
+@pytest.mark.parametrize(
+    ("warmup", "progress", "gamma"), [(0.5, 0.0, 0.0), (0.5, 0.25, 1.0), (0.5, 0.9, 2.0), (0, 0, 2)]
+)
+def test_gamma_warms_up_from_zero(warmup, progress, gamma):
+    assert PseudoSpherical(gamma=2.0, warmup=warmup).at(progress).gamma == pytest.approx(gamma)

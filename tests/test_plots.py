@@ -1,0 +1,20 @@
+import pytest
+import torch
+from matplotlib import image
+
+from pscd.plots import plot_run
+from pscd.rng import generator
+from pscd.trainer import fit
+
+
+@pytest.mark.parametrize("dim", [1, 2, 5])
+def test_a_picture_for_every_dimension(small, tmp_path, dim):
+    x = torch.randn(300, dim, generator=generator(0))
+    x[0] = 1e3  # a stray outlier does not stretch the picture
+    model = fit(x, small)
+    path = plot_run(model, x, model.sample(100), tmp_path / "plot.png")
+    pixels = image.imread(path)
+    assert pixels.shape[0] > 200
+    assert pixels.shape[1] > 400
+    # something is drawn: many different colours, and not all of them white
+    assert pixels[..., :3].std() > 0.05

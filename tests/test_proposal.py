@@ -1,0 +1,49 @@
+import pytest
+import torch
+
+from pscd.proposal import MixtureProposal
+from pscd.rng import generator
+
+
+@pytest.fixture(scope="module")
+def proposal():
+    x = torch.cat([torch.randn(500, 2, generator=generator(0)) * 0.2 + centre for centre in (-2.0, 2.0)])
+    return MixtureProposal.fit(x, components=4, seed=0)
+
+
+def test_log_prob_is_that_of_torch_distributions(proposal):
+    reference = torch.distributions.MixtureSameFamily(
+        torch.distributions.Categorical(proposal.weights),
+        torch.distributions.MultivariateNormal(proposal.means, scale_tril=proposal.factors),
+    )
+    x = 3 * torch.randn(100, 2, generator=generator(1))
+    torch.testing.assert_close(proposal.log_prob(x), reference.log_prob(x), rtol=1e-3, atol=1e-3)
+
+
+def test_draws_follow_the_density(proposal):
+    # E[1 / g(x)] over a region is its area: here the square [-4, 4]^2.
+    x = proposal.sample(200_000, generator(2))
+    inside = (x.abs() < 4).all(1)
+    inverse = torch.where(inside, torch.exp(-proposal.log_prob(x)), 0)
+    assert inverse.mean().item() == pytest.approx(64, abs=5 * inverse.std().item() / 200_000**0.5)
+
+
+def test_reaches_every_mode_and_beyond(proposal):
+    x = proposal.sample(5000, generator(3))
+    assert (x[:, 0] < -1).float().mean() > 0.3
+    assert (x[:, 0] > 1).float().mean() > 0.3
+    assert (x.abs() > 4).any(1).float().mean() > 0.02
+
+
+def test_survives_constant_and_duplicate_columns_and_few_rows():
+    x = torch.zeros(12, 3)
+    x[:, 1] = torch.arange(12) % 2
+    proposal = MixtureProposal.fit(x, components=32, seed=0)
+    assert proposal.sample(10, generator(0)).isfinite().all()
+    assert proposal.log_prob(x).isfinite().all()
+
+
+def test_tensors_are_enough_to_build_it_again(proposal):
+    again = MixtureProposal(**proposal.tensors()).to(torch.device("cpu"))
+    x = torch.randn(5, 2, generator=generator(4))
+    assert torch.equal(again.log_prob(x), proposal.log_prob(x))

@@ -1,0 +1,112 @@
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from pscd.data import load_dataset, read_table
+from pscd.errors import UserError
+
+
+@pytest.fixture
+def rows():
+    return np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+
+
+def test_all_four_kinds_of_file_give_the_same_rows(tmp_path, rows):
+    frame = pd.DataFrame(rows, columns=["a", "b", "c"])
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    frame.to_parquet(tmp_path / "x.parquet")
+    np.save(tmp_path / "x.npy", rows)
+    np.savez(tmp_path / "x.npz", X=rows, y=np.zeros(40))
+    for suffix in ("csv", "parquet", "npy", "npz"):
+        table = read_table(tmp_path / f"x.{suffix}")
+        torch.testing.assert_close(table.x, torch.from_numpy(rows))
+        assert table.columns == (("a", "b", "c") if suffix in ("csv", "parquet") else None)
+
+
+def test_columns_are_chosen_and_ordered_by_name(tmp_path, rows):
+    frame = pd.DataFrame(rows, columns=["a", "b", "c"])
+    frame.insert(0, "city", "Rome")
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    table = read_table(tmp_path / "x.csv", ["c", "a"])
+    torch.testing.assert_close(table.x, torch.from_numpy(rows[:, [2, 0]]))
+
+
+def test_a_csv_without_a_header_loses_no_row(tmp_path, rows):
+    np.savetxt(tmp_path / "x.csv", rows, delimiter=",")
+    table = read_table(tmp_path / "x.csv")
+    assert table.x.shape == (40, 3)
+    assert table.columns == ("x0", "x1", "x2")
+
+
+def test_one_dimensional_arrays_are_one_column_and_images_stay_images(tmp_path):
+    np.save(tmp_path / "line.npy", np.zeros(30))
+    np.save(tmp_path / "images.npy", np.zeros((30, 1, 8, 8), np.uint8))
+    assert read_table(tmp_path / "line.npy").x.shape == (30, 1)
+    assert read_table(tmp_path / "images.npy").x.shape == (30, 1, 8, 8)
+
+
+def write(path, content):
+    path.write_bytes(content) if isinstance(content, bytes) else path.write_text(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.csv", "", "is empty"),
+        ("x.csv", "a,b\n", "no rows"),
+        ("x.csv", "a,city\n1,Rome\n2,Oslo\n", "column 'city' is not numeric; choose numeric ones with --columns a"),
+        ("x.csv", "city\nRome\n", "encode them as numbers"),
+        ("x.csv", "a,b\n1,2\n3,\n4,inf\n", r"2 rows are missing or infinite \(first: row 2, column b\)"),
+        ("x.csv", "a\n1\n1e39\n", r"1 row is missing or infinite \(first: row 2"),
+        ("x.csv", 'a,b\n1,2\n3,4,5\n"', "not a readable .csv"),
+        ("x.npy", b"garbage", "not a readable .npy"),
+        ("x.npz", b"PK garbage", "not a readable .npz"),
+        ("x.parquet", b"garbage", "not a readable .parquet"),
+        ("x.txt", "1", "cannot read .txt"),
+    ],
+)
+def test_every_fault_is_one_line_that_names_the_file(tmp_path, name, content, message):
+    path = write(tmp_path / name, content)
+    with pytest.raises(UserError, match=message) as caught:
+        read_table(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_array_files_that_hold_no_rows_of_numbers(tmp_path):
+    np.save(tmp_path / "text.npy", np.array(["a", "b"]))
+    np.save(tmp_path / "complex.npy", np.zeros(3, complex))
+    np.save(tmp_path / "scalar.npy", np.array(3.0))
+    np.savez(tmp_path / "two.npz", first=np.zeros(3), second=np.zeros(3))
+    for name, message in [
+        ("text.npy", "not numbers"),
+        ("complex.npy", "complex"),
+        ("scalar.npy", "no rows"),
+        ("two.npz", "first, second; name the array of rows X"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            read_table(tmp_path / name)
+
+
+def test_a_file_is_split_the_same_way_every_time(tmp_path, rows):
+    np.save(tmp_path / "x.npy", rows)
+    data, again = (load_dataset(str(tmp_path / "x.npy"), seed=0) for _ in range(2))
+    assert (len(data.train), len(data.held_out)) == (36, 4)
+    assert torch.equal(data.train, again.train)
+    together = torch.cat([data.train, data.held_out]).sort(0).values
+    torch.testing.assert_close(together, torch.from_numpy(rows).sort(0).values)
+    assert data.fingerprint == again.fingerprint != load_dataset(str(tmp_path / "x.npy"), seed=1).fingerprint
+
+
+def test_load_dataset_says_what_there_is(tmp_path):
+    with pytest.raises(UserError, match=r"unknown data 'mooon'.*moon"):
+        load_dataset("mooon", seed=0)
+    with pytest.raises(UserError, match="no such file"):
+        load_dataset("missing.csv", seed=0)
+    with pytest.raises(UserError, match="toy without column names"):
+        load_dataset("moon", seed=0, columns=["a"])
+    np.save(tmp_path / "few.npy", np.zeros((5, 2)))
+    with pytest.raises(UserError, match="5 rows are too few"):
+        load_dataset(str(tmp_path / "few.npy"), seed=0)

@@ -1,0 +1,196 @@
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import pscd
+from pscd import checkpoint
+from pscd.energies import MLP
+from pscd.errors import Diverged, UserError
+from pscd.model import Model
+from pscd.objectives import PseudoSpherical
+from pscd.rng import generator
+from pscd.samplers import Langevin
+from pscd.trainer import MODEL, RETRY_FACTOR, fit, init_state, learning_rate, standardisation, train, train_step
+
+
+@pytest.fixture
+def x():
+    return pscd.TOYS["moon"](1000, generator(0))
+
+
+class Flaky(nn.Module):
+    """An energy that is NaN at chosen training passes."""
+
+    def __init__(self, bad):
+        super().__init__()
+        self.net, self.bad, self.passes = MLP((2,), width=8, base_scale=2.0), bad, 0
+
+    def forward(self, x):
+        e = self.net(x)
+        if self.training and torch.is_grad_enabled():
+            self.passes += 1
+            if self.bad(self.passes):
+                return e * torch.nan
+        return e
+
+
+def test_training_learns(small, x):
+    rows = []
+    model = fit(x, replace(small, steps=400, objective=PseudoSpherical(gamma=0.5)), log=rows.append)
+    held_out = pscd.TOYS["moon"](500, generator(1))
+    noise = 6 * torch.rand(500, 2, generator=generator(2)) - 3
+    better = (model(held_out)[:, None] < model(noise)[None, :]).float().mean()
+    assert better > 0.75  # about half before training; the noise overlaps the moons, so 1 is out of reach
+    assert [row["step"] for row in rows] == list(range(10, 401, 10))
+    assert {"loss", "e_pos", "e_neg", "ess_neg", "acceptance", "jumps", "gamma", "gap", "gradient"} <= rows[0].keys()
+    assert rows[-1]["gamma"] == 0.5
+
+
+def test_the_same_seed_gives_the_same_weights(small, x):
+    first, again, other = (fit(x, replace(small, seed=seed)).energy.state_dict() for seed in (0, 0, 1))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_any_module_will_do_and_a_wrong_shape_is_told(small, x):
+    net = [nn.Linear(2, 16), nn.SiLU(), nn.Linear(16, 1)]
+    model = fit(x, small, energy=nn.Sequential(*net, nn.Flatten(0)))
+    assert model(x[:5]).shape == (5,)
+    with pytest.raises(UserError, match=r"it gave \(2, 1\); end it with nn.Flatten\(0\)"):
+        fit(x, small, energy=nn.Sequential(*net))
+
+
+def test_resume_after_kill_9_is_bitwise(small, tmp_path):
+    """300 steps at once, against 150 checkpointed, a kill -9 some steps later, and the rest."""
+    config = replace(small, steps=300, checkpoint_every=150)
+    script = f"""
+import json, os, signal, sys
+from pathlib import Path
+import torch
+from pscd.config import TrainConfig
+from pscd.data import load_dataset
+from pscd.trainer import fit
+torch.set_num_threads(1)
+config = TrainConfig.from_dict(json.loads({json.dumps(config.to_dict())!r}))
+def log(row):
+    if sys.argv[2] == "kill" and row["step"] >= 200:
+        os.kill(os.getpid(), signal.SIGKILL)
+fit(load_dataset("moon", seed=0, n=1000).train, config, folder=Path(sys.argv[1]), log=log)
+"""
+
+    def run(folder, kill):
+        folder.mkdir(exist_ok=True)
+        return subprocess.run([sys.executable, "-c", script, str(folder), kill], check=False).returncode
+
+    assert run(tmp_path / "whole", "no") == 0
+    assert run(tmp_path / "cut", "kill") == -signal.SIGKILL
+    assert checkpoint.load(tmp_path / "cut")["step"] == 150
+    assert run(tmp_path / "cut", "no") == 0
+    whole, cut = checkpoint.load(tmp_path / "whole"), checkpoint.load(tmp_path / "cut")
+    assert whole["step"] == cut["step"] == 300
+    for part in ("energy", "averaged"):
+        assert all(torch.equal(whole[part][name], cut[part][name]) for name in whole[part])
+    for key, values in whole["optimizer"]["state"].items():
+        assert all(torch.equal(v, cut["optimizer"]["state"][key][name]) for name, v in values.items())
+    assert torch.equal(whole["buffer"], cut["buffer"])
+    assert torch.equal(whole["step_size"], cut["step_size"])
+
+
+def test_a_bad_step_is_rolled_back_and_retried_smaller(small, x, tmp_path, capsys):
+    energy = Flaky(lambda n: n == 31)
+    fit(x, small, energy=energy, folder=tmp_path)
+    assert energy.passes == 60 + 11  # steps 20 to 30 were done twice
+    values = checkpoint.load(tmp_path)
+    assert (values["step"], values["retries"]) == (60, 1)
+    rate = values["optimizer"]["param_groups"][0]["lr"]
+    assert rate == pytest.approx(RETRY_FACTOR * learning_rate(small, 59))
+    assert "step 30: e_pos contains NaN" in capsys.readouterr().err
+
+
+def test_after_the_last_try_the_good_model_is_kept(small, x, tmp_path):
+    config = replace(small, max_retries=2)
+    energy = Flaky(lambda n: n > 50)
+    with pytest.raises(Diverged, match=r"diverged 3 times, last at step \d+ .*the model of step 40 is kept"):
+        fit(x, config, energy=energy, folder=tmp_path)
+    assert checkpoint.load(tmp_path)["step"] == 40
+    kept = Model.load(tmp_path / MODEL, energy=Flaky(lambda n: False))
+    assert kept(x).isfinite().all()
+
+
+def test_energies_that_run_away_are_stopped(small, x):
+    """Unadjusted steps far too large for the energy overshoot, and the model learns from its own overshoot."""
+    config = replace(small, sampler=Langevin(n_steps=20, step_size=50.0), max_retries=1, lr=0.05)
+    with pytest.raises(Diverged, match=r"apart|is -?(inf|nan)|NaN"):
+        fit(x, config)
+
+
+def test_a_diverged_step_changes_neither_weights_nor_chains(small, x):
+    state = init_state(x, small, Flaky(lambda n: True), torch.device("cpu"))
+    before = checkpoint.snapshot(state)
+    with pytest.raises(Diverged):
+        train_step(state, x, small)
+    after = checkpoint.snapshot(state)
+    assert all(torch.equal(before["energy"][k], after["energy"][k]) for k in before["energy"])
+    assert torch.equal(before["buffer"], after["buffer"])
+
+
+def test_train_writes_a_folder_that_describes_itself(small, tmp_path):
+    run = train(small, tmp_path / "run", progress=False)
+    assert {p.name for p in run.iterdir()} == {
+        "config.json",
+        "metrics.jsonl",
+        "model.safetensors",
+        "state.pt",
+        "state-previous.pt",
+    }
+    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [10, 20, 30, 40, 50, 60]
+    modified = (run / "model.safetensors").stat().st_mtime_ns
+    train(small, run, progress=False)  # finished: nothing to do
+    assert (run / "model.safetensors").stat().st_mtime_ns == modified
+    with pytest.raises(UserError, match=r"other settings \(steps: 61, 60\)"):
+        train(replace(small, steps=61), run, progress=False)
+
+
+def test_rows_logged_after_the_last_checkpoint_are_not_doubled(small, tmp_path):
+    run = train(small, tmp_path / "run", progress=False)
+    first = (run / "metrics.jsonl").read_text()
+    (run / "model.safetensors").unlink()
+    (run / "state-previous.pt").rename(run / "state.pt")  # as if killed after step 40's checkpoint
+    train(small, run, progress=False)
+    assert (run / "metrics.jsonl").read_text() == first
+
+
+def test_tensorboard_is_written_when_asked(small, tmp_path):
+    run = train(replace(small, steps=10), tmp_path / "run", progress=False, tensorboard=True)
+    assert any((run / "tensorboard").iterdir())
+
+
+def test_learning_rate_rises_then_falls_to_zero(small):
+    config = replace(small, steps=1000, lr=1.0)
+    assert learning_rate(config, 0) == pytest.approx(0.01)
+    assert learning_rate(config, 100) > 0.97
+    assert learning_rate(config, 999) < 1e-5
+    assert learning_rate(replace(config, schedule="constant"), 999) == 1.0
+
+
+def test_a_constant_column_keeps_its_scale():
+    x = torch.tensor([[1.0, 7.0], [3.0, 7.0]])
+    shift, scale = standardisation(x)
+    assert shift.tolist() == [2.0, 7.0]
+    assert scale.tolist() == [pytest.approx(2**0.5), 1.0]
+
+
+def test_data_noise_and_columns_as_they_are(small, x):
+    model = fit(3 + x, replace(small, standardise="none", data_noise=0.1, steps=5))
+    assert model.shift.tolist() == [0.0, 0.0]
+    assert model.scale.tolist() == [1.0, 1.0]
+    state = init_state(3 + x, replace(small, standardise="none"), None, torch.device("cpu"))
+    chains = state.buffer.x  # they start around the data, wherever those lie
+    assert (chains.mean(0) - (3 + x).mean(0)).norm() < 5 * 2 * x.std() * (2 / len(chains)) ** 0.5
