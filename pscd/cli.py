@@ -81,6 +81,7 @@ def build_parser(argv: Sequence[str]) -> Parser:
     _add_score(commands)
     _add_evaluate(commands)
     _add_plot(commands)
+    _add_reproduce(commands)
     return parser
 
 
@@ -279,6 +280,27 @@ def _add_plot(commands: Any) -> None:
 def _plot(args: argparse.Namespace) -> None:
     model = load(args.run, device=_device(args.device))
     print(f"picture: {_plot_into(model, model.sample(10_000), args.out or args.run / 'plot.png')}")
+
+
+def _add_reproduce(commands: Any) -> None:
+    parser = _command(commands, "reproduce", _reproduce, "make a table or figure of the paper again; alone: list them")
+    parser.add_argument("name", nargs="?", help="artefact, from the list")
+    parser.add_argument("--quick", action="store_true", help="small and rough, in seconds, to see that it works")
+    parser.add_argument("--seeds", type=int, help="seeds per cell (default: the artefact's own; 1 with --quick)")
+    parser.add_argument("--out", type=Path, default=Path("results"), help="folder (default: results); resumes there")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one per core)")
+
+
+def _reproduce(args: argparse.Namespace) -> None:
+    from pscd.paper import ARTEFACTS, reproduce
+
+    if args.name is None:
+        for artefact in ARTEFACTS.values():
+            print(f"{artefact.name:<24} {artefact.title} - about {artefact.cost} on 2 cores")
+        return
+    page = reproduce(args.name, args.out, quick=args.quick, seeds=args.seeds, n_jobs=args.jobs)
+    print(page.read_text())
+    print(f"page: {page}")
 
 
 def _evaluate_into(

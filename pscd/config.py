@@ -26,7 +26,7 @@ class TrainConfig:
     energy: Architecture = field(default_factory=Architecture)
     steps: int = option(4000, "updates of the energy")
     batch_size: int = option(256, "rows of data, and of samples, per update (over all processes)")
-    lr: float = option(1e-3, "learning rate of Adam at its highest")
+    lr: float = option(3e-3, "learning rate of Adam at its highest")
     schedule: str = option("cosine", "learning rate over the run: cosine (to 0) or constant")
     beta1: float = option(0.9, "Adam's memory of the gradient")
     clip: float | None = option(None, "largest norm of the parameter gradient; none: no limit")
@@ -76,6 +76,19 @@ class TrainConfig:
         if values["columns"] is not None:
             values["columns"] = tuple(values["columns"])
         return cls(**values)
+
+    def changed(self, changes: dict[str, Any]) -> Self:
+        """A copy with some settings replaced, named with dots: `{"steps": 10, "sampler.n_steps": 3}`."""
+        values = self.to_dict()
+        for name, value in changes.items():
+            *path, last = name.split(".")
+            inner = values
+            for part in path:
+                inner = inner[part]
+            if last not in inner:
+                raise UserError(f"there is no setting {name!r}")
+            inner[last] = value
+        return self.from_dict(values)
 
     def differences(self, other: Self) -> list[str]:
         """The settings in which two configurations differ, as `name: ours, theirs`."""

@@ -26,13 +26,13 @@ def contrastive_divergence(e_pos: Tensor, e_neg: Tensor) -> Tensor:
     return (e_pos - centre).mean() - (e_neg - centre).mean()
 
 
-def pseudo_spherical(e_pos: Tensor, e_neg: Tensor, gamma: float) -> Tensor:
+def pseudo_spherical(e_pos: Tensor, e_neg: Tensor, gamma: float, *, drawn_from_r: bool = False) -> Tensor:
     """Negative gamma-score: -1/gamma log E_p[exp(-gamma E)] - E_r[E], r proportional to q^(gamma+1).
 
     The second expectation is the self-normalised importance estimate of Theorem 3: samples of q
-    weighted by exp(-gamma E), the weights held constant. `gamma = 0` is exactly
-    `contrastive_divergence`, `gamma = 1` the spherical score, and `-1 <= gamma < 0` a bound on the
-    likelihood with an entropy term (Lemma 2).
+    weighted by exp(-gamma E), the weights held constant; or, for samples `drawn_from_r`, their mean.
+    `gamma = 0` is exactly `contrastive_divergence`, `gamma = 1` the spherical score, and
+    `-1 <= gamma < 0` a bound on the likelihood with an entropy term (Lemma 2).
 
     >>> e_pos, e_neg = torch.tensor([0.0, 2.0]), torch.tensor([3.0, 3.0])
     >>> round(pseudo_spherical(e_pos, e_neg, gamma=1.0).item(), 4)
@@ -43,7 +43,7 @@ def pseudo_spherical(e_pos: Tensor, e_neg: Tensor, gamma: float) -> Tensor:
     if gamma == 0:
         return contrastive_divergence(e_pos, e_neg)
     centre = e_pos.detach().mean()
-    weights = importance_weights(e_neg.detach(), gamma)
+    weights = importance_weights(e_neg.detach(), 0.0 if drawn_from_r else gamma)
     return free_energy(e_pos - centre, gamma) - (weights * (e_neg - centre)).sum()
 
 

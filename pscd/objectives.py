@@ -11,6 +11,8 @@ from pscd.errors import UserError
 from pscd.options import option
 from pscd.samplers import Energy
 
+NEGATIVES = ("weighted", "direct")
+
 
 class Objective(Protocol):
     """What the trainer asks of an objective."""
@@ -18,6 +20,11 @@ class Objective(Protocol):
     @property
     def needs_negatives(self) -> bool:
         """Whether samples of the model are needed at every update."""
+        ...
+
+    @property
+    def sampling_power(self) -> float:
+        """The power of q that negatives are drawn from; 1 is the model itself."""
         ...
 
     def init(self, energy: nn.Module, x: Tensor) -> nn.Module | None:
@@ -51,6 +58,7 @@ class PseudoSpherical:
     gamma: float = option(1.0, "robustness: 0 is maximum likelihood, 1 the spherical score; at least -1")
     warmup: float = option(0.5, "fraction of the run over which gamma rises from 0")
     l2: float = option(0.0, "weight of the squared energies of both phases, which keeps them near 0")
+    negatives: str = option("weighted", "draw from q and weight (weighted), or from r, q^(gamma+1) (direct)")
 
     needs_negatives = True
 
@@ -63,6 +71,15 @@ class PseudoSpherical:
             raise UserError(f"warmup is a fraction of the run between 0 and 1, got {self.warmup}")
         if not self.l2 >= 0:
             raise UserError(f"l2 must not be negative, got {self.l2}")
+        if self.negatives not in NEGATIVES:
+            raise UserError(f"negatives must be one of {', '.join(NEGATIVES)}, got {self.negatives!r}")
+        if self.negatives == "direct" and self.gamma == -1:
+            raise UserError("at gamma -1 r is flat and cannot be drawn from; use --negatives weighted")
+
+    @property
+    def sampling_power(self) -> float:
+        """Chains run on `exp(-sampling_power * E)`."""
+        return 1 + self.gamma if self.negatives == "direct" else 1.0
 
     def init(self, energy: nn.Module, x: Tensor) -> None:
         """Nothing beside the energy is trained."""
@@ -83,7 +100,8 @@ class PseudoSpherical:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss of Theorem 3's estimator, over the batches of all processes together."""
         e_pos, e_neg = both_phases(energy, x_pos, x_neg)
-        loss = losses.pseudo_spherical(e_pos, e_neg, self.gamma)
+        direct = self.negatives == "direct"
+        loss = losses.pseudo_spherical(e_pos, e_neg, self.gamma, drawn_from_r=direct)
         if self.l2:
             loss = loss + self.l2 * (e_pos.square().mean() + e_neg.square().mean())
         return loss, phase_stats(e_pos, e_neg, self.gamma)

@@ -28,6 +28,11 @@ def plot_run(model: Model, data: Tensor, samples: Tensor, path: Path) -> Path:
         figure = _plot_plane(model, data, samples)
     else:
         figure = _plot_columns(model, data, samples)
+    return save(figure, path)
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure and let go of it."""
     figure.savefig(path, dpi=120, bbox_inches="tight")
     plt.close(figure)
     return path
@@ -42,7 +47,7 @@ def _plot_line(model: Model, data: Tensor, samples: Tensor) -> Figure:
     left.set(xlabel=_names(model, 1)[0], ylabel="density")
     left.legend(frameon=False)
     x = torch.linspace(low, high, 400)
-    right.plot(x, model.score(x[:, None]), color=COLOURS["data"])
+    right.plot(x.numpy(), model.score(x[:, None]).numpy(), color=COLOURS["data"])
     right.set(xlabel=_names(model, 1)[0], ylabel="energy")
     return figure
 
@@ -60,7 +65,7 @@ def _plot_plane(model: Model, data: Tensor, samples: Tensor) -> Figure:
     lowest = float(energy.min())
     highest = float(torch.quantile(model.score(data.view(-1, *model.shape)), 0.999)) + 2
     image = axes[2].imshow(
-        energy.T.clamp(max=highest) - lowest,
+        (energy.T.clamp(max=highest) - lowest).numpy(),
         origin="lower",
         extent=(x_low, x_high, y_low, y_high),
         aspect="auto",

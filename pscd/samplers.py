@@ -54,6 +54,18 @@ def frozen(energy: Energy) -> Iterator[None]:
         energy.train(was_training)
 
 
+class Tempered(nn.Module):
+    """power * E(x): its samples follow q^power."""
+
+    def __init__(self, energy: nn.Module, power: float) -> None:
+        super().__init__()
+        self.energy, self.power = energy, power
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, *shape)` to `(B,)`."""
+        return self.power * self.energy(x)
+
+
 def energy_and_grad(energy: Energy, x: Tensor) -> tuple[Tensor, Tensor]:
     """E(x) of shape `(B,)` and its gradient with respect to x, both detached."""
     with torch.enable_grad():
@@ -267,7 +279,7 @@ class Langevin:
 class Mala:
     """Metropolis-adjusted Langevin with jumps and an adaptive step; for low dimension and tables."""
 
-    n_steps: int = option(6, "steps per update", flag="steps")
+    n_steps: int = option(4, "steps per update", flag="steps")
     step_size: float = option(0.05, "step size to start from; it adapts to the target acceptance")
     target_acceptance: float = option(0.6, "acceptance that the step size aims at")
     jump_every: int = option(2, "every so many steps is a jump to a draw of the proposal; 0: never")

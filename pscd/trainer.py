@@ -21,7 +21,7 @@ from pscd.model import Model
 from pscd.progress import progress_bar
 from pscd.proposal import MixtureProposal
 from pscd.rng import generator
-from pscd.samplers import frozen
+from pscd.samplers import Tempered, frozen
 from pscd.threads import enough_threads
 
 WARMUP_STEPS = 100  # updates over which the learning rate rises, while Adam's moments are rough
@@ -54,7 +54,7 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig) -> dict[str, T
     if objective.needs_negatives:
         rows = state.buffer.draw(n, config.restart, rng)
         x_neg, sampler_stats = config.sampler.run(
-            state.energy,
+            state.energy if objective.sampling_power == 1 else Tempered(state.energy, objective.sampling_power),
             rows.x,
             step_size=state.step_size,
             n_steps=config.sampler.n_steps,

@@ -52,3 +52,11 @@ def test_bad_settings_are_refused(settings):
 def test_bad_objectives_are_refused(settings):
     with pytest.raises(UserError):
         PseudoSpherical(**settings)
+
+
+def test_settings_are_changed_by_their_dotted_names():
+    config = TrainConfig().changed({"steps": 10, "sampler.n_steps": 3, "objective.gamma": 0.5})
+    assert (config.steps, config.sampler.n_steps, config.objective.gamma) == (10, 3, 0.5)
+    assert TrainConfig().changed({}) == TrainConfig()
+    with pytest.raises(UserError, match=r"no setting 'sampler\.speed'"):
+        TrainConfig().changed({"sampler.speed": 1})

@@ -30,11 +30,11 @@ def test_equals_the_definition_in_blocks_of_any_size(unbiased, block, offset):
 
 def test_closed_form_for_two_gaussians():
     """E k(x, y) = sqrt(2 / (2 + s^2)) exp(-m^2 / (2 (2 + s^2))) for a difference N(m, s^2), bandwidth^2 = 2."""
-    n = 20_000
+    n = 5000
     real, fake = torch.randn(n, 1, generator=generator(0)), 1 + torch.randn(n, 1, generator=generator(1))
     k = (2 / 4) ** 0.5
     exact = 2 * k - 2 * k * torch.tensor(-1 / 8).exp().item()
-    assert mmd(real, fake) == pytest.approx(exact, abs=0.01)
+    assert mmd(real, fake) == pytest.approx(exact, abs=0.02)
 
 
 def test_u_statistic_is_centred_on_zero_for_equal_distributions():

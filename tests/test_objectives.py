@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from pscd.energies import MLP
-from pscd.losses import contrastive_divergence, pseudo_spherical
+from pscd.errors import UserError
+from pscd.losses import contrastive_divergence, free_energy, pseudo_spherical
 from pscd.objectives import OBJECTIVES, PseudoSpherical
 from pscd.rng import generator
 
@@ -35,3 +36,17 @@ def test_contrastive_divergence_is_the_member_gamma_zero(batch):
 )
 def test_gamma_warms_up_from_zero(warmup, progress, gamma):
     assert PseudoSpherical(gamma=2.0, warmup=warmup).at(progress).gamma == pytest.approx(gamma)
+
+
+def test_negatives_drawn_from_r_are_not_weighted_again(batch):
+    energy, x_pos, x_neg = batch
+    objective = PseudoSpherical(gamma=1.0, warmup=0.5, negatives="direct")
+    assert objective.sampling_power == 2
+    assert objective.at(0.25).sampling_power == 1.5
+    assert PseudoSpherical(gamma=1.0).sampling_power == 1
+    loss, _ = objective(energy, None, x_pos, x_neg, generator(0))
+    torch.testing.assert_close(loss, free_energy(energy(x_pos), 1.0) - energy(x_neg).mean())
+    with pytest.raises(UserError, match="flat"):
+        PseudoSpherical(gamma=-1.0, negatives="direct")
+    with pytest.raises(UserError, match="negatives must be"):
+        PseudoSpherical(negatives="none")

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def test_the_wheel_installs_and_runs_without_the_repository(tmp_path):
 
 
 def python_blocks(path):
-    return re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
+    return re.findall(r"```python\n(.*?)\n *```", path.read_text(), re.DOTALL)
 
 
 def test_the_readme_example_runs_as_it_stands(tmp_path, monkeypatch, capsys):
@@ -48,7 +49,7 @@ def test_the_readme_example_runs_as_it_stands(tmp_path, monkeypatch, capsys):
 def test_every_python_block_of_the_documentation_compiles():
     for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
         for block in python_blocks(path):
-            compile(block, str(path), "exec")
+            compile(textwrap.dedent(block), str(path), "exec")
 
 
 def test_readme_lists_every_objective_and_shows_pictures_that_exist():

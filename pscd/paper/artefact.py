@@ -1,0 +1,277 @@
+"""What every artefact of the paper shares: cells computed in parallel and kept, one report at the end.
+
+A cell is a dictionary of plain settings, all that decides its result, seed included. Its result is kept
+in a file named after a digest of those settings: a killed run goes on where it was, and a change of
+settings never meets old cells.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import joblib
+import torch
+
+from pscd.errors import UserError
+from pscd.progress import progress_bar
+from pscd.version import __version__
+
+Settings = dict[str, Any]
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished cell."""
+
+    settings: Settings
+    result: Result
+
+
+@dataclass(frozen=True)
+class Row:
+    """One entry of an artefact's table: what was published, what was measured, over how many seeds."""
+
+    row: str
+    column: str
+    measured: float | None
+    std: float | None = None
+    n: int = 1
+    published: float | None = None
+    exact: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the JSON file; `exact` only where there is one."""
+        values = {name: getattr(self, name) for name in ("row", "column", "published", "measured", "std", "n")}
+        return values if self.exact is None else {**values, "exact": self.exact}
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A table or figure of the paper, and how to make it again.
+
+    `cells` lists the settings for `(quick, seeds)`; `compute` turns one of them into a result, in a
+    process of its own; `rows` makes the table of all of them, `draw` the figures, `notes` what a reader
+    should know beside the numbers.
+    """
+
+    name: str
+    title: str
+    cost: str
+    seeds: int
+    cells: Callable[[bool, int], list[Settings]]
+    compute: Callable[[Settings], Result]
+    rows: Callable[[Sequence[Done]], list[Row]]
+    draw: Callable[[Sequence[Done], Path], list[Path]]
+    notes: Callable[[Sequence[Done]], str] = field(default=lambda done: "")
+
+
+def run(
+    artefact: Artefact, out: Path, *, quick: bool = False, seeds: int | None = None, n_jobs: int = -1, show: bool = True
+) -> Path:
+    """Compute what is missing of an artefact and write `NAME.json`, `NAME.md` and its figures to `out`.
+
+    Cells are spread with joblib, so `joblib.parallel_config(backend="dask")` or `"ray"` around this call
+    spreads them over machines.
+    """
+    if seeds is not None and seeds < 1:
+        raise UserError(f"--seeds must be at least 1, got {seeds}")
+    n_seeds = seeds or (1 if quick else artefact.seeds)
+    cells = artefact.cells(quick, n_seeds)
+    folder = out / f"{artefact.name}.cells"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write to {out}: {error.strerror}") from None
+    start = time.perf_counter()
+    fresh = _compute_missing(artefact, cells, folder, n_jobs, show)
+    done = [_load(folder, artefact.name, settings) for settings in cells]
+    figures = artefact.draw(done, out)
+    report = {
+        "artefact": artefact.name,
+        "title": artefact.title,
+        "quick": quick,
+        "seeds": n_seeds,
+        "rows": [row.to_dict() for row in artefact.rows(done)],
+        "cells": [{"settings": d.settings, **_scalars(d.result)} for d in done],
+        "figures": [path.name for path in figures],
+        "versions": versions(),
+        "machine": machine(),
+        "wall_time_seconds": round(time.perf_counter() - start, 1),
+        "cells_computed_in_that_time": fresh,
+        "cell_seconds": round(sum(d.result["seconds"] for d in done), 1),
+    }
+    write_json(out / f"{artefact.name}.json", report)
+    path = out / f"{artefact.name}.md"
+    path.write_text(markdown(artefact, report, done))
+    return path
+
+
+def _compute_missing(artefact: Artefact, cells: Sequence[Settings], folder: Path, n_jobs: int, show: bool) -> int:
+    missing = [s for s in cells if not _readable(_path(folder, artefact.name, s))]
+    with progress_bar(len(cells), done=len(cells) - len(missing), show=show, unit="cell") as bar:
+        if n_jobs == 1 or len(missing) < 2:
+            finished: Iterable[tuple[Settings, Result]] = (timed(artefact.compute, s) for s in missing)
+        else:
+            parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
+            finished = parallel(joblib.delayed(timed)(artefact.compute, s) for s in missing)
+        for settings, result in finished:
+            write_json(_path(folder, artefact.name, settings), {"settings": settings, "result": result})
+            bar.update()
+    return len(missing)
+
+
+def timed(compute: Callable[[Settings], Result], settings: Settings) -> tuple[Settings, Result]:
+    """A cell's result with the seconds it took, on one thread: the cores are shared out by cells."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        start = time.perf_counter()
+        result = compute(settings)
+        return settings, {**result, "seconds": round(time.perf_counter() - start, 2)}
+    finally:
+        torch.set_num_threads(before)
+
+
+def mean_rows(
+    done: Sequence[Done],
+    key: Callable[[Settings], tuple[str, str]],
+    value: str,
+    published: dict[tuple[str, str], float] | None = None,
+    exact: str | None = None,
+) -> list[Row]:
+    """One row for each `(row, column)` that `key` gives: mean and standard deviation over its cells."""
+    groups: dict[tuple[str, str], list[Done]] = {}
+    for d in done:
+        groups.setdefault(key(d.settings), []).append(d)
+    rows = []
+    for (row, column), group in groups.items():
+        values = torch.tensor([d.result[value] for d in group], dtype=torch.float64)
+        rows.append(
+            Row(
+                row=row,
+                column=column,
+                measured=float(values.mean()),
+                std=float(values.std()) if len(values) > 1 else None,
+                n=len(values),
+                published=(published or {}).get((row, column)),
+                exact=float(group[0].result[exact]) if exact is not None else None,
+            )
+        )
+    return rows
+
+
+def markdown(artefact: Artefact, report: dict[str, Any], done: Sequence[Done]) -> str:
+    """The page of an artefact: the command, the table with published beside measured, the figures."""
+    command = f"pscd reproduce {artefact.name}{' --quick' if report['quick'] else ''} --seeds {report['seeds']}"
+    lines = [f"# {artefact.title}", "", f"Made by `{command}`. {report['machine']}; {report['versions']['torch']}."]
+    lines += [f"Computing its cells took {report['cell_seconds']:.0f} s of one core in all.", ""]
+    has_exact = any("exact" in row for row in report["rows"])
+    has_published = any(row["published"] is not None for row in report["rows"])
+    head = ["", "", *(["published"] if has_published else []), *(["exact"] if has_exact else []), "measured", "sd", "n"]
+    lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for row in report["rows"]:
+        shown = [row["row"], row["column"]]
+        shown += [number(row["published"])] if has_published else []
+        shown += [number(row.get("exact"))] if has_exact else []
+        shown += [number(row["measured"]), number(row["std"]), str(row["n"])]
+        lines.append("| " + " | ".join(shown) + " |")
+    notes = artefact.notes(done)
+    if notes:
+        lines += ["", notes.strip()]
+    for figure in report["figures"]:
+        lines += ["", f"![{figure}]({figure})"]
+    return "\n".join(lines) + "\n"
+
+
+def number(value: float | None) -> str:
+    """A number as a table shows it: four significant digits, nothing for nothing."""
+    return "" if value is None else f"{value:.4g}"
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the numbers depend on."""
+    import numpy
+    import sklearn
+
+    return {
+        "pscd": __version__,
+        "python": platform.python_version(),
+        "torch": f"torch {torch.__version__}",
+        "numpy": numpy.__version__,
+        "scikit-learn": sklearn.__version__,
+    }
+
+
+def machine() -> str:
+    """The kind of machine, without its name."""
+    return f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}"
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write atomically, so that a kill leaves the old file or the new one."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(value, indent=1) + "\n")
+    os.replace(temporary, path)
+
+
+def _scalars(result: Result) -> Result:
+    """Without what is only kept to be drawn."""
+    return {name: value for name, value in result.items() if not isinstance(value, list | dict)}
+
+
+def _path(folder: Path, name: str, settings: Settings) -> Path:
+    text = json.dumps([name, __version__, settings], sort_keys=True)
+    return folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+
+
+def _load(folder: Path, name: str, settings: Settings) -> Done:
+    kept = json.loads(_path(folder, name, settings).read_text())
+    return Done(kept["settings"], kept["result"])
+
+
+def _readable(path: Path) -> bool:
+    try:
+        return bool(json.loads(path.read_text())["result"])
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+# JSON schema of `NAME.json`.
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["artefact", "title", "quick", "seeds", "rows", "cells", "figures", "versions", "machine"],
+    "properties": {
+        "artefact": {"type": "string"},
+        "quick": {"type": "boolean"},
+        "seeds": {"type": "integer", "minimum": 1},
+        "rows": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["row", "column", "published", "measured", "std", "n"],
+                "additionalProperties": False,
+                "properties": {
+                    "row": {"type": "string"},
+                    "column": {"type": "string"},
+                    "published": {"type": ["number", "null"]},
+                    "measured": {"type": ["number", "null"]},
+                    "std": {"type": ["number", "null"]},
+                    "n": {"type": "integer", "minimum": 1},
+                    "exact": {"type": "number"},
+                },
+            },
+        },
+        "cells": {"type": "array", "minItems": 1, "items": {"type": "object", "required": ["settings", "seconds"]}},
+        "figures": {"type": "array", "items": {"type": "string", "pattern": r"\.png$"}},
+        "versions": {"type": "object", "required": ["pscd", "torch", "python"]},
+        "wall_time_seconds": {"type": "number", "minimum": 0},
+    },
+}

@@ -1,0 +1,109 @@
+"""Figures of the paper's artefacts, readable when printed small."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib import pyplot as plt
+
+from pscd.data.toys import GaussianMixture1d
+from pscd.paper.artefact import Row
+from pscd.plots import save
+
+CYCLE = ["#1b6ca8", "#d1603d", "#3a7d44", "#7b4ea3", "#b8860b", "#444444", "#c2185b"]
+
+
+def gaussians(p: GaussianMixture1d, fits: dict[str, tuple[float, float, float, float]], path: Path) -> Path:
+    """The data density and, for each fit, the exact Gaussian (line) and the trained one (dots)."""
+    figure, axis = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+    x = torch.linspace(-6, 8, 700, dtype=torch.float64)
+    axis.fill_between(x.numpy(), p.log_prob(x[:, None]).exp().numpy(), color="0.85", label="data")
+    for colour, (name, (mean, sd, trained_mean, trained_sd)) in zip(CYCLE, fits.items(), strict=False):
+        axis.plot(x.numpy(), _normal(x, mean, sd), color=colour, label=name, linewidth=1.2)
+        axis.plot(x[::25].numpy(), _normal(x[::25], trained_mean, trained_sd), ".", color=colour, markersize=3)
+    axis.set(xlabel="x", ylabel="density", ylim=(0, 0.62), title="lines: exact optimum; dots: trained from samples")
+    axis.title.set_fontsize(9)
+    axis.legend(frameon=False, fontsize=8)
+    return save(figure, path)
+
+
+def landscapes(panels: dict[str, dict[str, Any]], path: Path) -> Path:
+    """Contours of log10 D over mean and deviation, with the optimum marked."""
+    figure, axes = plt.subplots(2, 3, figsize=(8.4, 5.2), layout="constrained", sharex=True, sharey=True)
+    for axis, (name, result) in zip(axes.flat, panels.items(), strict=True):
+        # What is infinite (none) lies above every level.
+        values = [[1e9 if v is None else v for v in row] for row in result["surface"]]
+        surface = torch.tensor(values).clamp(min=1e-4).log10()
+        n = len(surface)
+        means, sds = torch.linspace(-3, 3, n), torch.linspace(0.15, 3.2, n)
+        levels = torch.linspace(-3, 1, 17).tolist()
+        image = axis.contourf(means.numpy(), sds.numpy(), surface.T.numpy(), levels, cmap="viridis_r", extend="both")
+        axis.plot(result["exact_mean"], result["exact_sd"], "*", color="white", markeredgecolor="black", markersize=11)
+        axis.set_title(name, fontsize=9)
+    for axis in axes[1]:
+        axis.set_xlabel("mean")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("standard deviation")
+    bar = figure.colorbar(image, ax=axes.tolist(), shrink=0.8, ticks=[-3, -2, -1, 0, 1])
+    bar.set_label("log10 of the gamma-divergence")
+    return save(figure, path)
+
+
+def contamination(rows: list[Row], path: Path) -> Path:
+    """KL against the contamination ratio: exact lines, measured dots, published crosses."""
+    figure, axis = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
+    for colour, column in zip(CYCLE, dict.fromkeys(row.column for row in rows), strict=False):
+        mine = [row for row in rows if row.column == column]
+        ratios = [float(row.row.removeprefix("ratio ")) for row in mine]
+        axis.plot(ratios, [row.exact or math.nan for row in mine], color=colour, label=column, linewidth=1.2)
+        axis.plot(ratios, [row.measured or math.nan for row in mine], "o", color=colour, markersize=4)
+        axis.plot(ratios, [row.published or math.nan for row in mine], "x", color=colour, markersize=6)
+    axis.set(xlabel="contamination ratio", ylabel="KL(p || q)", yscale="log", xscale="log", ylim=(1e-8, 2))
+    axis.set_xticks(ratios, [f"{r:g}" for r in ratios])
+    axis.minorticks_off()
+    axis.set_title("lines: exact optimum; dots: trained; crosses: published", fontsize=9)
+    axis.legend(frameon=False, fontsize=8)
+    return save(figure, path)
+
+
+def _normal(x: torch.Tensor, mean: float, sd: float) -> Any:
+    return (torch.exp(-((x - mean) ** 2) / (2 * sd**2)) / (sd * math.sqrt(2 * math.pi))).numpy()
+
+
+Series = dict[str, list[tuple[float, float]]]
+
+
+def rates(panels: list[tuple[str, str, Series, Series]], path: Path) -> Path:
+    """Measured errors (dots and lines) below their bounds (dashes), on logarithmic axes."""
+    figure, axes = plt.subplots(1, len(panels), figsize=(3.5 * len(panels), 3.3), layout="constrained")
+    for axis, (x_label, y_label, measured, bounds) in zip(axes, panels, strict=True):
+        for colour, (name, points) in zip(CYCLE, measured.items(), strict=False):
+            axis.plot(*zip(*points, strict=True), "o-", color=colour, markersize=3, linewidth=1.2, label=name)
+            axis.plot(*zip(*bounds[name], strict=True), "--", color=colour, linewidth=1)
+        axis.set(xlabel=x_label, ylabel=y_label, xscale="log", yscale="log")
+        axis.legend(frameon=False, fontsize=7)
+    figure.suptitle("measured: lines; bounds of the theorems: dashes", fontsize=9)
+    return save(figure, path)
+
+
+def histograms(
+    rows: dict[str, dict[str, list[list[int]]]], windows: dict[str, tuple[float, float]], path: Path
+) -> Path:
+    """One row of histograms for the data and for each model, one column for each set."""
+    names = list(next(iter(rows.values())))
+    figure, axes = plt.subplots(
+        len(rows), len(names), figsize=(1.6 * len(names), 1.7 * len(rows)), layout="constrained", squeeze=False
+    )
+    for line, (title, counts) in zip(axes, rows.items(), strict=True):
+        for axis, name in zip(line, names, strict=True):
+            low, high = windows[name]
+            brightest = max(map(max, rows["data"][name]))
+            # One scale per set, that of the data, so that rows can be compared.
+            image = torch.tensor(counts[name]).T.numpy()
+            axis.imshow(image, origin="lower", extent=(low, high, low, high), cmap="viridis", vmax=brightest)
+            axis.set(xticks=[], yticks=[])
+        line[0].set_ylabel(title, fontsize=9)
+    for axis, name in zip(axes[0], names, strict=True):
+        axis.set_title(name.replace("_", " "), fontsize=9)
+    return save(figure, path)
