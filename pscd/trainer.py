@@ -16,6 +16,8 @@ from pscd.buffer import ReplayBuffer
 from pscd.checkpoint import TrainState
 from pscd.config import TrainConfig
 from pscd.data import load_dataset
+from pscd.data.toys import MODES
+from pscd.diagnostics import Modes, mode_shares
 from pscd.errors import Diverged, NotFinite, UserError
 from pscd.model import Model
 from pscd.progress import progress_bar
@@ -98,6 +100,7 @@ def fit(
     progress: bool = False,
     log: Log | None = None,
     columns: tuple[str, ...] | None = None,
+    modes: Modes | None = None,
 ) -> Model:
     """Train an energy on rows `(n, *shape)` and return the model, in memory.
 
@@ -106,6 +109,8 @@ def fit(
         folder: keep checkpoints here, and go on from the newest one found.
         progress: show a progress line with the time left.
         log: called with a row of metrics every `config.log_every` updates.
+        modes: where modes are known, which one each row belongs to; the log then says how the chains are
+            spread over them and how far that is from the data.
     """
     if config.batch_size % distributed.world_size() or config.buffer_size % distributed.world_size():
         raise UserError(f"batch_size and buffer_size must be multiples of the {distributed.world_size()} processes")
@@ -114,6 +119,7 @@ def fit(
     resumed = checkpoint.load(folder) if folder is not None else None
     if resumed is not None:
         checkpoint.restore(state, resumed)
+    true_shares = mode_shares(x, modes, int(modes(x).max()) + 1) if modes is not None else None
     x = (x.to(device) - state.shift) / state.scale
     good = checkpoint.snapshot(state)
     main = distributed.rank() == 0
@@ -139,6 +145,8 @@ def fit(
             bar.update()
             if state.step % config.log_every == 0 or state.step == config.steps:
                 row = {"step": state.step, **{name: float(value) for name, value in stats.items()}}
+                if modes is not None and true_shares is not None:
+                    row |= _mode_stats(state, modes, true_shares)
                 bar.set_postfix_str(_summary(row), refresh=False)
                 if log is not None and main:
                     log(row)
@@ -170,7 +178,16 @@ def train(
         distributed.barrier()
         if not (out / MODEL).exists():
             log = _metrics_log(out, tensorboard) if distributed.rank() == 0 else None
-            model = fit(data.train, config, folder=out, device=device, progress=progress, log=log, columns=data.columns)
+            model = fit(
+                data.train,
+                config,
+                folder=out,
+                device=device,
+                progress=progress,
+                log=log,
+                columns=data.columns,
+                modes=MODES.get(config.data),
+            )
             if distributed.rank() == 0:
                 model.save(out / MODEL, step=config.steps)
         distributed.barrier()
@@ -258,6 +275,13 @@ def _check(stats: dict[str, Tensor], config: TrainConfig) -> None:
             raise Diverged(f"{name} is {value}")
     if abs(values.get("gap", 0.0)) > config.max_gap:
         raise Diverged(f"the energies of data and samples are {abs(values['gap']):.0f} apart")
+
+
+def _mode_stats(state: TrainState, modes: Modes, true_shares: Tensor) -> dict[str, float]:
+    chains = (state.buffer.x * state.scale + state.shift).cpu()
+    shares = mode_shares(chains, modes, len(true_shares))
+    error = float((shares - true_shares).abs().max())
+    return {**{f"mode_{i}": float(share) for i, share in enumerate(shares)}, "mode_error": error}
 
 
 def _as_model(state: TrainState, config: TrainConfig, columns: tuple[str, ...] | None) -> Model:

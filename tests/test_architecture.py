@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "pscd"
 LAYERS = [
     {"errors", "version", "options", "progress", "threads"},
     {"rng", "losses", "distributed"},
-    {"samplers", "buffer", "energies", "proposal", "data", "metrics", "exact", "theory", "objectives"},
+    {"samplers", "buffer", "energies", "proposal", "data", "metrics", "exact", "theory", "objectives", "diagnostics"},
     {"config"},
     {"checkpoint", "model"},
     {"trainer"},

@@ -134,6 +134,23 @@ def _seed(generator: torch.Generator | None) -> int:
     return integer_seed(generator or torch.default_generator)
 
 
+def mog_mode(x: Tensor) -> Tensor:
+    """Left or right."""
+    return (x[:, 0] > 0).long()
+
+
+def rings_mode(x: Tensor) -> Tensor:
+    """The nearest circle."""
+    radii = torch.tensor(RING_RADII, device=x.device)
+    return (x.norm(dim=1, keepdim=True) - radii).abs().argmin(1)
+
+
+def moon_mode(x: Tensor) -> Tensor:
+    """The nearest arc: both have radius 2, around (-1, -0.2) and (1, 0.8)."""
+    centres = torch.tensor([[-1.0, -0.2], [1.0, 0.8]], device=x.device)
+    return (torch.cdist(x, centres) - 2).abs().argmin(1)
+
+
 Draw = Callable[[int, torch.Generator | None], Tensor]
 
 # The order is that of the paper's table.
@@ -160,3 +177,6 @@ LOG_DENSITIES: dict[str, Callable[[Tensor], Tensor]] = {
     "mixture_1d": MIXTURE_1D.log_prob,
     "gaussian_1d": CLEAN_1D.log_prob,
 }
+
+# Where modes are known: which one a row belongs to.
+MODES: dict[str, Callable[[Tensor], Tensor]] = {"mog": mog_mode, "rings": rings_mode, "moon": moon_mode}

@@ -10,6 +10,7 @@ from torch import Tensor
 from pscd import exact
 from pscd.config import TrainConfig
 from pscd.data import LOG_DENSITIES, TOYS_2D
+from pscd.data.toys import MODES
 from pscd.metrics import mmd
 from pscd.model import Model
 from pscd.objectives import PseudoSpherical
@@ -44,7 +45,8 @@ def compute(settings: Settings) -> Result:
     """Train on one set and measure against data that training has not seen."""
     config, name, seed = recipe(settings), settings["set"], settings["seed"]
     rows: list[dict[str, float]] = []
-    model = fit(TOYS_2D[name](config.n_data, generator(seed, 0)), config, log=rows.append)
+    x = TOYS_2D[name](config.n_data, generator(seed, 0))
+    model = fit(x, config, log=rows.append, modes=MODES.get(name))
     return {**measure(model, name, seed, settings["n_grid"]), **last(rows)}
 
 
@@ -72,8 +74,8 @@ def measure(model: Model, name: str, seed: int, n_grid: int) -> Result:
 def last(rows: Sequence[dict[str, float]]) -> Result:
     """Means of the diagnostics over the last tenth of the run."""
     tail = rows[-max(1, len(rows) // 10) :]
-    names = ("gap", "ess_pos", "ess_neg", "acceptance", "jumps")
-    return {name: sum(row[name] for row in tail) / len(tail) for name in names}
+    names = ("gap", "ess_pos", "ess_neg", "acceptance", "jumps", "mode_error")
+    return {name: sum(row[name] for row in tail) / len(tail) for name in names if name in tail[0]}
 
 
 def histogram(x: Tensor, name: str) -> list[list[int]]:

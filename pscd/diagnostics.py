@@ -1,0 +1,56 @@
+"""What the log of a run says about it, in plain words."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+TAIL = 0.2  # the last part of a run, over which diagnostics are averaged
+COLLAPSED = 0.1  # effective sample fraction below which a tenth of the batch does all the work
+APART = 1.0  # gap between the phases' median energies, in nats
+ACCEPTANCE = (0.2, 0.95)
+RARE_JUMPS = 0.02
+LOST_MASS = 0.1
+
+Modes = Callable[[Tensor], Tensor]
+
+
+def verdict(rows: Sequence[dict[str, float]], *, retries: int = 0) -> list[str]:
+    """Sentences on what went wrong in a run and what to do about it; one that says so if nothing did.
+
+    Args:
+        rows: the rows of `metrics.jsonl`.
+        retries: how often the guard rolled the run back.
+    """
+    tail = rows[-max(1, round(TAIL * len(rows))) :]
+
+    def mean(name: str, otherwise: float) -> float:
+        values = [row[name] for row in tail if name in row]
+        return sum(values) / len(values) if values else otherwise
+
+    found = []
+    gap, ess = mean("gap", 0.0), min(mean("ess_pos", 1.0), mean("ess_neg", 1.0))
+    if ess < COLLAPSED:
+        found.append(f"weights collapsed (ESS {ess:.3f}): lower gamma or warm up longer")
+    if gap < -APART:
+        found.append(f"negatives lag behind the data by {-gap:.1f} nats: more sampling steps or a lower learning rate")
+    if gap > APART:
+        found.append(
+            f"samples find {gap:.1f} nats less energy than the data: a lower learning rate, or a base for the energy"
+        )
+    acceptance = mean("acceptance", sum(ACCEPTANCE) / 2)
+    if not ACCEPTANCE[0] <= acceptance <= ACCEPTANCE[1]:
+        found.append(f"the sampler's step has not settled (acceptance {acceptance:.2f}): train longer")
+    if mean("jumps", 1.0) < RARE_JUMPS:
+        found.append("jumps are hardly ever accepted, so modes may drift: more jump components or sampling steps")
+    if mean("mode_error", 0.0) > LOST_MASS:
+        found.append(f"modes hold the wrong mass (off by {mean('mode_error', 0.0):.2f}): use jumps, or warm up longer")
+    if retries:
+        times = "once" if retries == 1 else f"{retries} times"
+        found.append(f"the run was rolled back {times}: a lower learning rate would be safer")
+    return found or ["no problem found"]
+
+
+def mode_shares(x: Tensor, modes: Modes, n_modes: int) -> Tensor:
+    """The fraction of rows in each mode."""
+    return torch.bincount(modes(x), minlength=n_modes).float() / len(x)
