@@ -18,9 +18,10 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from pscd import __version__
+from pscd import __version__, checkpoint
 from pscd.config import TrainConfig
 from pscd.data import TOYS, read_table
+from pscd.diagnostics import verdict
 from pscd.errors import Diverged, UserError
 from pscd.evaluation import Measurement, evaluate, load, load_run_data
 from pscd.model import Model
@@ -195,10 +196,18 @@ def _train(args: argparse.Namespace) -> None:
     if int(os.environ.get("RANK", "0")) != 0:
         return
     model = load(out, device=_device(args.device))
+    for sentence in _verdict(out):
+        print(f"verdict: {sentence}")
     samples = model.sample(10_000)
     _print_measurements(_evaluate_into(model, out, n=len(samples), seed=0, samples=samples))
     print(f"picture: {_plot_into(model, samples, out / 'plot.png')}")
     print(f"run: {out}")
+
+
+def _verdict(run: Path) -> list[str]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    state = checkpoint.load(run)
+    return verdict(rows, retries=state["retries"] if state is not None else 0)
 
 
 # --- what a run can do ---

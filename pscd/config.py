@@ -12,6 +12,7 @@ from pscd.samplers import Langevin, Mala, Sampler
 
 SCHEDULES = ("cosine", "constant")
 STANDARDISE = ("std", "none")
+STOPS = ("end", "randomised")
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,13 @@ class TrainConfig:
     lr: float = option(3e-3, "learning rate of Adam at its highest")
     schedule: str = option("cosine", "learning rate over the run: cosine (to 0) or constant")
     beta1: float = option(0.9, "Adam's memory of the gradient")
+    stop: str = option("end", "end with the last update, or at a random one (randomised, Algorithm 2 of the paper)")
     clip: float | None = option(None, "largest norm of the parameter gradient; none: no limit")
     ema: float = option(0.999, "memory of the averaged weights, which are the ones kept")
     data_noise: float = option(0.0, "noise added to each data batch, in standard deviations")
     standardise: str = option("std", "columns to mean 0 and deviation 1 (std), or as they are (none)")
     buffer_size: int = option(10_000, "chains that persist between updates (over all processes)")
-    restart: float = option(0.05, "fraction of the drawn chains that start afresh at each update")
+    restart: float = option(0.01, "fraction of the drawn chains that start afresh at each update")
     jump_components: int = option(32, "Gaussians in the proposal of the sampler's jumps")
     max_gap: float = option(50.0, "gap between the phases' median energies that counts as running away")
     max_retries: int = option(5, "how often a run may roll back before it ends with an error")
@@ -55,6 +57,8 @@ class TrainConfig:
             raise UserError("data_noise, max_retries and seed must not be negative, jump_components at least 1")
         if self.schedule not in SCHEDULES:
             raise UserError(f"schedule must be one of {', '.join(SCHEDULES)}, got {self.schedule!r}")
+        if self.stop not in STOPS:
+            raise UserError(f"stop must be one of {', '.join(STOPS)}, got {self.stop!r}")
         if self.standardise not in STANDARDISE:
             raise UserError(f"standardise must be one of {', '.join(STANDARDISE)}, got {self.standardise!r}")
 

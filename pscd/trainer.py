@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pscd import checkpoint, distributed
+from pscd import checkpoint, distributed, theory
 from pscd.buffer import ReplayBuffer
 from pscd.checkpoint import TrainState
 from pscd.config import TrainConfig
@@ -122,12 +122,13 @@ def fit(
     true_shares = mode_shares(x, modes, int(modes(x).max()) + 1) if modes is not None else None
     x = (x.to(device) - state.shift) / state.scale
     good = checkpoint.snapshot(state)
+    end = last_step(config)
     main = distributed.rank() == 0
     with (
         enough_threads(state.energy, config.batch_size),
-        progress_bar(config.steps, done=state.step, show=progress and main) as bar,
+        progress_bar(end, done=state.step, show=progress and main) as bar,
     ):
-        while state.step < config.steps:
+        while state.step < end:
             try:
                 stats = train_step(state, x, config)
             except Diverged as error:
@@ -143,14 +144,14 @@ def fit(
                 bar.write(f"step {failed_at}: {error}; back to {state.step}, smaller step", file=sys.stderr)
                 continue
             bar.update()
-            if state.step % config.log_every == 0 or state.step == config.steps:
+            if state.step % config.log_every == 0 or state.step == end:
                 row = {"step": state.step, **{name: float(value) for name, value in stats.items()}}
                 if modes is not None and true_shares is not None:
                     row |= _mode_stats(state, modes, true_shares)
                 bar.set_postfix_str(_summary(row), refresh=False)
                 if log is not None and main:
                     log(row)
-            if state.step % config.checkpoint_every == 0 or state.step == config.steps:
+            if state.step % config.checkpoint_every == 0 or state.step == end:
                 good = checkpoint.snapshot(state)
                 if main and folder is not None:
                     checkpoint.save(good, folder)
@@ -189,7 +190,7 @@ def train(
                 modes=MODES.get(config.data),
             )
             if distributed.rank() == 0:
-                model.save(out / MODEL, step=config.steps)
+                model.save(out / MODEL, step=last_step(config))
         distributed.barrier()
     finally:
         if started:
@@ -252,6 +253,19 @@ def learning_rate(config: TrainConfig, step: int) -> float:
     rise = min(1.0, (step + 1) / WARMUP_STEPS)
     fall = 0.5 * (1 + math.cos(math.pi * step / config.steps)) if config.schedule == "cosine" else 1.0
     return config.lr * rise * fall
+
+
+def last_step(config: TrainConfig) -> int:
+    """The number of updates to make: all, or as many as Algorithm 2's randomised stop draws.
+
+    Its distribution p_Z is that of Theorem 5 with alpha = 1/2 and the smoothness for which the largest
+    learning rate is just allowed.
+    """
+    if config.stop == "end":
+        return config.steps
+    rates = torch.tensor([learning_rate(config, step) for step in range(config.steps)], dtype=torch.float64)
+    alpha = 0.5
+    return theory.randomised_stop(rates, alpha, (1 - alpha) / float(rates.max()), generator(config.seed, 16))
 
 
 @torch.no_grad()

@@ -10,13 +10,24 @@ from torch import nn
 
 import pscd
 from pscd import checkpoint
+from pscd.data.toys import MODES
 from pscd.energies import MLP
 from pscd.errors import Diverged, UserError
 from pscd.model import Model
 from pscd.objectives import PseudoSpherical
 from pscd.rng import generator
 from pscd.samplers import Langevin
-from pscd.trainer import MODEL, RETRY_FACTOR, fit, init_state, learning_rate, standardisation, train, train_step
+from pscd.trainer import (
+    MODEL,
+    RETRY_FACTOR,
+    fit,
+    init_state,
+    last_step,
+    learning_rate,
+    standardisation,
+    train,
+    train_step,
+)
 
 
 @pytest.fixture
@@ -194,3 +205,23 @@ def test_data_noise_and_columns_as_they_are(small, x):
     state = init_state(3 + x, replace(small, standardise="none"), None, torch.device("cpu"))
     chains = state.buffer.x  # they start around the data, wherever those lie
     assert (chains.mean(0) - (3 + x).mean(0)).norm() < 5 * 2 * x.std() * (2 / len(chains)) ** 0.5
+
+
+def test_the_randomised_stop_of_algorithm_2(small, x, tmp_path):
+    config = replace(small, stop="randomised", steps=500, lr=1.0, schedule="constant")
+    ends = [last_step(replace(config, seed=seed)) for seed in range(200)]
+    assert last_step(replace(config, stop="end")) == 500
+    assert min(ends) >= 1
+    assert max(ends) <= 500
+    # Steps beyond the warm-up all have the largest rate, so Z is nearly uniform: mean about 270, sd 140.
+    assert sum(ends) / 200 == pytest.approx(270, abs=5 * 140 / 200**0.5)
+    short = replace(small, stop="randomised")
+    fit(x, short, folder=tmp_path)
+    assert checkpoint.load(tmp_path)["step"] == last_step(short)
+
+
+def test_the_log_says_how_chains_are_spread_over_known_modes(small, x):
+    rows = []
+    fit(x, small, log=rows.append, modes=MODES["moon"])
+    assert rows[-1]["mode_0"] + rows[-1]["mode_1"] == pytest.approx(1)
+    assert rows[-1]["mode_error"] == pytest.approx(abs(rows[-1]["mode_0"] - 0.5), abs=0.05)

@@ -1,62 +1,38 @@
-"""The paper's theory, checked: every bound and limit against exact quadrature on a bounded space.
-
-The model is E(x) = theta . phi(x) on [-3, 3] with bounded features phi, so that the assumptions of the
-theorems hold with known constants: |grad E| <= L = max |phi|, |E| <= K = |theta|_max L, and the loss is
-M-smooth with M = (1 + gamma) L^2, because its Hessian is (gamma + 1) Cov_r(phi) - gamma Cov_a(phi).
-"""
+"""The paper's theorems, checked against exact quadrature: the gradient estimator, and SGD with it."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pscd import exact, theory
 from pscd.losses import pseudo_spherical
 from pscd.paper.artefact import Artefact, Done, Result, Row, Settings
+from pscd.paper.bounded_model import (
+    FEATURE_BOUND,
+    GAMMAS,
+    GRID,
+    RADIUS,
+    Linear,
+    data_density,
+    draw,
+    features,
+    gradient,
+    optimum,
+    smoothness,
+)
+from pscd.paper.lemma_checks import LEMMAS, lemma_cells
 from pscd.rng import generator
 
-GRID = exact.grid(exact.Box((-3.0,), (3.0,), cut=math.inf), 600)
-GAMMAS = (-0.5, 0.1, 0.5, 1.0, 2.0)
 ALPHA = 0.5  # relative gradient error that the convergence theorems allow
 DELTA = 0.05  # probability with which their bounds may fail
-RADIUS = 0.5  # of the ball that theta stays in
-FEATURE_BOUND = 2.0  # L
 SCHEDULES = {
     "constant": theory.constant_steps,
     "increasing": theory.increasing_steps,
     "decreasing": theory.decreasing_steps,
 }
-
-
-class Linear(nn.Module):
-    """theta . phi(x), phi = sqrt(2) (sin x, cos 2x), so that |phi| <= 2."""
-
-    def __init__(self, theta: Sequence[float] | Tensor = (0.0, 0.0)) -> None:
-        super().__init__()
-        self.theta = nn.Parameter(torch.as_tensor(theta, dtype=torch.float64).clone())
-
-    def forward(self, x: Tensor) -> Tensor:
-        """`(B, 1)` to `(B,)`."""
-        return features(x) @ self.theta
-
-
-def features(x: Tensor) -> Tensor:
-    """`(B, 1)` to `(B, 2)`, of norm at most `FEATURE_BOUND`."""
-    return torch.cat([x.sin(), (2 * x).cos()], 1) * FEATURE_BOUND / math.sqrt(2)
-
-
-def data_density() -> Tensor:
-    """A log density that the model does not contain: two bumps on a floor."""
-    x = GRID.points[:, 0]
-    unnormalised = 0.2 + torch.exp(-((x + 1.2) ** 2)) + 0.7 * torch.exp(-((x - 1.5) ** 2) / 0.5)
-    return (unnormalised / (unnormalised * GRID.h).sum()).log()
-
-
-def smoothness(gamma: float) -> float:
-    """M: the largest curvature that the loss can have."""
-    return (1 + max(gamma, 0.0)) * FEATURE_BOUND**2
 
 
 # --- Theorems 3 and 4: the estimator ---
@@ -90,11 +66,6 @@ def _estimator(settings: Settings) -> Result:
         "bound": bound,
         "holds": bool(values.quantile(1 - DELTA) <= bound),
     }
-
-
-def draw(log_p: Tensor, n: int, rng: torch.Generator) -> Tensor:
-    """Draws of a density on the grid."""
-    return exact.draw(lambda x: -log_p, GRID, n, rng)
 
 
 # --- Theorem 5 and Corollary 1: SGD ---
@@ -144,27 +115,6 @@ def descend(log_p: Tensor, gamma: float, steps: Tensor, batch: int, rng: torch.G
         theta = theta * min(1.0, RADIUS / float(theta.norm().clamp(min=1e-12)))
         path.append(theta)
     return torch.stack(path)
-
-
-def gradient(log_p: Tensor, theta: Tensor, gamma: float) -> Tensor:
-    """The exact gradient, E_a[phi] - E_r[phi] (Theorem 2)."""
-    phi = features(GRID.points)
-    e = phi @ theta
-    attract = (log_p - gamma * e + GRID.h.log()).softmax(0)
-    repel = (GRID.h.log() - (gamma + 1) * e).softmax(0)
-    return (attract - repel) @ phi
-
-
-def optimum(log_p: Tensor, gamma: float) -> Tensor:
-    """The minimum of the exact loss, by gradient descent without noise; it lies inside the ball."""
-    theta = torch.zeros(2, dtype=torch.float64)
-    for _ in range(5000):
-        step = gradient(log_p, theta, gamma) / smoothness(gamma)
-        theta = theta - step
-        if step.norm() < 1e-12:
-            break
-    assert theta.norm() < RADIUS, "the ball must hold the minimum"
-    return theta
 
 
 @torch.no_grad()
@@ -230,96 +180,11 @@ def _convex(settings: Settings) -> Result:
     return {"expected": mean, "bound": bound, "convexity": j, "holds": max(values) <= bound}
 
 
-# --- lemmas ---
-
-
-def _lemma_cells(quick: bool, seeds: int) -> list[Settings]:
-    tries = 20 if quick else 500
-    return [{"check": name, "tries": tries} for name in LEMMAS]
-
-
-def _random_log_density(rng: torch.Generator) -> Tensor:
-    """A smooth random density on the box."""
-    x = GRID.points[:, 0]
-    waves = torch.arange(1, 6, dtype=torch.float64)
-    amplitude = torch.randn(5, 2, generator=rng, dtype=torch.float64) / waves[:, None].sqrt()
-    phase = waves[:, None] * x * math.pi / 3
-    log_f = (amplitude[:, :1] * phase.sin() + amplitude[:, 1:] * phase.cos()).sum(0)
-    return log_f - exact.log_integral(log_f, GRID)
-
-
-def _variational(settings: Settings) -> Result:
-    """Second proof of Theorem 2: the bound at r* is the norm, and no other r exceeds it."""
-    gap_at_optimum, smallest_gap = 0.0, math.inf
-    for i in range(settings["tries"]):
-        rng = generator(i, 13)
-        log_q, log_r = _random_log_density(rng) + 1.7, _random_log_density(rng)
-        for gamma in GAMMAS:
-            norm = float(exact.log_integral((gamma + 1) * log_q, GRID)) / (gamma + 1)
-            log_best = (gamma + 1) * (log_q - norm)
-            at_best = float(theory.variational_norm(log_q, log_best, gamma, GRID.h))
-            gap_at_optimum = max(gap_at_optimum, abs(norm - at_best))
-            smallest_gap = min(smallest_gap, norm - float(theory.variational_norm(log_q, log_r, gamma, GRID.h)))
-    return {"gap_at_optimum": gap_at_optimum, "smallest_gap": smallest_gap, "holds": smallest_gap > gap_at_optimum}
-
-
-def _limit(settings: Settings) -> Result:
-    """Lemma 1: D_gamma tends to KL, and its gradient to that of the likelihood, linearly in gamma."""
-    log_p, model = data_density(), Linear((0.4, -0.3))
-    kl = float(exact.kl(log_p, exact.log_density(model, GRID).detach(), GRID))
-    likelihood = exact.gamma_gradient(log_p, model, 0.0, GRID)["theta"]
-    ratios = []
-    for gamma in (-1e-2, -1e-4, 1e-4, 1e-2):
-        value = float(exact.gamma_divergence(log_p, model, gamma, GRID).detach())
-        gradient = exact.gamma_gradient(log_p, model, gamma, GRID)["theta"]
-        ratios.append(max(abs(value - kl), float((gradient - likelihood).norm())) / abs(gamma))
-    return {"largest_slope": max(ratios), "holds": max(ratios) < 10 * min(ratios) and max(ratios) < 1}
-
-
-def _lemma2(settings: Settings) -> Result:
-    """Lemma 2: S_gamma(p, q) <= E_p[log q] + gamma / (gamma + 1) H_(gamma+1)(q) for -1 < gamma < 0."""
-    smallest = math.inf
-    for i in range(settings["tries"]):
-        rng = generator(i, 14)
-        log_p, log_q = _random_log_density(rng), _random_log_density(rng)
-        expected = float(((log_p.exp() * log_q) * GRID.h).sum())
-        for gamma in (-0.99, -0.75, -0.5, -0.25, -0.01):
-            score = float(exact.gamma_score(log_p, _negative(log_q), gamma, GRID))
-            entropy = float(exact.renyi_entropy(log_q, gamma + 1, GRID))
-            smallest = min(smallest, theory.lemma2_bound(expected, entropy, gamma) - score)
-    return {"smallest_gap": smallest, "holds": smallest >= -1e-12}
-
-
-def _proper(settings: Settings) -> Result:
-    """Propriety: within a family that contains p, the exact minimum is at p."""
-    truth = torch.tensor([0.3, -0.2], dtype=torch.float64)
-    log_p = exact.log_density(Linear(truth), GRID).detach()
-    farthest = max(float((optimum(log_p, gamma) - truth).norm()) for gamma in GAMMAS)
-    smallest = min(
-        float(exact.gamma_divergence(log_p, _negative(_random_log_density(generator(i, 15))), gamma, GRID))
-        for i in range(settings["tries"])
-        for gamma in GAMMAS
-    )
-    return {"distance": farthest, "smallest_divergence": smallest, "holds": farthest < 1e-6 and smallest > 0}
-
-
-def _negative(log_q: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda x: -log_q
-
-
-LEMMAS: dict[str, Callable[[Settings], Result]] = {
-    "variational form (Theorem 2)": _variational,
-    "limit gamma to 0 (Lemma 1)": _limit,
-    "entropy bound (Lemma 2)": _lemma2,
-    "propriety (Theorem 1)": _proper,
-}
-
-
 # --- the artefact ---
 
 
 def _cells(quick: bool, seeds: int) -> list[Settings]:
-    groups = (_estimator_cells, _sgd_cells, _convex_cells, _lemma_cells)
+    groups = (_estimator_cells, _sgd_cells, _convex_cells, lemma_cells)
     return [cell for group in groups for cell in group(quick, seeds)]
 
 
