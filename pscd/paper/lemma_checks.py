@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pscd import exact, theory
+from pscd.data import LOG_DENSITIES
 from pscd.paper.artefact import Result, Settings
 from pscd.paper.bounded_model import GAMMAS, GRID, Linear, data_density, optimum
 from pscd.rng import generator
@@ -81,6 +82,23 @@ def _proper(settings: Settings) -> Result:
         for gamma in GAMMAS
     )
     return {"distance": farthest, "smallest_divergence": smallest, "holds": farthest < 1e-6 and smallest > 0}
+
+
+def grid_cells() -> list[Settings]:
+    """The measuring instrument itself, on every toy of the plane."""
+    return [{"check": "quadrature", "set": name} for name in exact.TOY_BOXES]
+
+
+def check_grid(settings: Settings) -> Result:
+    """The grid on which doubling the cells of an axis changes log Z and the entropy by less than 1e-6."""
+    log_p = LOG_DENSITIES[settings["set"]]
+    _, report = exact.converged_grid(lambda x: -log_p(x), exact.TOY_BOXES[settings["set"]])
+    return {
+        "cells": " x ".join(map(str, report.shape)),
+        "change": report.change,
+        "log_partition": report.log_partition,
+        "holds": report.change < 1e-6 and abs(report.log_partition) < 1e-6,
+    }
 
 
 def _negative(log_q: Tensor) -> Callable[[Tensor], Tensor]:
