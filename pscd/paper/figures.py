@@ -29,12 +29,13 @@ def gaussians(p: GaussianMixture1d, fits: dict[str, tuple[float, float, float, f
 
 
 def landscapes(panels: dict[str, dict[str, Any]], path: Path) -> Path:
-    """Contours of log10 D over mean and deviation, with the optimum marked."""
+    """Contours of how far D lies above its lowest value, over mean and deviation, with the optimum marked."""
     figure, axes = plt.subplots(2, 3, figsize=(8.4, 5.2), layout="constrained", sharex=True, sharey=True)
     for axis, (name, result) in zip(axes.flat, panels.items(), strict=True):
         # What is infinite (none) lies above every level.
         values = [[1e9 if v is None else v for v in row] for row in result["surface"]]
-        surface = torch.tensor(values).clamp(min=1e-4).log10()
+        surface = torch.tensor(values)
+        surface = (surface - surface.min()).clamp(min=1e-4).log10()
         n = len(surface)
         means, sds = torch.linspace(-3, 3, n), torch.linspace(0.15, 3.2, n)
         levels = torch.linspace(-3, 1, 17).tolist()
@@ -45,8 +46,8 @@ def landscapes(panels: dict[str, dict[str, Any]], path: Path) -> Path:
         axis.set_xlabel("mean")
     for axis in axes[:, 0]:
         axis.set_ylabel("standard deviation")
-    bar = figure.colorbar(image, ax=axes.tolist(), shrink=0.8, ticks=[-3, -2, -1, 0, 1])
-    bar.set_label("log10 of the gamma-divergence")
+    bar = figure.colorbar(image, ax=list(axes.flat), shrink=0.8, ticks=[-3, -2, -1, 0, 1])
+    bar.set_label("log10 of (divergence - lowest)")
     return save(figure, path)
 
 

@@ -24,7 +24,8 @@ from pscd.trainer import fit
 GAMMAS = (-0.5, 0.0, 0.1, 0.5, 1.0, 2.0)
 TABLE_GAMMAS = (0.0, 0.5, 1.0, 2.0)
 RATIOS = (0.01, 0.05, 0.1, 0.2, 0.3)
-GRID = exact.grid(exact.Box((-30.0,), (30.0,)), 6000)
+HALF_WIDTH = 60.0  # below gamma = 0 the integrands have long tails
+GRID = exact.grid(exact.Box((-HALF_WIDTH,), (HALF_WIDTH,)), 8000)
 NARROW_START = (-1.0, 0.3)  # inside the narrow component of the mixture
 
 CASES: dict[str, GaussianMixture1d] = {"well-specified": CLEAN_1D, "mis-specified": MIXTURE_1D}
@@ -178,7 +179,8 @@ def _gamma_draw(done: Sequence[Done], out: Path) -> list[Path]:
 
 
 def _landscape_cells(quick: bool, seeds: int) -> list[Settings]:
-    return [{"case": case, "gamma": gamma, "n": 24 if quick else 80} for case in CASES for gamma in GAMMAS]
+    size = {"n": 24 if quick else 80, "half_width": HALF_WIDTH}
+    return [{"case": case, "gamma": gamma, **size} for case in CASES for gamma in GAMMAS]
 
 
 def landscape(case: str, gamma: float, n: int) -> tuple[Tensor, Tensor, Tensor]:
