@@ -47,14 +47,15 @@ def compute(settings: Settings) -> Result:
     rows: list[dict[str, float]] = []
     x = TOYS_2D[name](config.n_data, generator(seed, 0))
     model = fit(x, config, log=rows.append, modes=MODES.get(name))
-    return {**measure(model, name, seed, settings["n_grid"]), **last(rows)}
+    n_fresh = settings.get("n_fresh", N_FRESH)
+    return {**measure(model, name, seed, n_grid=settings["n_grid"], n_fresh=n_fresh), **last(rows)}
 
 
 @torch.no_grad()
-def measure(model: Model, name: str, seed: int, n_grid: int) -> Result:
+def measure(model: Model, name: str, seed: int, *, n_grid: int, n_fresh: int) -> Result:
     """MMD^2 by samples and by quadrature, and KL where the data density is known; MMD in units of 1e-4."""
-    real, other = (TOYS_2D[name](N_FRESH, generator(seed, stream)) for stream in (6, 7))
-    samples = model.sample(N_FRESH, seed=seed)
+    real, other = (TOYS_2D[name](n_fresh, generator(seed, stream)) for stream in (6, 7))
+    samples = model.sample(n_fresh, seed=seed)
     # A model early in training has tails; what matters here is settled by far less than a hundredth of its mass.
     grid = exact.grid(replace(exact.TOY_BOXES[name], cut=0.01), n_grid)
     log_q = exact.log_density(model, grid)
@@ -93,17 +94,26 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
     grid = [(MANY, gamma, seeds) for gamma in (0.0, 1.0)]
     grid += [(MANY, gamma, min(seeds, 2)) for gamma in (-0.5, 0.5, 2.0)]
     grid += [(FEW, gamma, min(seeds, 2)) for gamma in (0.0, 1.0)]
-    changes = {"steps": 60, "energy.width": 32, "energy.depth": 2} if quick else {}
-    size = {"changes": changes, "n_grid": 96 if quick else N_GRID}
     return [
-        {"set": name, "n_data": n, "gamma": gamma, "seed": seed, "recipe": _recipe_digest(), **size}
+        {"set": name, "n_data": n, "gamma": gamma, "seed": seed, "changes": quick_changes(quick)}
+        | {"recipe": recipe_settings(), **size(quick)}
         for n, gamma, count in (grid[:2] if quick else grid)
         for name in TOYS_2D
         for seed in range(count)
     ]
 
 
-def _recipe_digest() -> dict[str, object]:
+def quick_changes(quick: bool) -> dict[str, object]:
+    """A run of a second instead of a minute."""
+    return {"steps": 60, "energy.width": 32, "energy.depth": 2, "jump_components": 4} if quick else {}
+
+
+def size(quick: bool) -> dict[str, int]:
+    """How finely a cell is measured; by default, `N_FRESH` points."""
+    return {"n_grid": 96, "n_fresh": 1000} if quick else {"n_grid": N_GRID}
+
+
+def recipe_settings() -> dict[str, object]:
     """The defaults that a cell depends on, so that a change of them is a change of its settings."""
     values = TrainConfig().to_dict()
     return {name: values[name] for name in ("sampler", "energy", "steps", "batch_size", "lr", "ema", "restart")}
