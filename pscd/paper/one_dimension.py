@@ -82,7 +82,7 @@ def training_settings(quick: bool) -> Settings:
     """What all trained Gaussians share, as plain values."""
     if quick:
         return {"n_data": 20_000, "steps": 150, "batch_size": 512, "lr": 0.05, "restart": 0.0}
-    return {"n_data": 2_000_000, "steps": 2000, "batch_size": 4096, "lr": 0.02, "restart": 0.0}
+    return {"n_data": 2_000_000, "steps": 2000, "batch_size": 16_384, "lr": 0.02, "restart": 0.0}
 
 
 def train_gaussian(x: Tensor, gamma: float, start: tuple[float, float], settings: Settings) -> tuple[float, float]:
