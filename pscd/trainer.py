@@ -160,7 +160,7 @@ def fit(
 
 def train(
     config: TrainConfig,
-    out: Path,
+    out: Path | str,
     *,
     device: torch.device | str = "cpu",
     progress: bool = True,
@@ -170,14 +170,14 @@ def train(
 
     Under `torchrun` all processes train one model together, and the first of them writes.
     """
-    device = torch.device(device)
+    out, device = Path(out), torch.device(device)
     started = distributed.start(device)
     try:
         data = load_dataset(config.data, seed=config.seed, n=config.n_data, columns=config.columns)
         if distributed.rank() == 0:
             _claim_folder(out, config, data.fingerprint)
         distributed.barrier()
-        if not (out / MODEL).exists():
+        if not _finished(out, config):
             log = _metrics_log(out, tensorboard) if distributed.rank() == 0 else None
             model = fit(
                 data.train,
@@ -343,6 +343,12 @@ def _claim_folder(out: Path, config: TrainConfig, fingerprint: str) -> None:
         path.write_text(json.dumps(description, indent=1) + "\n")
     except OSError as error:
         raise UserError(f"cannot write to {out}: {error.strerror}") from None
+
+
+def _finished(out: Path, config: TrainConfig) -> bool:
+    """Whether a model is there and is not merely the last good one of a run that diverged."""
+    state = checkpoint.load(out) if (out / MODEL).exists() else {"step": 0}
+    return state is None or state["step"] >= last_step(config)
 
 
 def _metrics_log(out: Path, tensorboard: bool) -> Log:

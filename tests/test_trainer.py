@@ -169,6 +169,16 @@ def test_train_writes_a_folder_that_describes_itself(small, tmp_path):
         train(replace(small, steps=61), run, progress=False)
 
 
+def test_a_run_that_diverged_is_not_taken_for_finished(small, tmp_path):
+    run = train(small, str(tmp_path / "run"), progress=False)
+    before = pscd.load(run).energy.state_dict()
+    (run / "state-previous.pt").rename(run / "state.pt")  # as a diverged run leaves it: a model of step 40
+    (run / "model.safetensors").write_bytes(b"the last good one")
+    train(small, run, progress=False)
+    again = pscd.load(run).energy.state_dict()
+    assert all(torch.equal(before[name], again[name]) for name in before)
+
+
 def test_rows_logged_after_the_last_checkpoint_are_not_doubled(small, tmp_path):
     run = train(small, tmp_path / "run", progress=False)
     first = (run / "metrics.jsonl").read_text()
