@@ -122,7 +122,7 @@ def _compute_missing(artefact: Artefact, cells: Sequence[Settings], folder: Path
             parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
             finished = parallel(joblib.delayed(timed)(artefact.compute, s) for s in missing)
         for settings, result in finished:
-            write_json(_path(folder, artefact.name, settings), {"settings": settings, "result": result})
+            write_json(_path(folder, artefact.name, settings), {"settings": settings, "result": result}, indent=None)
             bar.update()
     return len(missing)
 
@@ -214,10 +214,10 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}"
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
     """Write atomically, so that a kill leaves the old file or the new one."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(value, indent=1) + "\n")
+    temporary.write_text(json.dumps(value, indent=indent) + "\n")
     os.replace(temporary, path)
 
 

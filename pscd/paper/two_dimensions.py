@@ -48,7 +48,10 @@ def compute(settings: Settings) -> Result:
     x = TOYS_2D[name](config.n_data, generator(seed, 0))
     model = fit(x, config, log=rows.append, modes=MODES.get(name))
     n_fresh = settings.get("n_fresh", N_FRESH)
-    return {**measure(model, name, seed, n_grid=settings["n_grid"], n_fresh=n_fresh), **last(rows)}
+    result = {**measure(model, name, seed, n_grid=settings["n_grid"], n_fresh=n_fresh), **last(rows)}
+    if _is_drawn(settings):
+        result["histogram"] = histogram(model.sample(n_fresh, seed=seed), name)
+    return result
 
 
 @torch.no_grad()
@@ -63,7 +66,6 @@ def measure(model: Model, name: str, seed: int, *, n_grid: int, n_fresh: int) ->
         "mmd": 1e4 * mmd(real, samples),
         "mmd_data": 1e4 * mmd(real, other),
         "mmd_density": 1e4 * float(exact.mmd_to_density(real, log_q, grid)),
-        "histogram": histogram(samples, name),
     }
     if name in LOG_DENSITIES:
         log_p = LOG_DENSITIES[name](grid.points)
@@ -158,10 +160,15 @@ Of {len(done)} runs, {lost} diverged or ended above {FAILED:g}; the slowest took
 """
 
 
+def _is_drawn(settings: Settings) -> bool:
+    """Whether the figure shows this run."""
+    return settings["seed"] == 0 and settings["n_data"] == MANY and settings["gamma"] in (0.0, 1.0)
+
+
 def _draw(done: Sequence[Done], out: Path) -> list[Path]:
     from pscd.paper import figures
 
-    first = [d for d in done if d.settings["seed"] == 0 and d.settings["n_data"] == MANY]
+    first = [d for d in done if _is_drawn(d.settings)]
     models = {
         name: {d.settings["set"]: d.result["histogram"] for d in first if d.settings["gamma"] == gamma}
         for name, gamma in (("CD", 0.0), ("PS-CD, gamma 1", 1.0))
