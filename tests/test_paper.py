@@ -3,6 +3,7 @@
 import json
 import math
 
+import joblib
 import jsonschema
 import pytest
 import torch
@@ -99,6 +100,21 @@ def test_processes_and_one_process_agree(tmp_path):
     run(toy_artefact(), tmp_path / "two", n_jobs=2, show=False)
     one, two = (json.loads((tmp_path / d / "toy.json").read_text())["rows"] for d in ("one", "two"))
     assert one == two
+
+
+def test_a_users_own_joblib_backend_does_the_work(tmp_path):
+    """With threads, what a cell does to this process is seen here; with the default processes it is not."""
+    seen = []
+
+    def noted(settings):
+        seen.append(settings["value"])
+        return compute(settings)
+
+    run(toy_artefact(compute=noted), tmp_path / "default", n_jobs=2, show=False)
+    assert seen == []
+    with joblib.parallel_config(backend="threading"):
+        run(toy_artefact(compute=noted), tmp_path / "threads", n_jobs=2, show=False)
+    assert sorted(seen) == [1, 1, 2, 2]
 
 
 def test_mean_and_standard_deviation_over_seeds():
