@@ -10,8 +10,9 @@ from pscd.losses import contrastive_divergence, effective_sample_fraction, impor
 from pscd.metrics import mmd
 from pscd.model import Model
 from pscd.objectives import PseudoSpherical
+from pscd.runs import train
 from pscd.samplers import Langevin, Mala, langevin, mala
-from pscd.trainer import fit, train
+from pscd.trainer import fit
 from pscd.version import __version__
 
 __all__ = [

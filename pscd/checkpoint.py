@@ -75,7 +75,7 @@ def restore(state: TrainState, values: dict[str, Any]) -> None:
         state.buffer.label = values["label"][share].to(device)
     state.step_size = values["step_size"].to(device)
     state.shift, state.scale = values["shift"].to(device), values["scale"].to(device)
-    state.proposal = MixtureProposal(**values["proposal"]).to(device)
+    state.proposal = MixtureProposal(**values["proposal"]).to(device)  # its derived tensors are made anew
 
 
 def save(values: dict[str, Any], folder: Path) -> None:

@@ -26,8 +26,8 @@ from pscd.errors import Diverged, UserError
 from pscd.evaluation import Measurement, evaluate, load, load_run_data
 from pscd.model import Model
 from pscd.objectives import OBJECTIVES
+from pscd.runs import read_metrics, train
 from pscd.samplers import SAMPLERS
-from pscd.trainer import train
 
 DESCRIPTION = """\
 Train energy-based models on data that are not clean, then sample and score with them.
@@ -54,8 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = build_parser(argv)
     args = parser.parse_args(argv)
     try:
-        if getattr(args, "threads", None):
-            torch.set_num_threads(args.threads)
+        threads = getattr(args, "threads", None)
+        if threads is not None:
+            if threads < 1:
+                raise UserError(f"--threads must be at least 1, got {threads}")
+            torch.set_num_threads(threads)
         args.command(args)
     except UserError as error:
         print(f"pscd: {error}", file=sys.stderr)
@@ -64,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"pscd: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("pscd: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        print("pscd: stopped; a training or reproduction goes on with the same command", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -177,6 +180,9 @@ def config_from(args: argparse.Namespace) -> TrainConfig:
             owner, field_name = name.split(".")
             given.setdefault(owner, {})[field_name] = value
 
+    if args.objective == "cd" and given.get(type(base.objective).__name__, {}).get("gamma", 0.0) != 0:
+        raise UserError("--objective cd is gamma 0; for another gamma use --objective ps-cd")
+
     def updated(instance: Any) -> Any:
         return replace(instance, **given.get(type(instance).__name__, {}))
 
@@ -205,9 +211,8 @@ def _train(args: argparse.Namespace) -> None:
 
 
 def _verdict(run: Path) -> list[str]:
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    state = checkpoint.load(run)
-    return verdict(rows, retries=state["retries"] if state is not None else 0)
+    rows, state = read_metrics(run), checkpoint.load(run)
+    return verdict(rows, retries=state["retries"] if state is not None else 0) if rows else []
 
 
 # --- what a run can do ---
@@ -251,7 +256,7 @@ def _add_score(commands: Any) -> None:
 def _score(args: argparse.Namespace) -> None:
     _check_out(args.out, args.force)
     model = load(args.run, device=_device(args.device))
-    named = args.file.suffix in (".csv", ".parquet")
+    named = args.file.suffix.lower() in (".csv", ".parquet")
     table = read_table(args.file, model.columns if named else None)
     if tuple(table.x.shape[1:]) != model.shape:
         raise UserError(
@@ -261,8 +266,7 @@ def _score(args: argparse.Namespace) -> None:
     if args.out.suffix == ".npy":
         _write_rows(args.out, energy, None)
     else:
-        numbered = np.stack([np.arange(1, len(energy) + 1), energy], 1)
-        _write_rows(args.out, numbered, ("row", "energy"))
+        _write_frame(args.out, {"row": np.arange(1, len(energy) + 1), "energy": energy})
     print(f"{len(energy)} rows scored: {args.out}")
 
 
@@ -283,10 +287,13 @@ def _evaluate(args: argparse.Namespace) -> None:
 def _add_plot(commands: Any) -> None:
     parser = _command(commands, "plot", _plot, "draw data, samples and energy of a run")
     _add_run(parser)
-    parser.add_argument("--out", type=Path, help="picture (default: RUN/plot.png)")
+    parser.add_argument("--out", type=Path, help="picture, .png, .pdf or .svg (default: RUN/plot.png)")
+    parser.add_argument("--force", action="store_true", help="replace the file if it is there")
 
 
 def _plot(args: argparse.Namespace) -> None:
+    if args.out is not None:
+        _check_out(args.out, args.force, (".png", ".pdf", ".svg"))
     model = load(args.run, device=_device(args.device))
     print(f"picture: {_plot_into(model, model.sample(10_000), args.out or args.run / 'plot.png')}")
 
@@ -296,7 +303,7 @@ def _add_reproduce(commands: Any) -> None:
     parser.add_argument("name", nargs="?", help="artefact, from the list")
     parser.add_argument("--quick", action="store_true", help="small and rough, in seconds, to see that it works")
     parser.add_argument("--seeds", type=int, help="seeds per cell (default: the artefact's own; 1 with --quick)")
-    parser.add_argument("--out", type=Path, default=Path("results"), help="folder (default: results); resumes there")
+    parser.add_argument("--out", type=Path, help="folder (default: results, results/quick with --quick); resumes there")
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one per core)")
 
 
@@ -307,7 +314,10 @@ def _reproduce(args: argparse.Namespace) -> None:
         for artefact in ARTEFACTS.values():
             print(f"{artefact.name:<24} {artefact.title} - about {artefact.cost} on 2 cores")
         return
-    page = reproduce(args.name, args.out, quick=args.quick, seeds=args.seeds, n_jobs=args.jobs)
+    if args.jobs == 0:
+        raise UserError("--jobs must not be 0; -1 means one per core")
+    out = args.out or Path("results/quick" if args.quick else "results")
+    page = reproduce(args.name, out, quick=args.quick, seeds=args.seeds, n_jobs=args.jobs)
     print(page.read_text())
     print(f"page: {page}")
 
@@ -322,7 +332,7 @@ def _evaluate_into(
 
 
 def _print_measurements(measurements: Sequence[Measurement]) -> None:
-    print("against held-out data        MMD^2 x 1e4        n")
+    print(f"against {measurements[0].n_real} held-out rows      MMD^2 x 1e4        n")
     for m in measurements:
         print(f"  {m.name:<26} {1e4 * m.mmd:>11.2f} {m.n_fake:>8}")
 
@@ -330,10 +340,11 @@ def _print_measurements(measurements: Sequence[Measurement]) -> None:
 def _plot_into(model: Model, samples: torch.Tensor, path: Path) -> Path:
     from pscd.plots import plot_run
 
+    data = load_run_data(model).train
     try:
-        return plot_run(model, load_run_data(model).train, samples, path)
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot write {path}: {error}") from None
+        return plot_run(model, data, samples, path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _write_rows(path: Path, rows: np.ndarray, columns: Sequence[str] | None) -> None:
@@ -342,21 +353,26 @@ def _write_rows(path: Path, rows: np.ndarray, columns: Sequence[str] | None) -> 
         if path.suffix == ".npy":
             np.save(path, rows)
             return
-        import pandas as pd
-
         flat = rows.reshape(len(rows), -1)
-        names = list(columns or [f"x{i}" for i in range(flat.shape[1])])
-        frame = pd.DataFrame(flat, columns=names)
-        if "row" in names:
-            frame["row"] = frame["row"].astype(int)
-        frame.to_csv(path, index=False)
+        names = columns or [f"x{i}" for i in range(flat.shape[1])]
+        _write_frame(path, dict(zip(names, flat.T, strict=True)))
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from None
 
 
-def _check_out(path: Path, force: bool) -> None:
-    if path.suffix not in (".npy", ".csv"):
-        raise UserError(f"{path}: the name must end in .npy or .csv")
+def _write_frame(path: Path, columns: dict[str, np.ndarray]) -> None:
+    import pandas as pd
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pd.DataFrame(columns).to_csv(path, index=False, float_format="%.9g")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _check_out(path: Path, force: bool, endings: Sequence[str] = (".npy", ".csv")) -> None:
+    if path.suffix not in endings:
+        raise UserError(f"{path}: the name must end in {' or '.join(endings)}")
     if path.exists() and not force:
         raise UserError(f"{path} exists; choose another --out, or add --force to replace it")
 
@@ -370,7 +386,7 @@ def _shape(shape: Sequence[int]) -> str:
 def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
+        torch.empty(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError):
         raise UserError(f"device {name!r} is not available here; cpu always is") from None
     return device

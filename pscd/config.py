@@ -1,7 +1,8 @@
 """The settings of a run: one frozen dataclass, in JSON and back."""
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+import math
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from pscd.energies import Architecture
@@ -13,6 +14,16 @@ from pscd.samplers import Langevin, Mala, Sampler
 SCHEDULES = ("cosine", "constant")
 STANDARDISE = ("std", "none")
 STOPS = ("end", "randomised")
+COUNTS = (
+    "n_data",
+    "steps",
+    "batch_size",
+    "buffer_size",
+    "jump_components",
+    "checkpoint_every",
+    "log_every",
+    "sample_steps",
+)
 
 
 @dataclass(frozen=True)
@@ -46,21 +57,20 @@ class TrainConfig:
     seed: int = option(0, "the same seed gives the same result")
 
     def __post_init__(self) -> None:
-        for name in ("n_data", "steps", "batch_size", "buffer_size", "checkpoint_every", "log_every", "sample_steps"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not self.lr > 0:
-            raise UserError(f"lr must be positive, got {self.lr}")
-        if not (0 <= self.restart <= 1 and 0 <= self.ema < 1 and 0 <= self.beta1 < 1):
-            raise UserError("restart lies in [0, 1], ema and beta1 in [0, 1)")
-        if self.data_noise < 0 or self.max_retries < 0 or self.jump_components < 1 or self.seed < 0:
-            raise UserError("data_noise, max_retries and seed must not be negative, jump_components at least 1")
-        if self.schedule not in SCHEDULES:
-            raise UserError(f"schedule must be one of {', '.join(SCHEDULES)}, got {self.schedule!r}")
-        if self.stop not in STOPS:
-            raise UserError(f"stop must be one of {', '.join(STOPS)}, got {self.stop!r}")
-        if self.standardise not in STANDARDISE:
-            raise UserError(f"standardise must be one of {', '.join(STANDARDISE)}, got {self.standardise!r}")
+        for name in COUNTS:
+            _require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("lr", "max_gap", "clip"):
+            value = getattr(self, name)
+            _require(value is None or 0 < value < math.inf, f"{name} must be a positive number, got {value}")
+        _require(0 <= self.restart <= 1, f"restart must lie in [0, 1], got {self.restart}")
+        _require(0 <= self.ema < 1, f"ema must lie in [0, 1), got {self.ema}")
+        _require(0 <= self.beta1 < 1, f"beta1 must lie in [0, 1), got {self.beta1}")
+        _require(0 <= self.data_noise < math.inf, f"data_noise must be at least 0, got {self.data_noise}")
+        _require(self.max_retries >= 0, f"max_retries must be at least 0, got {self.max_retries}")
+        _require(self.seed >= 0, f"seed must be at least 0, got {self.seed}")
+        for name, words in (("schedule", SCHEDULES), ("stop", STOPS), ("standardise", STANDARDISE)):
+            value = getattr(self, name)
+            _require(value in words, f"{name} must be one of {', '.join(words)}, got {value!r}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; the kind of objective and of sampler stands beside their settings."""
@@ -95,14 +105,19 @@ class TrainConfig:
         return self.from_dict(values)
 
     def differences(self, other: Self) -> list[str]:
-        """The settings in which two configurations differ, as `name: ours, theirs`."""
+        """The settings in which two configurations differ, as `name: ours asked, theirs there`."""
         ours, theirs = _flat(self.to_dict()), _flat(other.to_dict())
         names = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
-        return [f"{name}: {ours.get(name)}, {theirs.get(name)}" for name in names]
+        return [f"{name}: {ours.get(name)} asked, {theirs.get(name)} there" for name in names]
 
 
 # Classes that a configuration file may name.
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in (PseudoSpherical, Mala, Langevin)}
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise UserError(message)
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -110,8 +125,3 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in values.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
     return flat
-
-
-def field_names(kind: type) -> tuple[str, ...]:
-    """Names of a dataclass's fields."""
-    return tuple(f.name for f in fields(kind))

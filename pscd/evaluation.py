@@ -10,9 +10,8 @@ from pscd.data import TOYS, Dataset, load_dataset
 from pscd.data.toys import Draw
 from pscd.errors import UserError
 from pscd.metrics import mmd
-from pscd.model import Model
+from pscd.model import MODEL, Model
 from pscd.rng import generator
-from pscd.trainer import MODEL
 
 
 @dataclass(frozen=True)
@@ -34,18 +33,21 @@ def load(run: Path | str, *, energy: nn.Module | None = None, device: torch.devi
 
 
 def load_run_data(model: Model) -> Dataset:
-    """The data a run was trained on, split as it was."""
+    """The data a run was trained on, split as it was; a `UserError` if they have changed since."""
     config = model.config
-    return load_dataset(config.data, seed=config.seed, n=config.n_data, columns=config.columns)
+    data = load_dataset(config.data, seed=config.seed, n=config.n_data, columns=config.columns)
+    if model.fingerprint is not None and data.fingerprint != model.fingerprint:
+        raise UserError(f"{config.data} is not what the run was trained on: it has changed since")
+    return data
 
 
 def evaluate(model: Model, *, n: int = 10_000, seed: int = 0, samples: Tensor | None = None) -> list[Measurement]:
     """MMD^2 of samples against held-out data, beside data against data: the floor that noise sets.
 
     Toys are drawn afresh, `n` points, and compared in their own coordinates with the paper's kernel,
-    exp(-|x - y|^2 / 4) in two dimensions. Of a file, the held-out rows are what there is; its columns
-    are standardised, and the kernel is exp(-|x - y|^2 / (2 d)), the same in two dimensions. `samples`
-    drawn already save drawing them again.
+    exp(-|x - y|^2 / 4) in two dimensions. Of a file, the held-out rows are what there is, junk included;
+    its columns are standardised, and the kernel is exp(-|x - y|^2 / (2 d)), the same in two dimensions.
+    `samples` drawn already save drawing them again.
     """
     config = model.config
     if config.data in TOYS:
@@ -57,7 +59,7 @@ def evaluate(model: Model, *, n: int = 10_000, seed: int = 0, samples: Tensor | 
         real, other = data.held_out[:n], data.train[: len(data.held_out)][:n]
         shift, scale = model.shift.cpu(), model.scale.cpu()
     if samples is None:
-        samples = model.sample(len(other), seed=seed)
+        samples = model.sample(n, seed=seed)
     bandwidth = real[0].numel() ** 0.5
 
     def measure(name: str, fake: Tensor) -> Measurement:

@@ -20,9 +20,9 @@ def mmd(real: Tensor, fake: Tensor, *, bandwidth: float = 2**0.5, unbiased: bool
         raise ValueError(f"real has rows of shape {tuple(real.shape[1:])}, fake {tuple(fake.shape[1:])}")
     if min(len(real), len(fake)) < 2:
         raise ValueError("MMD needs at least two points on each side")
-    # Centring keeps |x|^2 + |y|^2 - 2 x.y from losing digits to a common offset.
-    centre = real.flatten(1).mean(0)
-    real, fake = real.flatten(1) - centre, fake.flatten(1) - centre
+    # Centring, in float64, keeps |x|^2 + |y|^2 - 2 x.y from losing digits to a common offset.
+    centre = real.flatten(1).double().mean(0)
+    real, fake = ((x.flatten(1) - centre).float() for x in (real, fake))
     within = sum(_mean_kernel_within(x, bandwidth, unbiased, block) for x in (real, fake))
     across = _kernel_sum(real, fake, bandwidth, block) / (len(real) * len(fake))
     return within - 2 * across

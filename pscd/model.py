@@ -11,17 +11,20 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from pscd.config import TrainConfig
+from pscd.data import Rows, as_rows
 from pscd.errors import UserError
 from pscd.proposal import MixtureProposal
 from pscd.rng import generator
 
+MODEL = "model.safetensors"  # its name in a run folder
 SCORE_BLOCK = 16_384
 
 
 class Model(nn.Module):
     """Energy in the coordinates of the data: `model(x)` is E(x), up to a constant.
 
-    The network sees `(x - shift) / scale`; chains run there too and are mapped back.
+    The network sees `(x - shift) / scale`; chains run there too and are mapped back. Shift and scale are
+    float64, so that columns far from 0 lose no digits.
     """
 
     shift: Tensor
@@ -38,11 +41,13 @@ class Model(nn.Module):
         step_size: Tensor,
         proposal: MixtureProposal,
         columns: tuple[str, ...] | None = None,
+        fingerprint: str | None = None,
     ) -> None:
         super().__init__()
         self.energy = energy
         self.config = config
         self.columns = columns
+        self.fingerprint = fingerprint
         self.proposal = proposal
         self.register_buffer("shift", shift)
         self.register_buffer("scale", scale)
@@ -55,43 +60,49 @@ class Model(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """E(x) of rows `(B, *shape)`; differentiable."""
-        return self.energy((x - self.shift) / self.scale)
+        return self.energy(((x - self.shift) / self.scale).to(self.step_size.dtype))
 
     @torch.no_grad()
-    def score(self, x: Tensor) -> Tensor:
+    def score(self, x: Rows) -> Tensor:
         """E(x) for any number of rows, in blocks: the higher, the stranger."""
+        x = as_rows(x)
         if tuple(x.shape[1:]) != self.shape:
             raise UserError(f"rows have shape {tuple(x.shape[1:])}, the model was trained on {self.shape}")
         self.eval()
-        return torch.cat([self(part.to(self.shift.device, torch.float32)) for part in x.split(SCORE_BLOCK)]).cpu()
+        return torch.cat([self(part.to(self.shift.device)) for part in x.split(SCORE_BLOCK)]).cpu()
 
     def sample(self, n: int, *, seed: int = 0, n_steps: int | None = None) -> Tensor:
-        """`n` draws of the model: chains that start at the proposal and run `n_steps`.
+        """`n` draws of the model, in float64: chains that start at the proposal and run `n_steps`.
 
         With the default steps and jumps the chains forget their start in low dimension; in high
         dimension give more steps.
         """
         if n < 1:
             raise UserError(f"the number of samples must be at least 1, got {n}")
+        n_steps = self.config.sample_steps if n_steps is None else n_steps
+        if n_steps < 1:
+            raise UserError(f"the number of sampler steps must be at least 1, got {n_steps}")
         rng = generator(seed, 3, device=self.shift.device)
         z, _ = self.config.sampler.run(
             self.energy,
             self.proposal.sample(n, rng).view(n, *self.shape),
             step_size=self.step_size,
-            n_steps=n_steps or self.config.sample_steps,
+            n_steps=n_steps,
             proposal=self.proposal,
             generator=rng,
         )
         return (z * self.scale + self.shift).cpu()
 
-    def save(self, path: Path, *, step: int) -> None:
+    def save(self, path: Path | str, *, step: int) -> None:
         """Write weights, coordinates and configuration to one `.safetensors` file, atomically."""
+        path = Path(path)
         tensors = {f"energy.{name}": t for name, t in self.energy.state_dict().items()}
         tensors |= {f"proposal.{name}": t for name, t in self.proposal.tensors().items()}
         tensors |= {"shift": self.shift, "scale": self.scale, "step_size": self.step_size}
         metadata = {
             "config": json.dumps(self.config.to_dict()),
             "columns": json.dumps(self.columns),
+            "fingerprint": json.dumps(self.fingerprint),
             "energy": type(self.energy).__name__,
             "step": str(step),
         }
@@ -100,19 +111,21 @@ class Model(nn.Module):
         os.replace(temporary, path)
 
     @classmethod
-    def load(cls, path: Path, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Self:
+    def load(cls, path: Path | str, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Self:
         """Read what `save` wrote. A network of your own must be given again as `energy`."""
+        path = Path(path)
         if not path.is_file():
-            raise UserError(f"{path}: no such file; is the training finished?")
+            raise UserError(f"{path}: no such file; not a run folder, or its training has not finished")
         try:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata()
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
             config = TrainConfig.from_dict(json.loads(metadata["config"]))
-            columns = json.loads(metadata["columns"])
+            columns, fingerprint = json.loads(metadata["columns"]), json.loads(metadata["fingerprint"])
+            shift, scale, step_size = tensors["shift"], tensors["scale"], tensors["step_size"]
+            proposal = MixtureProposal(**_under(tensors, "proposal."))
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path}: damaged, or not a model of pscd ({error})") from None
-        shift = tensors["shift"]
         energy = energy or config.energy.build(tuple(shift.shape))
         try:
             energy.load_state_dict(_under(tensors, "energy."))
@@ -123,10 +136,11 @@ class Model(nn.Module):
             energy,
             config,
             shift=shift,
-            scale=tensors["scale"],
-            step_size=tensors["step_size"],
-            proposal=MixtureProposal(**_under(tensors, "proposal.")).to(torch.device(device)),
+            scale=scale,
+            step_size=step_size,
+            proposal=proposal,
             columns=tuple(columns) if columns else None,
+            fingerprint=fingerprint,
         )
         return model.to(device)
 

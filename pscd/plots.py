@@ -1,4 +1,4 @@
-"""Pictures of runs. Only this module imports matplotlib."""
+"""Pictures of runs. Only this module and `pscd.paper.figures` import matplotlib."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ COLOURS = {"data": "#1b6ca8", "samples": "#d1603d", "energy": "viridis"}
 
 
 def plot_run(model: Model, data: Tensor, samples: Tensor, path: Path) -> Path:
-    """Data, samples and energy side by side: a line, a plane, or a matrix of pairs of columns."""
+    """Data, samples and energy side by side: on a line, in a plane, or a histogram for each column."""
     dim = data[0].numel()
     data, samples = data[:SHOWN].flatten(1), samples[:SHOWN].flatten(1)
     if dim == 1:

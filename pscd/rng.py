@@ -3,6 +3,8 @@
 import numpy as np
 import torch
 
+from pscd.errors import UserError
+
 
 def generator(seed: int, *path: int, device: torch.device | str = "cpu") -> torch.Generator:
     """A torch generator that depends only on `seed` and `path` (step, rank, attempt, ...).
@@ -16,6 +18,8 @@ def generator(seed: int, *path: int, device: torch.device | str = "cpu") -> torc
     >>> torch.equal(a, torch.rand(2, generator=generator(0, 1, 5)))
     False
     """
+    if seed < 0:
+        raise UserError(f"a seed must not be negative, got {seed}")
     # The length comes first: SeedSequence pads with zeros, so [1, 2] and [1, 2, 0] would be one.
     state = np.random.SeedSequence([len(path), seed, *path]).generate_state(1, np.uint64)[0]
     return torch.Generator(device=device).manual_seed(int(state))

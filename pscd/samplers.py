@@ -5,6 +5,7 @@ parameters stay out of the graph; nothing in the loop waits for the device. The 
 the end bind a sampler to its settings for the trainer.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ def langevin(
         max_grad: clamp every component of the gradient to `[-max_grad, max_grad]`.
         callback: called after each step with `step`, `x`, `energy` (before the step).
     """
-    x = x.detach().clone()
+    x = x.detach().clone() if bounds is None else x.detach().clamp(*bounds)
     noise = _langevin_noise(step_size) if noise_scale is None else noise_scale
     z = torch.empty_like(x)
     with frozen(energy):
@@ -147,12 +148,12 @@ def mala(
     accepted_jumps = torch.zeros((), device=x.device)
     n_jumps = 0
     with frozen(energy):
-        x = x.detach().clone()
+        x = x.detach().clone() if bounds is None else x.detach().clamp(*bounds)
         e, grad = energy_and_grad(energy, x)
         for step in range(n_steps):
             jump = proposal is not None and step % jump_every == jump_every - 1
             if proposal is not None and jump:
-                y = proposal.sample(len(x), generator)
+                y = proposal.sample(len(x), generator).view_as(x)
                 e_y, grad_y = energy_and_grad(energy, y)
                 log_ratio = e - e_y + proposal.log_prob(x) - proposal.log_prob(y)
             else:
@@ -232,12 +233,16 @@ class Langevin:
     step_size: float = option(0.01, "factor of the energy gradient in each step")
     noise_scale: float | None = option(None, "noise in each step; none: sqrt(2 step), temperature 1")
     max_grad: float | None = option(None, "clamp every component of the gradient to this size")
-    low: float | None = option(None, "lower bound of the box that samples stay in")
-    high: float | None = option(None, "upper bound of the box that samples stay in")
+    low: float | None = option(None, "lower bound of the box that chains stay in, in the network's coordinates")
+    high: float | None = option(None, "upper bound of the box that chains stay in, in the network's coordinates")
 
     def __post_init__(self) -> None:
         _check_positive(n_steps=self.n_steps, step_size=self.step_size)
         _check_box(self.low, self.high)
+        if self.noise_scale is not None and not 0 <= self.noise_scale < math.inf:
+            raise UserError(f"noise_scale must not be negative, got {self.noise_scale}")
+        if self.max_grad is not None:
+            _check_positive(max_grad=self.max_grad)
 
     @property
     def temperature(self) -> float:
@@ -283,16 +288,16 @@ class Mala:
     step_size: float = option(0.05, "step size to start from; it adapts to the target acceptance")
     target_acceptance: float = option(0.6, "acceptance that the step size aims at")
     jump_every: int = option(2, "every so many steps is a jump to a draw of the proposal; 0: never")
-    low: float | None = option(None, "lower bound of the box that samples stay in")
-    high: float | None = option(None, "upper bound of the box that samples stay in")
+    low: float | None = option(None, "lower bound of the box that chains stay in, in the network's coordinates")
+    high: float | None = option(None, "upper bound of the box that chains stay in, in the network's coordinates")
 
     def __post_init__(self) -> None:
         _check_positive(n_steps=self.n_steps, step_size=self.step_size)
         _check_box(self.low, self.high)
         if not 0 < self.target_acceptance < 1:
             raise UserError(f"target_acceptance must lie between 0 and 1, got {self.target_acceptance}")
-        if self.jump_every < 0:
-            raise UserError(f"jump_every must be 0 (never) or positive, got {self.jump_every}")
+        if self.jump_every < 0 or self.jump_every == 1:
+            raise UserError(f"jump_every must be 0 (never) or at least 2, got {self.jump_every}")
 
     def run(
         self,
@@ -340,5 +345,5 @@ def _check_box(low: float | None, high: float | None) -> None:
 
 def _check_positive(**values: float) -> None:
     for name, value in values.items():
-        if not value > 0:
-            raise UserError(f"{name} must be positive, got {value}")
+        if not 0 < value < math.inf:
+            raise UserError(f"{name} must be a positive number, got {value}")

@@ -1,7 +1,6 @@
 """Training: one loop, readable top to bottom."""
 
 import copy
-import json
 import math
 import sys
 from collections.abc import Callable
@@ -15,11 +14,11 @@ from pscd import checkpoint, distributed, theory
 from pscd.buffer import ReplayBuffer
 from pscd.checkpoint import TrainState
 from pscd.config import TrainConfig
-from pscd.data import load_dataset
-from pscd.data.toys import MODES
+from pscd.data import Rows, as_rows
 from pscd.diagnostics import Modes, mode_shares
 from pscd.errors import Diverged, NotFinite, UserError
-from pscd.model import Model
+from pscd.interrupt import deferred_interrupt
+from pscd.model import MODEL, Model
 from pscd.progress import progress_bar
 from pscd.proposal import MixtureProposal
 from pscd.rng import generator
@@ -28,9 +27,9 @@ from pscd.threads import enough_threads
 
 WARMUP_STEPS = 100  # updates over which the learning rate rises, while Adam's moments are rough
 BASE_SCALE = 2.0  # width of the Gaussian that chains restart from, in standard deviations of the data
+GROSS = 10.0  # interquartile ranges
 RETRY_FACTOR = 0.5  # what a roll-back does to the learning rate
 
-MODEL = "model.safetensors"
 Log = Callable[[dict[str, float]], None]
 
 
@@ -91,120 +90,99 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig) -> dict[str, T
 
 
 def fit(
-    x: Tensor,
+    x: Rows,
     config: TrainConfig,
     *,
     energy: nn.Module | None = None,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     device: torch.device | str = "cpu",
     progress: bool = False,
     log: Log | None = None,
     columns: tuple[str, ...] | None = None,
+    fingerprint: str | None = None,
     modes: Modes | None = None,
 ) -> Model:
     """Train an energy on rows `(n, *shape)` and return the model, in memory.
 
+    The energy sees the rows standardised; `model(x)` takes them as they are. A module that is given is
+    trained in place, and the model holds a copy of it with averaged weights.
+
     Args:
+        x: a tensor, an array or a DataFrame of finite numbers.
         energy: any module `(B, *shape) -> (B,)`; by default what `config.energy` describes.
         folder: keep checkpoints here, and go on from the newest one found.
         progress: show a progress line with the time left.
+        columns: names for the columns, kept with the model; so is `fingerprint`, a checksum of the data.
         log: called with a row of metrics every `config.log_every` updates.
         modes: where modes are known, which one each row belongs to; the log then says how the chains are
             spread over them and how far that is from the data.
     """
     if config.batch_size % distributed.world_size() or config.buffer_size % distributed.world_size():
         raise UserError(f"batch_size and buffer_size must be multiples of the {distributed.world_size()} processes")
-    device = torch.device(device)
-    state = init_state(x, config, energy, device)
+    device, x = torch.device(device), as_rows(x)
+    if folder is not None:
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+    state = init_state(x, config, energy, device, columns)
     resumed = checkpoint.load(folder) if folder is not None else None
     if resumed is not None:
         checkpoint.restore(state, resumed)
     true_shares = mode_shares(x, modes, int(modes(x).max()) + 1) if modes is not None else None
-    x = (x.to(device) - state.shift) / state.scale
+    x = ((x.to(device) - state.shift) / state.scale).float()
     good = checkpoint.snapshot(state)
     end = last_step(config)
     main = distributed.rank() == 0
     with (
         enough_threads(state.energy, config.batch_size),
         progress_bar(end, done=state.step, show=progress and main) as bar,
+        deferred_interrupt() as interrupted,
     ):
         while state.step < end:
             try:
                 stats = train_step(state, x, config)
             except Diverged as error:
-                failed_at, retries = state.step, state.retries + 1
-                checkpoint.restore(state, good)
-                state.retries = good["retries"] = retries
+                message = _roll_back(state, good, error)
                 bar.update(state.step - bar.n)
-                if retries > config.max_retries:
+                if state.retries > config.max_retries:
                     if main and folder is not None:
                         checkpoint.save(good, folder)
-                        _as_model(state, config, columns).save(folder / MODEL, step=state.step)
-                    raise Diverged(_last_words(error, failed_at, state.step, config, folder)) from None
-                bar.write(f"step {failed_at}: {error}; back to {state.step}, smaller step", file=sys.stderr)
+                        _as_model(state, config, columns, fingerprint).save(folder / MODEL, step=state.step)
+                    raise Diverged(_last_words(message, state.step, config, folder)) from None
+                bar.write(f"{message}; back to step {state.step}, smaller step", file=sys.stderr)
                 continue
             bar.update()
             if state.step % config.log_every == 0 or state.step == end:
                 row = {"step": state.step, **{name: float(value) for name, value in stats.items()}}
-                if modes is not None and true_shares is not None:
-                    row |= _mode_stats(state, modes, true_shares)
+                row |= _mode_stats(state, modes, true_shares)
                 bar.set_postfix_str(_summary(row), refresh=False)
                 if log is not None and main:
                     log(row)
-            if state.step % config.checkpoint_every == 0 or state.step == end:
+            stop = interrupted()
+            if state.step % config.checkpoint_every == 0 or state.step == end or stop:
                 good = checkpoint.snapshot(state)
                 if main and folder is not None:
                     checkpoint.save(good, folder)
-    return _as_model(state, config, columns)
+            if stop:
+                raise KeyboardInterrupt
+    return _as_model(state, config, columns, fingerprint)
 
 
-def train(
+def init_state(
+    x: Tensor,
     config: TrainConfig,
-    out: Path | str,
-    *,
-    device: torch.device | str = "cpu",
-    progress: bool = True,
-    tensorboard: bool = False,
-) -> Path:
-    """Train what `config` describes and keep it in the folder `out`; goes on where a run there stopped.
-
-    Under `torchrun` all processes train one model together, and the first of them writes.
-    """
-    out, device = Path(out), torch.device(device)
-    started = distributed.start(device)
-    try:
-        data = load_dataset(config.data, seed=config.seed, n=config.n_data, columns=config.columns)
-        if distributed.rank() == 0:
-            _claim_folder(out, config, data.fingerprint)
-        distributed.barrier()
-        if not _finished(out, config):
-            log = _metrics_log(out, tensorboard) if distributed.rank() == 0 else None
-            model = fit(
-                data.train,
-                config,
-                folder=out,
-                device=device,
-                progress=progress,
-                log=log,
-                columns=data.columns,
-                modes=MODES.get(config.data),
-            )
-            if distributed.rank() == 0:
-                model.save(out / MODEL, step=last_step(config))
-        distributed.barrier()
-    finally:
-        if started:
-            distributed.stop()
-    return out
-
-
-def init_state(x: Tensor, config: TrainConfig, energy: nn.Module | None, device: torch.device) -> TrainState:
+    energy: nn.Module | None,
+    device: torch.device,
+    columns: tuple[str, ...] | None = None,
+) -> TrainState:
     """A fresh state: random weights, coordinates and proposal from the data, chains from the base."""
     shape = tuple(x.shape[1:])
-    shift, scale = standardisation(x) if config.standardise == "std" else (torch.zeros(shape), torch.ones(shape))
-    z = (x - shift) / scale
+    shift, scale = torch.zeros(shape).double(), torch.ones(shape).double()
+    if config.standardise == "std":
+        shift, scale = standardisation(x)
+        _check_varies(scale, columns)
+    z = ((x - shift) / scale).float()
     proposal = MixtureProposal.fit(z, components=config.jump_components, seed=config.seed)
-    centre, spread = (t.to(device) for t in standardisation(z))
+    centre, spread = (t.float().to(device) for t in standardisation(z))
     if energy is None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
@@ -242,10 +220,28 @@ def _check_energy(energy: nn.Module, x: Tensor) -> None:
 
 
 def standardisation(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each column; a constant column keeps its scale."""
+    """Mean and standard deviation of each column, in float64, without its grossest outliers.
+
+    A value further than `GROSS` interquartile ranges outside the quartiles does not count: a single slip of
+    the pen would otherwise squeeze all other rows into a point. Clean data have no such values.
+    """
     x = x.double()
-    scale = x.std(0)
-    return x.mean(0).float(), torch.where(scale > 0, scale, 1.0).float()
+    rows = x[torch.linspace(0, len(x) - 1, min(len(x), 100_000)).long()].flatten(1)
+    low, high = (torch.quantile(rows, q, dim=0).view(x.shape[1:]) for q in (0.25, 0.75))
+    reach = GROSS * (high - low)
+    kept = ((x >= low - reach) & (x <= high + reach)) | (reach == 0)
+    count = kept.sum(0)
+    mean = (x * kept).sum(0) / count
+    variance = ((x - mean).square() * kept).sum(0) / (count - 1)
+    return mean, variance.sqrt()
+
+
+def _check_varies(scale: Tensor, columns: tuple[str, ...] | None) -> None:
+    constant = (scale.flatten() == 0).nonzero().flatten().tolist()
+    if constant:
+        name = columns[constant[0]] if columns is not None else str(constant[0])
+        more = f" and {len(constant) - 1} more" if len(constant) > 1 else ""
+        raise UserError(f"column {name}{more} is constant; leave it out, or use standardise none")
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
@@ -259,7 +255,7 @@ def last_step(config: TrainConfig) -> int:
     """The number of updates to make: all, or as many as Algorithm 2's randomised stop draws.
 
     Its distribution p_Z is that of Theorem 5 with alpha = 1/2 and the smoothness for which the largest
-    learning rate is just allowed.
+    learning rate is just allowed. (The algorithm makes Z updates and returns the iterate before the last.)
     """
     if config.stop == "end":
         return config.steps
@@ -291,14 +287,26 @@ def _check(stats: dict[str, Tensor], config: TrainConfig) -> None:
         raise Diverged(f"the energies of data and samples are {abs(values['gap']):.0f} apart")
 
 
-def _mode_stats(state: TrainState, modes: Modes, true_shares: Tensor) -> dict[str, float]:
-    chains = (state.buffer.x * state.scale + state.shift).cpu()
+def _mode_stats(state: TrainState, modes: Modes | None, true_shares: Tensor | None) -> dict[str, float]:
+    if modes is None or true_shares is None:
+        return {}
+    chains = (state.buffer.x * state.scale + state.shift).float().cpu()
     shares = mode_shares(chains, modes, len(true_shares))
     error = float((shares - true_shares).abs().max())
     return {**{f"mode_{i}": float(share) for i, share in enumerate(shares)}, "mode_error": error}
 
 
-def _as_model(state: TrainState, config: TrainConfig, columns: tuple[str, ...] | None) -> Model:
+def _roll_back(state: TrainState, good: dict[str, Any], error: Diverged) -> str:
+    """Put the last good state back, with one more retry on its account; returns what happened."""
+    message, retries = f"step {state.step}: {error}", state.retries + 1
+    checkpoint.restore(state, good)
+    state.retries = good["retries"] = retries
+    return message
+
+
+def _as_model(
+    state: TrainState, config: TrainConfig, columns: tuple[str, ...] | None, fingerprint: str | None
+) -> Model:
     return Model(
         state.averaged,
         config,
@@ -307,6 +315,7 @@ def _as_model(state: TrainState, config: TrainConfig, columns: tuple[str, ...] |
         step_size=state.step_size,
         proposal=state.proposal,
         columns=columns,
+        fingerprint=fingerprint,
     )
 
 
@@ -315,64 +324,9 @@ def _summary(row: dict[str, float]) -> str:
     return ", ".join(f"{label} {row[name]:.3g}" for name, label in shown.items() if name in row)
 
 
-def _last_words(error: Diverged, failed_at: int, good: int, config: TrainConfig, folder: Path | None) -> str:
+def _last_words(message: str, good: int, config: TrainConfig, folder: Path | None) -> str:
     kept = f"; the model of step {good} is kept in {folder}" if folder is not None else ""
     return (
-        f"training diverged {config.max_retries + 1} times, last at step {failed_at} ({error}){kept}; "
+        f"training diverged {config.max_retries + 1} times, last at {message}{kept}; "
         "try a smaller lr, more sampler steps, or a smaller sampler step size"
     )
-
-
-def _claim_folder(out: Path, config: TrainConfig, fingerprint: str) -> None:
-    """Make the run folder, or check that the run in it is this one."""
-    description = {**config.to_dict(), "fingerprint": fingerprint}
-    path = out / "config.json"
-    if path.exists():
-        found = json.loads(path.read_text())
-        if found == description:
-            return
-        fingerprint_found = found.pop("fingerprint")
-        differences = config.differences(TrainConfig.from_dict(found))
-        if not differences and fingerprint_found != fingerprint:
-            raise UserError(f"{config.data} has changed since the run in {out} started; choose another --out")
-        raise UserError(f"{out} holds a run with other settings ({'; '.join(differences)}); choose another --out")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        if any(out.iterdir()):
-            raise UserError(f"{out} exists and holds other files; choose another --out")
-        path.write_text(json.dumps(description, indent=1) + "\n")
-    except OSError as error:
-        raise UserError(f"cannot write to {out}: {error.strerror}") from None
-
-
-def _finished(out: Path, config: TrainConfig) -> bool:
-    """Whether a model is there and is not merely the last good one of a run that diverged."""
-    state = checkpoint.load(out) if (out / MODEL).exists() else {"step": 0}
-    return state is None or state["step"] >= last_step(config)
-
-
-def _metrics_log(out: Path, tensorboard: bool) -> Log:
-    """Append rows to `metrics.jsonl`, dropping those a killed run wrote after its last checkpoint."""
-    path = out / "metrics.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    writer: Any = None
-    if tensorboard:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise UserError("--tensorboard needs tensorboard; pip install 'pscd[tensorboard]'") from None
-        writer = SummaryWriter(str(out / "tensorboard"))
-
-    def log(row: dict[str, float]) -> None:
-        nonlocal rows
-        if rows and rows[-1]["step"] >= row["step"]:
-            rows = [old for old in rows if old["step"] < row["step"]]
-            path.write_text("".join(json.dumps(old) + "\n" for old in rows))
-        rows.append(row)
-        with path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        if writer is not None:
-            for name, value in row.items():
-                writer.add_scalar(name, value, int(row["step"]))
-
-    return log

@@ -31,6 +31,6 @@ def small():
 @pytest.fixture
 def trained(small, tmp_path):
     """A run folder of that configuration, trained for a few steps."""
-    from pscd.trainer import train
+    from pscd.runs import train
 
     return train(replace(small, steps=20), tmp_path / "run", progress=False)

@@ -11,12 +11,13 @@ PACKAGE = Path(__file__).parents[1] / "pscd"
 
 # A module may import from layers below its own, and from its own.
 LAYERS = [
-    {"errors", "version", "options", "progress", "threads"},
+    {"errors", "version", "options", "progress", "threads", "interrupt"},
     {"rng", "losses", "distributed"},
     {"samplers", "buffer", "energies", "proposal", "data", "metrics", "exact", "theory", "objectives", "diagnostics"},
     {"config"},
     {"checkpoint", "model"},
     {"trainer"},
+    {"runs"},
     {"evaluation"},
     {"plots"},
     {"paper"},

@@ -98,7 +98,7 @@ def test_the_same_command_again_goes_on_and_another_is_refused(run, csv, capsys)
     command = ["train", csv, "--columns", "height,weight,age", *SMALL, "--out", run]
     before = {p.name: p.read_bytes() for p in run.iterdir() if p.suffix in (".safetensors", ".json", ".jsonl")}
     line = refused([*command, "--gamma", "0.3"], capsys)
-    assert "objective.gamma: 0.3, 1.0" in line
+    assert "objective.gamma: 0.3 asked, 1.0 there" in line
     assert "choose another --out" in line
     assert main([str(a) for a in command]) == 0
     after = {name: (run / name).read_bytes() for name in before}
@@ -126,6 +126,14 @@ def test_a_changed_file_is_not_mixed_into_a_run(run, csv, capsys):
         (["train", "moon", "--steps", "0"], "steps must be at least 1"),
         (["train", "moon", "--energy", "huge"], "unknown energy 'huge'"),
         (["train", "moon", "--device", "tpu9"], "device 'tpu9' is not available"),
+        (["train", "moon", "--objective", "cd", "--gamma", "1"], "--objective cd is gamma 0"),
+        (["train", "moon", "--seed", "-1"], "seed must be at least 0"),
+        (["train", "moon", "--clip", "-1"], "clip must be a positive number"),
+        (["train", "moon", "--sampler-jump-every", "1"], "jump_every must be 0 (never) or at least 2"),
+        (["train", "moon", "--device", "meta"], "device 'meta' is not available"),
+        (["reproduce", "gamma-1d", "--jobs", "0"], "--jobs must not be 0"),
+        (["sample", "x", "--out", "x.npy", "--threads", "0"], "--threads must be at least 1"),
+        (["plot", "x", "--out", "picture"], "must end in .png"),
         (["train", "moon", "--nonsense"], "unrecognized arguments: --nonsense"),
         (["sample", "nowhere", "--out", "x.npy"], "nowhere: no such run folder"),
         (["sample", "nowhere", "--out", "x.txt"], "must end in .npy or .csv"),
@@ -144,7 +152,7 @@ def test_bad_files_are_one_line_and_exit_code_2(csv, run, tmp_path, capsys):
     (tmp_path / "empty.csv").write_text("")
     assert "is empty" in refused(["train", tmp_path / "empty.csv"], capsys)
     np.save(tmp_path / "nan.npy", np.full((50, 2), np.nan))
-    assert "50 rows are missing or infinite" in refused(["train", tmp_path / "nan.npy"], capsys)
+    assert "50 rows are missing, infinite or over 1e30" in refused(["train", tmp_path / "nan.npy"], capsys)
     np.save(tmp_path / "two.npy", np.zeros((50, 2)))
     line = refused(["score", run, tmp_path / "two.npy", "--out", tmp_path / "o.csv"], capsys)
     assert "2 numbers a row" in line

@@ -5,7 +5,7 @@ from pscd.data import TOYS
 from pscd.evaluation import evaluate, load, load_run_data
 from pscd.metrics import mmd
 from pscd.rng import generator
-from pscd.trainer import train
+from pscd.runs import train
 
 
 def test_samples_beside_the_floor_that_noise_sets(trained):

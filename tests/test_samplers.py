@@ -52,7 +52,7 @@ def test_stationary_distribution_is_the_target(kind, step_size):
 def test_noise_off_langevin_is_gradient_descent_bit_for_bit(bounds):
     energy = MLP((3,), width=16)
     start = torch.randn(5, 3, generator=generator(0))
-    x = start.clone()
+    x = start.clamp(*bounds) if bounds else start.clone()
     for _ in range(10):
         leaf = x.clone().requires_grad_()
         energy(leaf).sum().backward()
@@ -187,10 +187,12 @@ def test_every_sampler_runs_through_the_trainer_protocol(name):
 @pytest.mark.parametrize(
     ("kind", "settings", "message"),
     [
-        (Mala, {"n_steps": 0}, "n_steps must be positive"),
+        (Mala, {"n_steps": 0}, "n_steps must be a positive"),
         (Mala, {"target_acceptance": 1.0}, "target_acceptance"),
         (Mala, {"jump_every": -1}, "jump_every"),
-        (Langevin, {"step_size": -1.0}, "step_size must be positive"),
+        (Mala, {"jump_every": 1}, "jump_every"),
+        (Langevin, {"noise_scale": -1.0}, "noise_scale"),
+        (Langevin, {"step_size": -1.0}, "step_size must be a positive"),
         (Langevin, {"low": 1.0, "high": 0.0}, "box is empty"),
     ],
 )

@@ -20,7 +20,7 @@ def test_all_four_kinds_of_file_give_the_same_rows(tmp_path, rows):
     np.savez(tmp_path / "x.npz", X=rows, y=np.zeros(40))
     for suffix in ("csv", "parquet", "npy", "npz"):
         table = read_table(tmp_path / f"x.{suffix}")
-        torch.testing.assert_close(table.x, torch.from_numpy(rows))
+        torch.testing.assert_close(table.x, torch.from_numpy(rows).double())
         assert table.columns == (("a", "b", "c") if suffix in ("csv", "parquet") else None)
 
 
@@ -29,7 +29,7 @@ def test_columns_are_chosen_and_ordered_by_name(tmp_path, rows):
     frame.insert(0, "city", "Rome")
     frame.to_csv(tmp_path / "x.csv", index=False)
     table = read_table(tmp_path / "x.csv", ["c", "a"])
-    torch.testing.assert_close(table.x, torch.from_numpy(rows[:, [2, 0]]))
+    torch.testing.assert_close(table.x, torch.from_numpy(rows[:, [2, 0]]).double())
 
 
 def test_a_csv_without_a_header_loses_no_row(tmp_path, rows):
@@ -56,10 +56,14 @@ def write(path, content):
     [
         ("x.csv", "", "is empty"),
         ("x.csv", "a,b\n", "no rows"),
-        ("x.csv", "a,city\n1,Rome\n2,Oslo\n", "column 'city' is not numeric; choose numeric ones with --columns a"),
-        ("x.csv", "city\nRome\n", "encode them as numbers"),
-        ("x.csv", "a,b\n1,2\n3,\n4,inf\n", r"2 rows are missing or infinite \(first: row 2, column b\)"),
-        ("x.csv", "a\n1\n1e39\n", r"1 row is missing or infinite \(first: row 2"),
+        ("x.csv", "a,city\n1,Rome\n2,Oslo\n", "column 'city' is not numeric; choose others with --columns a"),
+        ("x.csv", "city\nRome\n", "encode it as numbers"),
+        ("x.csv", "a,b\n1,2\n3,oops\n5,6\n", r"column 'b' is not numeric: 'oops' in row 2"),
+        ("x.csv", "a;b\n1;2\n", "separated by semicolons"),
+        ("x.csv", "a,b\n1,2,3\n4,5,6\n", "more fields than the header"),
+        ("x.csv", "a,a\n1,2\n", "column 'a' is there twice"),
+        ("x.csv", "a,b\n1,2\n3,\n4,inf\n", r"2 rows are missing, infinite or over 1e30 \(first: row 2, column b\)"),
+        ("x.csv", "a\n1\n1e39\n", r"1 row is missing, infinite or over 1e30 \(first: row 2"),
         ("x.csv", 'a,b\n1,2\n3,4,5\n"', "not a readable .csv"),
         ("x.npy", b"garbage", "not a readable .npy"),
         ("x.npz", b"PK garbage", "not a readable .npz"),
@@ -96,7 +100,7 @@ def test_a_file_is_split_the_same_way_every_time(tmp_path, rows):
     assert (len(data.train), len(data.held_out)) == (36, 4)
     assert torch.equal(data.train, again.train)
     together = torch.cat([data.train, data.held_out]).sort(0).values
-    torch.testing.assert_close(together, torch.from_numpy(rows).sort(0).values)
+    torch.testing.assert_close(together, torch.from_numpy(rows).double().sort(0).values)
     assert data.fingerprint == again.fingerprint != load_dataset(str(tmp_path / "x.npy"), seed=1).fingerprint
 
 

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -13,19 +15,17 @@ from pscd import checkpoint
 from pscd.data.toys import MODES
 from pscd.energies import MLP
 from pscd.errors import Diverged, UserError
-from pscd.model import Model
+from pscd.model import MODEL, Model
 from pscd.objectives import PseudoSpherical
 from pscd.rng import generator
 from pscd.samplers import Langevin
 from pscd.trainer import (
-    MODEL,
     RETRY_FACTOR,
     fit,
     init_state,
     last_step,
     learning_rate,
     standardisation,
-    train,
     train_step,
 )
 
@@ -127,7 +127,7 @@ def test_a_bad_step_is_rolled_back_and_retried_smaller(small, x, tmp_path, capsy
 def test_after_the_last_try_the_good_model_is_kept(small, x, tmp_path):
     config = replace(small, max_retries=2)
     energy = Flaky(lambda n: n > 50)
-    with pytest.raises(Diverged, match=r"diverged 3 times, last at step \d+ .*the model of step 40 is kept"):
+    with pytest.raises(Diverged, match=r"diverged 3 times, last at step \d+: .*the model of step 40 is kept"):
         fit(x, config, energy=energy, folder=tmp_path)
     assert checkpoint.load(tmp_path)["step"] == 40
     kept = Model.load(tmp_path / MODEL, energy=Flaky(lambda n: False))
@@ -151,48 +151,6 @@ def test_a_diverged_step_changes_neither_weights_nor_chains(small, x):
     assert torch.equal(before["buffer"], after["buffer"])
 
 
-def test_train_writes_a_folder_that_describes_itself(small, tmp_path):
-    run = train(small, tmp_path / "run", progress=False)
-    assert {p.name for p in run.iterdir()} == {
-        "config.json",
-        "metrics.jsonl",
-        "model.safetensors",
-        "state.pt",
-        "state-previous.pt",
-    }
-    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert steps == [10, 20, 30, 40, 50, 60]
-    modified = (run / "model.safetensors").stat().st_mtime_ns
-    train(small, run, progress=False)  # finished: nothing to do
-    assert (run / "model.safetensors").stat().st_mtime_ns == modified
-    with pytest.raises(UserError, match=r"other settings \(steps: 61, 60\)"):
-        train(replace(small, steps=61), run, progress=False)
-
-
-def test_a_run_that_diverged_is_not_taken_for_finished(small, tmp_path):
-    run = train(small, str(tmp_path / "run"), progress=False)
-    before = pscd.load(run).energy.state_dict()
-    (run / "state-previous.pt").rename(run / "state.pt")  # as a diverged run leaves it: a model of step 40
-    (run / "model.safetensors").write_bytes(b"the last good one")
-    train(small, run, progress=False)
-    again = pscd.load(run).energy.state_dict()
-    assert all(torch.equal(before[name], again[name]) for name in before)
-
-
-def test_rows_logged_after_the_last_checkpoint_are_not_doubled(small, tmp_path):
-    run = train(small, tmp_path / "run", progress=False)
-    first = (run / "metrics.jsonl").read_text()
-    (run / "model.safetensors").unlink()
-    (run / "state-previous.pt").rename(run / "state.pt")  # as if killed after step 40's checkpoint
-    train(small, run, progress=False)
-    assert (run / "metrics.jsonl").read_text() == first
-
-
-def test_tensorboard_is_written_when_asked(small, tmp_path):
-    run = train(replace(small, steps=10), tmp_path / "run", progress=False, tensorboard=True)
-    assert any((run / "tensorboard").iterdir())
-
-
 def test_learning_rate_rises_then_falls_to_zero(small):
     config = replace(small, steps=1000, lr=1.0)
     assert learning_rate(config, 0) == pytest.approx(0.01)
@@ -201,11 +159,66 @@ def test_learning_rate_rises_then_falls_to_zero(small):
     assert learning_rate(replace(config, schedule="constant"), 999) == 1.0
 
 
-def test_a_constant_column_keeps_its_scale():
-    x = torch.tensor([[1.0, 7.0], [3.0, 7.0]])
+def test_standardisation_is_mean_and_deviation_of_clean_columns_and_one_slip_changes_nothing():
+    x = torch.randn(1000, 2, generator=generator(0)) * torch.tensor([1.0, 50.0]) + 7
     shift, scale = standardisation(x)
-    assert shift.tolist() == [2.0, 7.0]
-    assert scale.tolist() == [pytest.approx(2**0.5), 1.0]
+    torch.testing.assert_close(shift, x.double().mean(0))
+    torch.testing.assert_close(scale, x.double().std(0))
+    x[3, 1] = 1e12
+    dirty_shift, dirty_scale = standardisation(x)
+    torch.testing.assert_close(dirty_shift, shift, rtol=0.02, atol=0.2)
+    torch.testing.assert_close(dirty_scale, scale, rtol=0.01, atol=0)
+
+
+def test_a_constant_column_is_told(small, x):
+    with pytest.raises(UserError, match="column b is constant"):
+        fit(torch.cat([x, torch.ones(1000, 1)], 1), small, columns=("x", "y", "b"))
+
+
+def test_a_gross_outlier_does_not_spoil_the_model(small, x):
+    dirty = x.clone()
+    dirty[0, 0] = 1e9
+    model = fit(dirty, replace(small, steps=300))
+    samples = model.sample(500)
+    assert (samples.median(0).values - x.median(0).values).abs().max() < 1
+    assert model.score(dirty[:1]) > model.score(x).max()
+
+
+def test_columns_far_from_zero_keep_their_digits(small):
+    x = torch.randn(500, 2, generator=generator(0)).double() * 20 + 1.7e9
+    samples = fit(x, replace(small, steps=200)).sample(500)
+    assert samples.dtype == torch.float64
+    assert 5 < samples[:, 0].std() < 80  # in float32 all these rows are one of two numbers
+    assert len(samples[:, 0].unique()) == 500
+
+
+def test_rows_of_any_shape_and_kind(small):
+    images = torch.randn(100, 1, 4, 4, generator=generator(0))
+    assert fit(images, small).sample(5).shape == (5, 1, 4, 4)
+    frame = pd.DataFrame({"a": np.arange(50.0), "b": np.arange(50) ** 2})
+    assert fit(frame, small).score(frame).shape == (50,)
+    for bad, message in [
+        (torch.zeros(5), "give rows"),
+        (torch.full((5, 2), torch.nan), "5 of 5 rows are missing"),
+        ([["a", "b"]], "must be numbers"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            fit(bad, small)
+
+
+def test_ctrl_c_saves_where_it_is(small, x, tmp_path):
+    def press(row):
+        if row["step"] == 30:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(x, small, folder=tmp_path, log=press)
+    assert checkpoint.load(tmp_path)["step"] == 30
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    fit(x, small, folder=tmp_path)
+    whole = fit(x, small)
+    resumed = checkpoint.load(tmp_path)["averaged"]
+    assert all(torch.equal(value, resumed[name]) for name, value in whole.energy.state_dict().items())
 
 
 def test_data_noise_and_columns_as_they_are(small, x):

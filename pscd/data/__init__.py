@@ -4,7 +4,9 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,14 +22,32 @@ __all__ = [
     "TOYS_2D",
     "Contaminated",
     "Dataset",
+    "Rows",
     "Table",
+    "as_rows",
     "contaminate",
     "load_dataset",
     "read_table",
 ]
 
+Rows = Tensor | np.ndarray | Sequence[Any]  # or a DataFrame, which numpy takes for an array
 N_HELD_OUT = 10_000
 FEWEST_ROWS = 20
+
+
+def as_rows(x: Rows) -> Tensor:
+    """Rows `(n, *shape)` as a float tensor; a `UserError` if they are none, or not finite numbers."""
+    try:
+        x = x.detach() if isinstance(x, Tensor) else torch.from_numpy(np.array(x, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise UserError("the rows must be numbers, as a tensor, an array or a DataFrame") from None
+    x = x if x.is_floating_point() else x.float()
+    if x.ndim < 2 or x.numel() == 0:
+        raise UserError(f"give rows, shape (n, columns), not {tuple(x.shape)}; one column is x[:, None]")
+    if not torch.isfinite(x).all():
+        bad = int((~torch.isfinite(x)).flatten(1).any(1).sum())
+        raise UserError(f"{bad} of {len(x)} rows are missing or infinite; fill or remove them")
+    return x
 
 
 @dataclass(frozen=True)
@@ -40,8 +60,8 @@ class Dataset:
 
     @property
     def fingerprint(self) -> str:
-        """A checksum of the training rows, to notice that a file has changed under a run."""
-        return f"{zlib.crc32(self.train.numpy().tobytes()):08x}"
+        """A checksum of all rows, to notice that a file has changed under a run."""
+        return f"{zlib.crc32(self.held_out.numpy().tobytes(), zlib.crc32(self.train.numpy().tobytes())):08x}"
 
 
 def load_dataset(name: str, *, seed: int, n: int = 50_000, columns: Sequence[str] | None = None) -> Dataset:
@@ -54,7 +74,7 @@ def load_dataset(name: str, *, seed: int, n: int = 50_000, columns: Sequence[str
             raise UserError(f"{name} is a toy without column names; leave --columns out")
         return Dataset(TOYS[name](n, generator(seed, 0)), TOYS[name](N_HELD_OUT, generator(seed, 1)))
     path = Path(name)
-    if path.suffix not in SUFFIXES and not path.exists():
+    if path.suffix.lower() not in SUFFIXES and not path.exists():
         raise UserError(
             f"unknown data {name!r}; give a file ({', '.join(SUFFIXES)}) or one of: {', '.join(sorted(TOYS))}"
         )

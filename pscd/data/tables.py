@@ -1,8 +1,10 @@
 """The user's own data: `.csv`, `.parquet`, `.npy` and `.npz` files as rows of finite numbers."""
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -10,29 +12,38 @@ from torch import Tensor
 
 from pscd.errors import UserError
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 SUFFIXES = (".csv", ".parquet", ".npy", ".npz")
+LARGEST = 1e30
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows `(n, *shape)` in float32, and the names of the columns if the file has any."""
+    """Rows `(n, *shape)` in float64, and the names of the columns if the file has any.
+
+    A time stamp or a coordinate needs all its digits until it is standardised.
+    """
 
     x: Tensor
     columns: tuple[str, ...] | None = None
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None) -> Table:
+def read_table(path: Path | str, columns: Sequence[str] | None = None) -> Table:
     """Read a file; `columns` picks and orders columns by name.
 
     Every fault of the file is a `UserError` of one line that names the file, the place and what to do.
     """
-    if path.suffix not in SUFFIXES:
-        raise UserError(f"{path}: cannot read {path.suffix or 'a file without ending'}; use {', '.join(SUFFIXES)}")
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise UserError(f"{path}: cannot read {suffix or 'a file without ending'}; use {', '.join(SUFFIXES)}")
     if not path.is_file():
-        raise UserError(f"{path}: no such file")
+        raise UserError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
     if path.stat().st_size == 0:
         raise UserError(f"{path}: the file is empty")
-    values, names = _read_array(path) if path.suffix in (".npy", ".npz") else _read_frame(path, columns)
+    values, names = _read_array(path) if suffix in (".npy", ".npz") else _read_frame(path, columns)
     if columns is not None and names is None:
         raise UserError(f"{path}: has no column names, so columns cannot be chosen; leave --columns out")
     if values.ndim == 1:
@@ -40,13 +51,13 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Table:
     if values.ndim == 0 or len(values) == 0 or values[0].size == 0:
         raise UserError(f"{path}: there are no rows in it")
     _check_finite(path, values, names)
-    return Table(torch.from_numpy(np.ascontiguousarray(values, np.float32)), names)
+    return Table(torch.from_numpy(np.ascontiguousarray(values, np.float64)), names)
 
 
 def _read_array(path: Path) -> tuple[np.ndarray, None]:
     try:
         loaded = np.load(path, allow_pickle=False)
-        if path.suffix == ".npz":
+        if path.suffix.lower() == ".npz":
             key = next((k for k in ("X", "x") if k in loaded), None)
             if key is None and len(loaded.files) != 1:
                 raise UserError(f"{path}: holds {', '.join(loaded.files)}; name the array of rows X")
@@ -66,13 +77,9 @@ def _read_frame(path: Path, columns: Sequence[str] | None) -> tuple[np.ndarray, 
     import pandas as pd
 
     try:
-        if path.suffix == ".parquet":
-            frame = pd.read_parquet(path)
-        else:
-            frame = pd.read_csv(path, skipinitialspace=True)
-            if all(_is_number(name) for name in frame.columns):  # the first row is data, not a header
-                frame = pd.read_csv(path, header=None, skipinitialspace=True)
-                frame.columns = [f"x{i}" for i in range(frame.shape[1])]
+        frame = pd.read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    except UserError:
+        raise
     except ImportError:
         raise UserError(f"{path}: reading parquet needs pyarrow; pip install 'pscd[parquet]'") from None
     except Exception as error:  # parser errors of pandas and pyarrow have no common base
@@ -88,16 +95,53 @@ def _read_frame(path: Path, columns: Sequence[str] | None) -> tuple[np.ndarray, 
         raise UserError(f"{path}: there are no rows in it")
     text = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
     if text:
-        keep = [name for name in frame.columns if name not in text]
-        hint = f"choose numeric ones with --columns {','.join(keep[:8])}" if keep else "encode them as numbers"
-        raise UserError(f"{path}: column {_listed(text)} is not numeric; {hint}")
+        raise UserError(f"{path}: {_about_text(frame, text)}")
     return frame.to_numpy(dtype=np.float64, na_value=np.nan), tuple(frame.columns)
 
 
+def _read_csv(path: Path) -> "pd.DataFrame":
+    """A csv with or without a header; what pandas would guess silently is an error here."""
+    import pandas as pd
+
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        first = [field.strip() for field in next(csv.reader(file), [])]
+    separators = [s for s in (";", "\t", "|") if s in " ".join(first)]
+    if separators and len(first) <= 2:
+        name = {"\t": "tabs", ";": "semicolons", "|": "bars"}[separators[0]]
+        raise UserError(f"{path}: its fields seem to be separated by {name}; save it with commas")
+    if all(_is_number(name) for name in first):  # the first row is data, not a header
+        frame = pd.read_csv(path, header=None, skipinitialspace=True)
+        frame.columns = [f"x{i}" for i in range(frame.shape[1])]
+        return frame
+    twice = sorted({name for name in first if first.count(name) > 1})
+    if twice:
+        raise UserError(f"{path}: column {_listed(twice)} is there twice; give every column a name of its own")
+    frame = pd.read_csv(path, skipinitialspace=True)
+    if not frame.index.equals(pd.RangeIndex(len(frame))):  # pandas takes surplus fields for row labels
+        raise UserError(f"{path}: its rows have more fields than the header has names")
+    return frame
+
+
+def _about_text(frame: "pd.DataFrame", text: list[str]) -> str:
+    """Which columns are not numeric, and what to do: a stray cell is pointed at, a real one left out."""
+    import pandas as pd
+
+    if len(text) == 1:
+        values = frame[text[0]]
+        stray = np.flatnonzero(pd.to_numeric(values, errors="coerce").isna() & values.notna())
+        if 0 < len(stray) <= len(frame) / 2:
+            cell = values.iloc[stray[0]]
+            return f"column {text[0]!r} is not numeric: {cell!r} in row {stray[0] + 1}; correct or remove it"
+    keep = [name for name in frame.columns if name not in text and frame[name].nunique() > 1]
+    if not keep:
+        return f"column {_listed(text)} is not numeric; encode it as numbers"
+    return f"column {_listed(text)} is not numeric; choose others with --columns {','.join(keep)}"
+
+
 def _check_finite(path: Path, values: np.ndarray, names: tuple[str, ...] | None) -> None:
-    # Checked in float32, the precision of the model: 1e39 is finite in the file and infinite there.
-    with np.errstate(over="ignore"):
-        bad = ~np.isfinite(values.astype(np.float32))
+    # Squares of columns are summed on the way, in float64.
+    with np.errstate(invalid="ignore"):
+        bad = ~(np.abs(values.astype(np.float64)) < LARGEST)
     if not bad.any():
         return
     rows = np.flatnonzero(bad.reshape(len(bad), -1).any(1))
@@ -105,7 +149,7 @@ def _check_finite(path: Path, values: np.ndarray, names: tuple[str, ...] | None)
     if names is not None:
         where += f", column {names[int(np.flatnonzero(bad[rows[0]])[0])]}"
     count = "1 row is" if len(rows) == 1 else f"{len(rows)} rows are"
-    raise UserError(f"{path}: {count} missing or infinite (first: {where}); fill or remove them")
+    raise UserError(f"{path}: {count} missing, infinite or over 1e30 (first: {where}); fill or remove them")
 
 
 def _is_number(name: object) -> bool:

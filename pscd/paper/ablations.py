@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pscd.data import TOYS_2D
-from pscd.errors import Diverged
-from pscd.paper.artefact import Artefact, Done, Result, Row, Settings
-from pscd.paper.two_dimensions import FAILED, MANY, compute, quick_changes, recipe_settings, size
+from pscd.paper.artefact import Artefact, Done, Row, Settings
+from pscd.paper.two_dimensions import FAILED, MANY, cell, compute, failed
 
 SETS = ("moon", "rings")
 LANGEVIN = {"kind": "Langevin", "n_steps": 20, "step_size": 0.01, "noise_scale": None, "max_grad": None}
@@ -33,31 +32,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def _cells(quick: bool, seeds: int) -> list[Settings]:
     names = list(VARIANTS)[:4] if quick else list(VARIANTS)
     return [
-        {
-            "variant": variant,
-            "set": name,
-            "n_data": MANY,
-            "gamma": 1.0,
-            "seed": seed,
-            "changes": {**quick_changes(quick), **VARIANTS[variant]},
-            "recipe": recipe_settings(),
-            **size(quick),
-        }
+        {"variant": variant, **cell(name, MANY, 1.0, seed, quick=quick, changes=VARIANTS[variant])}
         for variant in names
         for name in SETS
         for seed in range(seeds)
     ]
-
-
-def _compute(settings: Settings) -> Result:
-    try:
-        return {**compute(settings), "diverged": False}
-    except Diverged as error:
-        return {"diverged": True, "error": str(error)}
-
-
-def _failed(done: Done) -> bool:
-    return done.result["diverged"] or done.result["mmd_density"] > FAILED
 
 
 def _rows(done: Sequence[Done]) -> list[Row]:
@@ -65,11 +44,11 @@ def _rows(done: Sequence[Done]) -> list[Row]:
     for variant in dict.fromkeys(d.settings["variant"] for d in done):
         for name in (n for n in TOYS_2D if n in SETS):
             group = [d for d in done if d.settings["variant"] == variant and d.settings["set"] == name]
-            values = [d.result["mmd_density"] for d in group if not d.result["diverged"]]
+            values = [d.result["mmd_density"] for d in group if d.result["mmd_density"] is not None]
             mean = statistics.mean(values) if values else None
             spread = statistics.stdev(values) if len(values) > 1 else None
             rows.append(Row(variant, f"{name}: MMD x 1e4", mean, spread, max(len(values), 1)))
-            failures = float(sum(_failed(d) for d in group))
+            failures = float(sum(map(failed, group)))
             rows.append(Row(variant, f"{name}: failures", failures, n=len(group)))
     return rows
 
@@ -95,7 +74,7 @@ ABLATIONS_2D = Artefact(
     "30 minutes",
     2,
     _cells,
-    _compute,
+    compute,
     _rows,
     _draw,
     _notes,

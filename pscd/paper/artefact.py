@@ -146,9 +146,12 @@ def mean_rows(
     published: dict[tuple[str, str], float] | None = None,
     exact: str | None = None,
 ) -> list[Row]:
-    """One row for each `(row, column)` that `key` gives: mean and standard deviation over its cells."""
+    """One row for each `(row, column)` that `key` gives: mean and standard deviation over its cells.
+
+    Cells without the value (none, for a run that diverged) are left out.
+    """
     groups: dict[tuple[str, str], list[Done]] = {}
-    for d in done:
+    for d in (d for d in done if d.result[value] is not None):
         groups.setdefault(key(d.settings), []).append(d)
     rows = []
     for (row, column), group in groups.items():

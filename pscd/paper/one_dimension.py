@@ -168,8 +168,8 @@ def _gamma_notes(done: Sequence[Done]) -> str:
 One Gaussian fitted to 0.33 N(-1, 0.0625) + 0.67 N(2, 2) (variances), the mis-specified case of the paper's
 Figure 1. *exact* is the minimum of the gamma-divergence by quadrature, *measured* the Gaussian that training
 reaches from samples alone. Larger gamma gives a higher entropy, as the paper says, on the broad branch. At
-gamma = 2 the objective has two minima, and the global one is the {better} branch (exact scores: broad
-{broad:.4f}, narrow {narrow:.4f}): taken literally, a large enough gamma calls the broad component contamination.
+gamma = 2 the score has two maxima, and the higher one is the {better} branch (broad {broad:.4f}, narrow
+{narrow:.4f}): taken literally, a large enough gamma calls the broad component contamination.
 """
 
 
@@ -185,7 +185,7 @@ def _gamma_draw(done: Sequence[Done], out: Path) -> list[Path]:
 
 
 def _landscape_cells(quick: bool, seeds: int) -> list[Settings]:
-    size = {"n": 24 if quick else 80, "half_width": HALF_WIDTH}
+    size = {"n": 12 if quick else 80, "half_width": HALF_WIDTH}
     return [{"case": case, "gamma": gamma, **size} for case in CASES for gamma in GAMMAS]
 
 

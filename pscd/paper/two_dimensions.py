@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from pscd import exact
 from pscd.config import TrainConfig
 from pscd.data import LOG_DENSITIES, TOYS_2D
 from pscd.data.toys import MODES
+from pscd.errors import Diverged
 from pscd.metrics import mmd
 from pscd.model import Model
 from pscd.objectives import PseudoSpherical
@@ -23,35 +25,46 @@ from pscd.trainer import fit
 N_GRID = 512
 N_FRESH = 10_000  # fresh points on each side of the U-statistic
 BINS = 60  # of the histograms that the figure shows
-
-
 FEW = 5000  # training points of the second experiment
 MANY = 50_000
 FAILED = 20.0  # MMD^2 x 1e4 above which a run counts as lost
 
 
-def recipe(settings: Settings) -> TrainConfig:
-    """The library's defaults; only the data, gamma, the seed, and what `changes` says, differ."""
-    config = TrainConfig(
-        data=settings["set"],
-        n_data=settings["n_data"],
-        objective=PseudoSpherical(gamma=settings["gamma"]),
-        seed=settings["seed"],
-    )
-    return config.changed(settings["changes"])
+QUICK = {"steps": 60, "energy.width": 32, "energy.depth": 2, "jump_components": 4}
+
+
+def cell(
+    name: str, n_data: int, gamma: float, seed: int, *, quick: bool, changes: dict[str, Any] | None = None
+) -> Settings:
+    """A run with the library's defaults; only data, gamma, seed, and what `changes` says, differ.
+
+    The whole configuration is part of the cell, so that a change of a default is a change of its settings.
+    """
+    config = TrainConfig(data=name, n_data=n_data, objective=PseudoSpherical(gamma=gamma), seed=seed)
+    config = config.changed({**(QUICK if quick else {}), **(changes or {})})
+    size = {"n_grid": 96, "n_fresh": 1000} if quick else {"n_grid": N_GRID, "n_fresh": N_FRESH}
+    return {"set": name, "n_data": n_data, "gamma": gamma, "seed": seed, "config": config.to_dict(), **size}
 
 
 def compute(settings: Settings) -> Result:
-    """Train on one set and measure against data that training has not seen."""
-    config, name, seed = recipe(settings), settings["set"], settings["seed"]
+    """Train on one set and measure against data that training has not seen; nothing to measure if it diverged."""
+    config, name, seed = TrainConfig.from_dict(settings["config"]), settings["set"], settings["seed"]
     rows: list[dict[str, float]] = []
     x = TOYS_2D[name](config.n_data, generator(seed, 0))
-    model = fit(x, config, log=rows.append, modes=MODES.get(name))
-    n_fresh = settings.get("n_fresh", N_FRESH)
+    try:
+        model = fit(x, config, log=rows.append, modes=MODES.get(name))
+    except Diverged as error:
+        return {"mmd": None, "mmd_density": None, "error": str(error)}
+    n_fresh = settings["n_fresh"]
     result = {**measure(model, name, seed, n_grid=settings["n_grid"], n_fresh=n_fresh), **last(rows)}
     if _is_drawn(settings):
         result["histogram"] = histogram(model.sample(n_fresh, seed=seed), name)
     return result
+
+
+def failed(done: Done) -> bool:
+    """Whether a run diverged, or ended far from the data."""
+    return done.result["mmd_density"] is None or done.result["mmd_density"] > FAILED
 
 
 @torch.no_grad()
@@ -97,28 +110,11 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
     grid += [(MANY, gamma, min(seeds, 2)) for gamma in (-0.5, 0.5, 2.0)]
     grid += [(FEW, gamma, min(seeds, 2)) for gamma in (0.0, 1.0)]
     return [
-        {"set": name, "n_data": n, "gamma": gamma, "seed": seed, "changes": quick_changes(quick)}
-        | {"recipe": recipe_settings(), **size(quick)}
+        cell(name, n, gamma, seed, quick=quick)
         for n, gamma, count in (grid[:2] if quick else grid)
         for name in TOYS_2D
         for seed in range(count)
     ]
-
-
-def quick_changes(quick: bool) -> dict[str, object]:
-    """A run of a second instead of a minute."""
-    return {"steps": 60, "energy.width": 32, "energy.depth": 2, "jump_components": 4} if quick else {}
-
-
-def size(quick: bool) -> dict[str, int]:
-    """How finely a cell is measured; by default, `N_FRESH` points."""
-    return {"n_grid": 96, "n_fresh": 1000} if quick else {"n_grid": N_GRID}
-
-
-def recipe_settings() -> dict[str, object]:
-    """The defaults that a cell depends on, so that a change of them is a change of its settings."""
-    values = TrainConfig().to_dict()
-    return {name: values[name] for name in ("sampler", "energy", "steps", "batch_size", "lr", "ema", "restart")}
 
 
 def label(settings: Settings) -> str:
@@ -141,13 +137,13 @@ def _rows(done: Sequence[Done]) -> list[Row]:
     known = [d for d in done if "kl" in d.result]
     rows += mean_rows(known, lambda s: (s["set"], f"{label(s)}: MMD, exact"), "mmd_exact")
     rows += mean_rows(known, lambda s: (s["set"], f"{label(s)}: KL(p || q), exact"), "kl")
-    floor = [d for d in done if d.settings["gamma"] == 0 and d.settings["n_data"] == MANY]
+    floor = [d for d in known if d.settings["gamma"] == 0 and d.settings["n_data"] == MANY]
     rows += mean_rows(floor, lambda s: (s["set"], "data against data: MMD, samples"), "mmd_data")
     return sorted(rows, key=lambda row: list(TOYS_2D).index(row.row))
 
 
 def _notes(done: Sequence[Done]) -> str:
-    lost = sum(d.result["mmd"] > FAILED for d in done)
+    lost = sum(map(failed, done))
     slowest = max(d.result["seconds"] for d in done)
     return f"""
 MMD^2 x 1e4 with the kernel exp(-|x - y|^2 / 4). *samples*: U-statistic between 10,000 fresh data points and 10,000
