@@ -102,7 +102,7 @@ def _add_train(commands: Any, argv: Sequence[str]) -> None:
     parser = _command(commands, "train", _train, "train an energy on a toy or on a file of your own")
     parser.add_argument("data", help=f"a file (.csv, .parquet, .npy, .npz) or a toy: {', '.join(TOYS)}")
     parser.add_argument("--out", type=Path, help="run folder (default: runs/NAME); a run there goes on")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, mps ... (default: cpu)")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 ... (default: cpu)")
     parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard logs too")
     choose = Parser(add_help=False, exit_on_error=False)
     for target in (parser, choose):
@@ -220,7 +220,7 @@ def _verdict(run: Path) -> list[str]:
 
 def _add_run(parser: Parser) -> None:
     parser.add_argument("run", type=Path, help="run folder that train wrote")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, mps ... (default: cpu)")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 ... (default: cpu)")
     parser.add_argument("--threads", type=int, help="processor threads (default: what torch chooses)")
 
 

@@ -8,12 +8,12 @@ from types import FrameType
 
 
 @contextmanager
-def deferred_interrupt() -> Iterator[Callable[[], bool]]:
+def deferred_interrupt(*, enabled: bool = True) -> Iterator[Callable[[], bool]]:
     """Yields a function that says whether Ctrl-C or a request to end has come, so that a loop can end cleanly.
 
     A second Ctrl-C acts at once. Outside the main thread signals cannot be caught, and nothing changes.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if not enabled or threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
     received = False

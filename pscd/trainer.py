@@ -135,7 +135,8 @@ def fit(
     with (
         enough_threads(state.energy, config.batch_size),
         progress_bar(end, done=state.step, show=progress and main) as bar,
-        deferred_interrupt() as interrupted,
+        # Processes that train together may be at different steps when it comes, and saving needs them all.
+        deferred_interrupt(enabled=distributed.world_size() == 1) as interrupted,
     ):
         while state.step < end:
             try:
