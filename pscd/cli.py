@@ -60,12 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise UserError(f"--threads must be at least 1, got {threads}")
             torch.set_num_threads(threads)
         args.command(args)
-    except UserError as error:
-        print(f"pscd: {error}", file=sys.stderr)
-        return 2
-    except Diverged as error:
-        print(f"pscd: {error}", file=sys.stderr)
-        return 1
+    except (UserError, Diverged) as error:
+        if _is_first():
+            print(f"pscd: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UserError) else 1
     except KeyboardInterrupt:
         print("pscd: stopped; a training or reproduction goes on with the same command", file=sys.stderr)
         return 130
@@ -199,7 +197,7 @@ def _train(args: argparse.Namespace) -> None:
     config = config_from(args)
     out = args.out or Path("runs") / Path(config.data).stem
     train(config, out, device=_device(args.device), tensorboard=args.tensorboard)
-    if int(os.environ.get("RANK", "0")) != 0:
+    if not _is_first():
         return
     model = load(out, device=_device(args.device))
     for sentence in _verdict(out):
@@ -208,6 +206,11 @@ def _train(args: argparse.Namespace) -> None:
     _print_measurements(_evaluate_into(model, out, n=len(samples), seed=0, samples=samples))
     print(f"picture: {_plot_into(model, samples, out / 'plot.png')}")
     print(f"run: {out}")
+
+
+def _is_first() -> bool:
+    """Whether this is the process that speaks and writes, when `torchrun` has started several."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def _verdict(run: Path) -> list[str]:

@@ -6,11 +6,13 @@ only its own part differentiable, and the parameter gradients are summed: exact 
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from pscd.errors import UserError
 
 
 def is_on() -> bool:
@@ -85,6 +87,20 @@ def broadcast(tensors: Iterable[Tensor]) -> None:
     if is_on():
         for t in tensors:
             dist.broadcast(t, 0)
+
+
+def on_first(action: Callable[[], None]) -> None:
+    """Run on process 0 while the others wait; a `UserError` there is raised by all, so that none hangs."""
+    message: list[str | None] = [None]
+    if rank() == 0:
+        try:
+            action()
+        except UserError as error:
+            message = [str(error)]
+    if is_on():
+        dist.broadcast_object_list(message, 0)
+    if message[0] is not None:
+        raise UserError(message[0])
 
 
 def barrier() -> None:

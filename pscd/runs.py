@@ -32,9 +32,7 @@ def train(
     started = distributed.start(device)
     try:
         data = load_dataset(config.data, seed=config.seed, n=config.n_data, columns=config.columns)
-        if distributed.rank() == 0:
-            _claim_folder(out, config, data.fingerprint)
-        distributed.barrier()
+        distributed.on_first(lambda: _claim_folder(out, config, data.fingerprint))
         if not _finished(out, config):
             log = _metrics_log(out, tensorboard) if distributed.rank() == 0 else None
             model = fit(

@@ -11,6 +11,7 @@ import torch
 
 from pscd import distributed
 from pscd.energies import MLP
+from pscd.errors import UserError
 from pscd.objectives import PseudoSpherical
 from pscd.rng import generator
 
@@ -93,8 +94,19 @@ def test_the_command_line_trains_one_model_and_the_first_process_writes(tmp_path
     assert json.loads((run / "config.json").read_text())["batch_size"] == 32
     done = torchrun(*command[:-1], str(tmp_path / "odd"), "--batch-size", "33")
     assert done.returncode != 0
-    assert "must be multiples of the 2 processes" in done.stderr
+    assert done.stderr.count("must be multiples of the 2 processes") == 1
+    done = torchrun(*command, "--gamma", "0.5")  # only the first process looks at the folder; all must end
+    assert done.returncode != 0
+    assert done.stderr.count("holds a run with other settings") == 1
     assert "Traceback" not in done.stderr.split("ChildFailedError")[0].split("torch/distributed")[0]
+
+
+def test_an_error_on_the_first_process_is_raised():
+    def fail():
+        raise UserError("no")
+
+    with pytest.raises(UserError, match="no"):
+        distributed.on_first(fail)
 
 
 def test_one_process_is_the_identity():
