@@ -117,6 +117,12 @@ def test_a_users_own_joblib_backend_does_the_work(tmp_path):
     assert sorted(seen) == [1, 1, 2, 2]
 
 
+def test_a_bar_in_a_name_does_not_break_the_table(tmp_path):
+    named = toy_artefact(rows=lambda done: [Row("KL(p || q)", "x", 1.0)])
+    page = run(named, tmp_path, n_jobs=1, show=False).read_text()
+    assert "| KL(p \\|\\| q) | x | 1 |  | 1 |" in page
+
+
 def test_mean_and_standard_deviation_over_seeds():
     done = [Done({"value": 1, "seed": s}, {"square": v}) for s, v in enumerate((1.0, 3.0))]
     assert rows(done) == [Row("square", "1", 2.0, std=math.sqrt(2), n=2, published=1.0)]

@@ -180,7 +180,7 @@ def markdown(artefact: Artefact, report: dict[str, Any], done: Sequence[Done]) -
     head = ["", "", *(["published"] if has_published else []), *(["exact"] if has_exact else []), "measured", "sd", "n"]
     lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for row in report["rows"]:
-        shown = [row["row"], row["column"]]
+        shown = [row[name].replace("|", "\\|") for name in ("row", "column")]
         shown += [number(row["published"])] if has_published else []
         shown += [number(row.get("exact"))] if has_exact else []
         shown += [number(row["measured"]), number(row["std"]), str(row["n"])]
