@@ -245,7 +245,9 @@ def _sample(args: argparse.Namespace) -> None:
     _check_out(args.out, args.force)
     model = load(args.run, device=_device(args.device))
     samples = model.sample(args.n, seed=args.seed, n_steps=args.steps)
-    _write_rows(args.out, samples.numpy(), model.columns)
+    flat = samples.flatten(1).numpy()
+    names = model.columns or [f"x{i}" for i in range(flat.shape[1])]
+    _write(args.out, samples.numpy(), dict(zip(names, flat.T, strict=True)))
     print(f"{len(samples)} samples: {args.out}")
 
 
@@ -266,10 +268,7 @@ def _score(args: argparse.Namespace) -> None:
             f"{args.file}: {_shape(table.x.shape[1:])} a row, but {args.run} was trained on {_shape(model.shape)}"
         )
     energy = model.score(table.x).numpy()
-    if args.out.suffix == ".npy":
-        _write_rows(args.out, energy, None)
-    else:
-        _write_frame(args.out, {"row": np.arange(1, len(energy) + 1), "energy": energy})
+    _write(args.out, energy, {"row": np.arange(1, len(energy) + 1), "energy": energy})
     print(f"{len(energy)} rows scored: {args.out}")
 
 
@@ -350,25 +349,16 @@ def _plot_into(model: Model, samples: torch.Tensor, path: Path) -> Path:
         raise UserError(f"cannot write {path}: {error.strerror}") from None
 
 
-def _write_rows(path: Path, rows: np.ndarray, columns: Sequence[str] | None) -> None:
+def _write(path: Path, array: np.ndarray, columns: dict[str, np.ndarray]) -> None:
+    """The array as `.npy`, or the columns as `.csv`, whichever the name asks for."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".npy":
-            np.save(path, rows)
-            return
-        flat = rows.reshape(len(rows), -1)
-        names = columns or [f"x{i}" for i in range(flat.shape[1])]
-        _write_frame(path, dict(zip(names, flat.T, strict=True)))
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from None
+            np.save(path, array)
+        else:
+            import pandas as pd
 
-
-def _write_frame(path: Path, columns: dict[str, np.ndarray]) -> None:
-    import pandas as pd
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pd.DataFrame(columns).to_csv(path, index=False, float_format="%.9g")
+            pd.DataFrame(columns).to_csv(path, index=False, float_format="%.9g")
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from None
 

@@ -10,7 +10,6 @@ differentiable where the energy is. Numbers of theorems are those of Yu, Song, S
 
 import copy
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
@@ -22,8 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pscd.errors import UserError
 from pscd.losses import check_gamma
-
-Energy = Callable[[Tensor], Tensor]
+from pscd.samplers import Energy
 
 BLOCK = 65_536  # points per call of an energy
 EDGE = 64  # the edge of a box is its outermost 1/64 on each side, however many cells that are

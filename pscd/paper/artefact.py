@@ -193,6 +193,11 @@ def markdown(artefact: Artefact, report: dict[str, Any], done: Sequence[Done]) -
     return "\n".join(lines) + "\n"
 
 
+def objective_label(gamma: float) -> str:
+    """What a table calls the objective."""
+    return "CD" if gamma == 0 else f"gamma {gamma:g}"
+
+
 def number(value: float | None) -> str:
     """A number as a table shows it: four significant digits, nothing for nothing."""
     return "" if value is None else f"{value:.4g}"

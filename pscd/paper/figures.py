@@ -28,7 +28,7 @@ def gaussians(p: GaussianMixture1d, fits: dict[str, tuple[float, float, float, f
     return save(figure, path)
 
 
-def landscapes(panels: dict[str, dict[str, Any]], path: Path) -> Path:
+def landscapes(panels: dict[str, dict[str, Any]], means: torch.Tensor, sds: torch.Tensor, path: Path) -> Path:
     """Contours of how far D lies above its lowest value, over mean and deviation, with the optimum marked."""
     figure, axes = plt.subplots(2, 3, figsize=(8.4, 5.2), layout="constrained", sharex=True, sharey=True)
     for axis, (name, result) in zip(axes.flat, panels.items(), strict=True):
@@ -36,8 +36,6 @@ def landscapes(panels: dict[str, dict[str, Any]], path: Path) -> Path:
         values = [[1e9 if v is None else v for v in row] for row in result["surface"]]
         surface = torch.tensor(values)
         surface = (surface - surface.min()).clamp(min=1e-4).log10()
-        n = len(surface)
-        means, sds = torch.linspace(-3, 3, n), torch.linspace(0.15, 3.2, n)
         levels = torch.linspace(-3, 1, 17).tolist()
         image = axis.contourf(means.numpy(), sds.numpy(), surface.T.numpy(), levels, cmap="viridis_r", extend="both")
         axis.plot(result["exact_mean"], result["exact_sd"], "*", color="white", markeredgecolor="black", markersize=11)

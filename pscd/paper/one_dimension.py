@@ -16,7 +16,7 @@ from pscd.energies import Quadratic
 from pscd.errors import UserError
 from pscd.objectives import PseudoSpherical
 from pscd.paper import published
-from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, mean_rows
+from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, mean_rows, objective_label
 from pscd.rng import generator
 from pscd.samplers import Mala
 from pscd.trainer import fit
@@ -29,11 +29,6 @@ GRID = exact.grid(exact.Box((-HALF_WIDTH,), (HALF_WIDTH,)), 8000)
 NARROW_START = (-1.0, 0.3)  # inside the narrow component of the mixture
 
 CASES: dict[str, GaussianMixture1d] = {"well-specified": CLEAN_1D, "mis-specified": MIXTURE_1D}
-
-
-def label(gamma: float) -> str:
-    """What a table calls the objective."""
-    return "CD" if gamma == 0 else f"gamma {gamma:g}"
 
 
 # --- the exact answer ---
@@ -145,7 +140,7 @@ def _gamma_compute(settings: Settings) -> Result:
 
 
 def _branch(settings: Settings) -> str:
-    return f"{label(settings['gamma'])}, {settings['branch']} branch"
+    return f"{objective_label(settings['gamma'])}, {settings['branch']} branch"
 
 
 def _gamma_rows(done: Sequence[Done]) -> list[Row]:
@@ -189,11 +184,15 @@ def _landscape_cells(quick: bool, seeds: int) -> list[Settings]:
     return [{"case": case, "gamma": gamma, **size} for case in CASES for gamma in GAMMAS]
 
 
+def landscape_axes(n: int) -> tuple[Tensor, Tensor]:
+    """The means and the deviations that a landscape shows."""
+    return torch.linspace(-3.0, 3.0, n, dtype=torch.float64), torch.linspace(0.15, 3.2, n, dtype=torch.float64)
+
+
 def landscape(case: str, gamma: float, n: int) -> tuple[Tensor, Tensor, Tensor]:
     """Means, deviations, and D_gamma at every pair of them."""
     p = CASES[case]
-    means = torch.linspace(-3.0, 3.0, n, dtype=torch.float64)
-    sds = torch.linspace(0.15, 3.2, n, dtype=torch.float64)
+    means, sds = landscape_axes(n)
     log_p = p.log_prob(GRID.points)
     values = [[_divergence(log_p, float(m), float(s), gamma) for s in sds] for m in means]
     return means, sds, torch.tensor(values, dtype=torch.float64)
@@ -221,7 +220,7 @@ def _landscape_rows(done: Sequence[Done]) -> list[Row]:
     rows: list[Row] = []
     for value in ("mean", "sd"):
         rows += mean_rows(
-            done, _column(lambda s: f"{s['case']}, {label(s['gamma'])}", value), value, exact=f"exact_{value}"
+            done, _column(lambda s: f"{s['case']}, {objective_label(s['gamma'])}", value), value, exact=f"exact_{value}"
         )
     return rows
 
@@ -241,8 +240,8 @@ def _landscape_draw(done: Sequence[Done], out: Path) -> list[Path]:
 
     paths = []
     for case in CASES:
-        panels = {label(d.settings["gamma"]): d.result for d in done if d.settings["case"] == case}
-        paths.append(figures.landscapes(panels, out / f"landscapes-{case}.png"))
+        panels = {objective_label(d.settings["gamma"]): d.result for d in done if d.settings["case"] == case}
+        paths.append(figures.landscapes(panels, *landscape_axes(done[0].settings["n"]), out / f"landscapes-{case}.png"))
     return paths
 
 
@@ -277,10 +276,10 @@ def _contamination_compute(settings: Settings) -> Result:
 
 def _contamination_rows(done: Sequence[Done]) -> list[Row]:
     def key(settings: Settings) -> tuple[str, str]:
-        return f"ratio {settings['ratio']:g}", label(settings["gamma"])
+        return f"ratio {settings['ratio']:g}", objective_label(settings["gamma"])
 
     table = {
-        (f"ratio {ratio:g}", label(gamma)): value
+        (f"ratio {ratio:g}", objective_label(gamma)): value
         for ratio, columns in published.CONTAMINATION_GAUSSIAN.items()
         for gamma, value in columns.items()
     }

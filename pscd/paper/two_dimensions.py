@@ -17,7 +17,7 @@ from pscd.metrics import mmd
 from pscd.model import Model
 from pscd.objectives import PseudoSpherical
 from pscd.paper import published
-from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, mean_rows
+from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, mean_rows, objective_label
 from pscd.rng import generator
 from pscd.trainer import fit
 
@@ -119,13 +119,13 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
 
 def label(settings: Settings) -> str:
     """What a table calls the objective and the size of the data."""
-    name = "CD" if settings["gamma"] == 0 else f"gamma {settings['gamma']:g}"
+    name = objective_label(settings["gamma"])
     return name if settings["n_data"] == MANY else f"{name}, {settings['n_data']} points"
 
 
 def _rows(done: Sequence[Done]) -> list[Row]:
     table = {
-        (name, f"{'CD' if gamma == 0 else f'gamma {gamma:g}'}: MMD, {kind}"): value
+        (name, f"{objective_label(gamma)}: MMD, {kind}"): value
         for name, columns in published.TOYS_2D.items()
         for gamma, (value, _) in columns.items()
         for kind in ("samples", "density")
