@@ -11,7 +11,7 @@ from pscd.errors import UserError
 from pscd.options import option
 from pscd.samplers import Energy
 
-NEGATIVES = ("weighted", "direct")
+NEGATIVES = ("auto", "weighted", "direct")
 
 
 class Objective(Protocol):
@@ -53,12 +53,19 @@ class PseudoSpherical:
 
     Gamma rises from 0 over the first `warmup` of the run. Before the model knows where the data are, a
     full gamma takes whatever it does not cover yet for contamination and never comes back to it.
+
+    The negative phase is an expectation under r, proportional to q^(gamma + 1). It is estimated by weighting
+    draws from q with exp(-gamma E), as published, or by draws from r themselves. Below gamma = 0 r is broader
+    than q: the weights grow without bound in the tails, where q is never drawn from, and from gamma = -1/2
+    down their variance is infinite for a Gaussian. `auto` therefore draws from r there.
     """
 
     gamma: float = option(1.0, "robustness: 0 is maximum likelihood, 1 the spherical score; at least -1")
     warmup: float = option(0.5, "fraction of the run over which gamma rises from 0")
     l2: float = option(0.0, "weight of the squared energies of both phases, which keeps them near 0")
-    negatives: str = option("weighted", "draw from q and weight (weighted), or from r, q^(gamma+1) (direct)")
+    negatives: str = option(
+        "auto", "draw from q and weight (weighted), or from r, q^(gamma+1) (direct); auto: direct below gamma 0"
+    )
 
     needs_negatives = True
 
@@ -77,9 +84,14 @@ class PseudoSpherical:
             raise UserError("at gamma -1 r is flat and cannot be drawn from; use --negatives weighted")
 
     @property
+    def drawn_from_r(self) -> bool:
+        """Whether chains run on r, so that their samples need no weights."""
+        return self.negatives == "direct" or (self.negatives == "auto" and -1 < self.gamma < 0)
+
+    @property
     def sampling_power(self) -> float:
         """Chains run on `exp(-sampling_power * E)`."""
-        return 1 + self.gamma if self.negatives == "direct" else 1.0
+        return 1 + self.gamma if self.drawn_from_r else 1.0
 
     def init(self, energy: nn.Module, x: Tensor) -> None:
         """Nothing beside the energy is trained."""
@@ -100,11 +112,10 @@ class PseudoSpherical:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss of Theorem 3's estimator, over the batches of all processes together."""
         e_pos, e_neg = both_phases(energy, x_pos, x_neg)
-        direct = self.negatives == "direct"
-        loss = losses.pseudo_spherical(e_pos, e_neg, self.gamma, drawn_from_r=direct)
+        loss = losses.pseudo_spherical(e_pos, e_neg, self.gamma, drawn_from_r=self.drawn_from_r)
         if self.l2:
             loss = loss + self.l2 * (e_pos.square().mean() + e_neg.square().mean())
-        return loss, phase_stats(e_pos, e_neg, self.gamma)
+        return loss, phase_stats(e_pos, e_neg, self.gamma, drawn_from_r=self.drawn_from_r)
 
 
 def both_phases(energy: Energy, x_pos: Tensor, x_neg: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,20 +124,31 @@ def both_phases(energy: Energy, x_pos: Tensor, x_neg: Tensor) -> tuple[Tensor, T
     return distributed.gather(e_pos), distributed.gather(e_neg)
 
 
-def phase_stats(e_pos: Tensor, e_neg: Tensor, gamma: float) -> dict[str, Tensor]:
+def phase_stats(e_pos: Tensor, e_neg: Tensor, gamma: float, *, drawn_from_r: bool = False) -> dict[str, Tensor]:
     """The diagnostics that every objective with two phases logs.
 
-    Medians beside means: a gross outlier in the data may have an energy of thousands by right.
+    The gap compares like with like: data with draws from q, weighted data with draws from r. It is between
+    medians, since a gross outlier in the data may have an energy of thousands by right.
     """
     e_pos, e_neg = e_pos.detach(), e_neg.detach()
+    pos_weights = losses.importance_weights(e_pos, gamma)
+    neg_weights = losses.importance_weights(e_neg, 0.0 if drawn_from_r else gamma)
+    middle = weighted_median(e_pos, pos_weights) if drawn_from_r else e_pos.median()
     return {
         "e_pos": e_pos.mean(),
         "e_neg": e_neg.mean(),
-        "gap": e_pos.median() - e_neg.median(),
-        "ess_pos": losses.effective_sample_fraction(losses.importance_weights(e_pos, gamma)),
-        "ess_neg": losses.effective_sample_fraction(losses.importance_weights(e_neg, gamma)),
+        "gap": middle - e_neg.median(),
+        "ess_pos": losses.effective_sample_fraction(pos_weights),
+        "ess_neg": losses.effective_sample_fraction(neg_weights),
         "gamma": torch.tensor(gamma),
     }
+
+
+def weighted_median(values: Tensor, weights: Tensor) -> Tensor:
+    """The smallest of the values `(n,)` with at least half of the weight at or below it."""
+    ordered, order = values.sort()
+    share = weights[order].cumsum(0)
+    return ordered[torch.searchsorted(share, 0.5 * share[-1])]
 
 
 # Contrastive divergence (Hinton 2002) is the member gamma = 0 of the same family.

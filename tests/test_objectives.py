@@ -4,7 +4,7 @@ import torch
 from pscd.energies import MLP
 from pscd.errors import UserError
 from pscd.losses import contrastive_divergence, free_energy, pseudo_spherical
-from pscd.objectives import OBJECTIVES, PseudoSpherical
+from pscd.objectives import OBJECTIVES, PseudoSpherical, phase_stats, weighted_median
 from pscd.rng import generator
 
 
@@ -50,3 +50,30 @@ def test_negatives_drawn_from_r_are_not_weighted_again(batch):
         PseudoSpherical(gamma=-1.0, negatives="direct")
     with pytest.raises(UserError, match="negatives must be"):
         PseudoSpherical(negatives="none")
+
+
+@pytest.mark.parametrize(("gamma", "power"), [(1.0, 1.0), (0.0, 1.0), (-0.5, 0.5), (-1.0, 1.0)])
+def test_below_zero_negatives_are_drawn_from_r_unless_it_is_flat(gamma, power):
+    assert PseudoSpherical(gamma=gamma).sampling_power == power
+    assert PseudoSpherical(gamma=gamma, negatives="weighted").sampling_power == 1
+
+
+def test_weighted_median_by_hand():
+    values = torch.tensor([3.0, 1.0, 2.0])
+    assert weighted_median(values, torch.full((3,), 1 / 3)) == values.median()
+    assert weighted_median(values, torch.tensor([0.6, 0.3, 0.1])) == 3
+    assert weighted_median(values, torch.tensor([0.2, 0.7, 0.1])) == 1
+
+
+@pytest.mark.parametrize("gamma", [-0.5, 0.5])
+def test_the_gap_of_the_true_model_is_nothing_in_either_way_of_drawing(gamma):
+    # Energies of a standard Gaussian: data from it, negatives from it or from r = N(0, 1 / (1 + gamma)).
+    z = torch.randn(200_000, 2, generator=generator(0))
+    other = torch.randn(200_000, 2, generator=generator(1))
+    e_pos = 0.5 * z.square().sum(1)
+    from_q = phase_stats(e_pos, 0.5 * other.square().sum(1), gamma)
+    from_r = phase_stats(e_pos, 0.5 * other.square().sum(1) / (1 + gamma), gamma, drawn_from_r=True)
+    # A median of an exponential energy has standard error 1 / sqrt(n); weights enlarge it at most threefold.
+    assert abs(from_q["gap"]) < 5 * 3 * 2**0.5 / 200_000**0.5
+    assert abs(from_r["gap"]) < 5 * 3 * 2**0.5 / 200_000**0.5 / (1 + gamma)
+    assert from_r["ess_neg"] == pytest.approx(1.0, rel=1e-4)

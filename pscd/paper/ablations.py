@@ -23,6 +23,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no restarts": {"restart": 0.0},
     "restarts 5 %": {"restart": 0.05},
     "negatives drawn from r": {"objective.negatives": "direct"},
+    "negatives drawn from r, no jumps": {"objective.negatives": "direct", "sampler.jump_every": 0},
+    "gamma -0.5": {"objective.gamma": -0.5},
+    "gamma -0.5, weighted negatives": {"objective.gamma": -0.5, "objective.negatives": "weighted"},
     "no Fourier features": {"energy.fourier": 0},
     "constant learning rate": {"schedule": "constant"},
     "no averaging of weights": {"ema": 0.0},
@@ -55,9 +58,9 @@ def _rows(done: Sequence[Done]) -> list[Row]:
 
 def _notes(done: Sequence[Done]) -> str:
     return f"""
-PS-CD with gamma 1 on {MANY:,} points, the library's defaults with one thing changed. MMD^2 x 1e4 of 10,000 fresh
-points against the model's density by quadrature; a failure is a run that the guard gave up or that ended above
-{FAILED:g}. An MMD column without a number means that no run ended.
+PS-CD on {MANY:,} points, with gamma 1 unless said: the library's defaults with one thing changed. MMD^2 x 1e4 of
+10,000 fresh points against the model's density by quadrature; a failure is a run that the guard gave up or that
+ended above {FAILED:g}. An MMD column without a number means that no run ended.
 """
 
 
