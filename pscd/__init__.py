@@ -1,5 +1,7 @@
 """Train energy-based models with pseudo-spherical contrastive divergence."""
 
+from typing import TYPE_CHECKING
+
 from pscd.config import TrainConfig
 from pscd.data import contaminate, load_dataset, read_table
 from pscd.data.toys import TOYS
@@ -15,11 +17,15 @@ from pscd.samplers import Langevin, Mala, langevin, mala
 from pscd.trainer import fit
 from pscd.version import __version__
 
+if TYPE_CHECKING:
+    from pscd.estimator import EnergyDetector
+
 __all__ = [
     "MLP",
     "TOYS",
     "Architecture",
     "Diverged",
+    "EnergyDetector",
     "Langevin",
     "Mala",
     "Model",
@@ -43,3 +49,12 @@ __all__ = [
     "read_table",
     "train",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """The estimator needs scikit-learn, which takes seconds to load, and so is loaded when asked for."""
+    if name == "EnergyDetector":
+        from pscd.estimator import EnergyDetector
+
+        return EnergyDetector
+    raise AttributeError(f"module 'pscd' has no attribute {name!r}")

@@ -84,6 +84,31 @@ class MLP(nn.Module):
         return e
 
 
+class Correction(nn.Module):
+    """E(x) = |x|^2 / 2 + f(x): a standard Gaussian, corrected by a network of bounded size, |f| < bound.
+
+    It starts as the Gaussian. The density stays within a factor exp(2 bound) of it: tails remain those of
+    the Gaussian, and draws from it are accepted as jumps in any dimension.
+    """
+
+    def __init__(self, dim: int, *, bound: float, width: int = 64, depth: int = 2) -> None:
+        super().__init__()
+        self.bound = bound
+        layers: list[nn.Module] = []
+        size = dim
+        for _ in range(depth):
+            layers += [nn.Linear(size, width), nn.SiLU()]
+            size = width
+        last = nn.Linear(size, 1)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+        self.net = nn.Sequential(*layers, last)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, dim)` to `(B,)`."""
+        return 0.5 * x.square().sum(1) + self.bound * torch.tanh(self.net(x).squeeze(1) / self.bound)
+
+
 @dataclass(frozen=True)
 class Architecture:
     """Which network, and its size."""

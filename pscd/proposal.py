@@ -47,6 +47,7 @@ class MixtureProposal(nn.Module):
     @classmethod
     def fit(cls, x: Tensor, *, components: int, seed: int, max_rows: int = 10_000) -> Self:
         """Fit to rows `(n, d)` of unit scale; at most `max_rows` are looked at, and none that is far out."""
+        from sklearn import config_context
         from sklearn.mixture import GaussianMixture
 
         x = x.flatten(1).double().cpu()[:max_rows]
@@ -56,7 +57,8 @@ class MixtureProposal(nn.Module):
         k = max(1, min(components, len(rows) // 10))
         random_state = integer_seed(generator(seed, 17))
         mixture = GaussianMixture(k, reg_covar=1e-3, max_iter=50, tol=1e-2, random_state=random_state)
-        with warnings.catch_warnings():
+        # The rows are numpy's, whatever array interface a caller has turned on for rows of their own.
+        with warnings.catch_warnings(), config_context(array_api_dispatch=False):
             # A proposal need not be converged, and duplicated rows may leave fewer clusters than asked for.
             warnings.simplefilter("ignore")
             mixture.fit(rows)
@@ -65,6 +67,12 @@ class MixtureProposal(nn.Module):
         means = torch.cat([torch.from_numpy(mixture.means_), x.mean(0, keepdim=True)])
         covariances = torch.cat([torch.from_numpy(mixture.covariances_), torch.diag(BROAD_SCALE**2 * spread)[None]])
         return cls(weights.float(), means.float(), torch.linalg.cholesky(covariances).float())
+
+    @classmethod
+    def standard(cls, dim: int) -> Self:
+        """For rows that are whitened already: a standard Gaussian, a tenth of it broad."""
+        weights, eye = torch.tensor([1 - BROAD_WEIGHT, BROAD_WEIGHT]), torch.eye(dim)
+        return cls(weights, torch.zeros(2, dim), torch.stack([eye, BROAD_SCALE * eye]))
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """`(n, d)` draws."""

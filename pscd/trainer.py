@@ -94,6 +94,7 @@ def fit(
     config: TrainConfig,
     *,
     energy: nn.Module | None = None,
+    proposal: MixtureProposal | None = None,
     folder: Path | str | None = None,
     device: torch.device | str = "cpu",
     progress: bool = False,
@@ -110,6 +111,7 @@ def fit(
     Args:
         x: a tensor, an array or a DataFrame of finite numbers.
         energy: any module `(B, *shape) -> (B,)`; by default what `config.energy` describes.
+        proposal: where jumps come from, in the energy's coordinates; by default a mixture fitted to the data.
         folder: keep checkpoints here, and go on from the newest one found.
         progress: show a progress line with the time left.
         columns: names for the columns, kept with the model; so is `fingerprint`, a checksum of the data.
@@ -123,7 +125,7 @@ def fit(
     if folder is not None:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-    state = init_state(x, config, energy, device, columns)
+    state = init_state(x, config, energy, device, columns, proposal)
     resumed = checkpoint.load(folder) if folder is not None else None
     if resumed is not None:
         checkpoint.restore(state, resumed)
@@ -174,6 +176,7 @@ def init_state(
     energy: nn.Module | None,
     device: torch.device,
     columns: tuple[str, ...] | None = None,
+    proposal: MixtureProposal | None = None,
 ) -> TrainState:
     """A fresh state: random weights, coordinates and proposal from the data, chains from the base."""
     shape = tuple(x.shape[1:])
@@ -182,7 +185,7 @@ def init_state(
         shift, scale = standardisation(x)
         _check_varies(scale, columns)
     z = ((x - shift) / scale).float()
-    proposal = MixtureProposal.fit(z, components=config.jump_components, seed=config.seed)
+    proposal = proposal or MixtureProposal.fit(z, components=config.jump_components, seed=config.seed)
     centre, spread = (t.float().to(device) for t in standardisation(z))
     if energy is None:
         with torch.random.fork_rng(devices=[]):

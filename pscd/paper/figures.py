@@ -108,17 +108,22 @@ def histograms(
     return save(figure, path)
 
 
-def bars(rows: list[Row], path: Path) -> Path:
-    """One group of bars for each row's name, one colour for each column; what has no number has no bar."""
+def bars(rows: list[Row], path: Path, *, quantity: str = "MMD x 1e4", floor: float = 0.02) -> Path:
+    """One group of bars for each row's name, one colour for each column; what has no number has no bar.
+
+    The axis is logarithmic: what lies below `floor` is drawn there.
+    """
     names, columns = list(dict.fromkeys(r.row for r in rows)), list(dict.fromkeys(r.column for r in rows))
-    figure, axis = plt.subplots(figsize=(6.6, 0.34 * len(names) + 1), layout="constrained")
+    figure, axis = plt.subplots(figsize=(6.6, max(0.34, 0.11 * len(columns)) * len(names) + 1), layout="constrained")
     height = 0.8 / len(columns)
     for i, (colour, column) in enumerate(zip(CYCLE, columns, strict=False)):
-        value = {r.row: max(r.measured, 0.02) for r in rows if r.column == column and r.measured is not None}
+        value = {r.row: max(r.measured, floor) for r in rows if r.column == column and r.measured is not None}
         places = [names.index(name) + (i - (len(columns) - 1) / 2) * height for name in value]
         axis.barh(places, list(value.values()), height, color=colour, label=column)
-    axis.set(yticks=range(len(names)), yticklabels=names, xscale="log", xlabel="MMD x 1e4 (below 0.02: at 0.02)")
+    label = f"{quantity} (below {floor:g}: at {floor:g})"
+    axis.set(yticks=range(len(names)), yticklabels=names, xscale="log", xlabel=label)
+    axis.set_xlim(left=floor / 2)
     axis.tick_params(axis="y", labelsize=8)
     axis.invert_yaxis()
-    axis.legend(frameon=False, fontsize=8)
+    figure.legend(loc="outside upper center", ncols=min(len(columns), 3), frameon=False, fontsize=8)
     return save(figure, path)

@@ -1,0 +1,272 @@
+"""EnergyDetector: density, samples and outlier scores for tables with junk in them, as scikit-learn does it."""
+
+import copy
+import json
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from sklearn.base import BaseEstimator, OutlierMixin, _fit_context
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from pscd.columns import Columns
+from pscd.config import TrainConfig
+from pscd.energies import Correction
+from pscd.errors import UserError
+from pscd.gaussian import Gaussian, fit_gaussian
+from pscd.model import Model
+from pscd.objectives import PseudoSpherical
+from pscd.proposal import MixtureProposal
+from pscd.rng import generator
+from pscd.trainer import fit
+
+Floats = NDArray[np.float64]
+
+AUTO_SHARE = 0.6  # effective share of the rows that gamma="auto" keeps
+GAUSSIAN_ROWS = 20_000  # rows that the Gaussian base is fitted to, at most
+BOUND = 5.0  # nats by which the network may correct the Gaussian
+BLOCK = 16_384  # rows scored at a time
+N_REFERENCE = 4_000  # samples of the model that energies are compared with
+N_NORMALISER = 20_000  # draws for the normalising constant
+INSIDE = 0.99  # share of the model's samples that counts as its inside
+DETECTOR, NETWORK = "detector.safetensors", "network.safetensors"  # in the folder that `save` writes
+
+
+class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
+    """Outlier detector that ignores the junk among its own training rows.
+
+    An energy-based model q(x), proportional to exp(-E(x)), is trained with pseudo-spherical contrastive
+    divergence (Yu et al. 2021): a row counts in proportion to q(x)^gamma, so that rows unlike the majority
+    hardly count, and the energy then finds them. E is a Gaussian of largest gamma-score plus a network that
+    learns, with the same gamma, what a Gaussian cannot say; columns are scaled by quantiles, with tails
+    drawn in, before either sees them.
+
+    Args:
+        gamma: robustness; 0 is maximum likelihood, where every row counts alike. "auto" takes the largest
+            gamma, up to 1, that leaves the rows an effective share of 0.6 under the Gaussian: groups that
+            make up more than about a third of the rows are kept, smaller ones far away may be ignored.
+        contamination: share of the training rows that `predict` calls outliers; "auto": rows with more energy
+            than 99 % of the model's own samples, and in any case the strangest hundredth of the rows.
+        n_updates: updates of the network.
+        random_state: the same number gives the same result.
+        verbose: whether to show a progress line with the time left.
+
+    Attributes:
+        gamma_: the gamma used.
+        contamination_: estimated share of training rows that are not explained by the model.
+        sample_weight_: how much each training row counted, from 0 (ignored) to 1.
+        offset_: the score below which a row is an outlier.
+        n_features_in_: number of columns; `feature_names_in_` has their names if they are strings.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).normal(size=(200, 2))
+    >>> x[:4] += 8  # junk
+    >>> detector = EnergyDetector(n_updates=50).fit(x)
+    >>> sorted(int(i) for i in np.argsort(detector.score_samples(x))[:4])
+    [0, 1, 2, 3]
+    """
+
+    _parameter_constraints = {  # noqa: RUF012 (the name and form are scikit-learn's)
+        "gamma": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "contamination": [StrOptions({"auto"}), Interval(Real, 0, 0.5, closed="right")],
+        "n_updates": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        *,
+        gamma: float | str = "auto",
+        contamination: float | str = "auto",
+        n_updates: int = 600,
+        random_state: int | np.random.RandomState | None = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.gamma = gamma
+        self.contamination = contamination
+        self.n_updates = n_updates
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
+    def fit(self, X: ArrayLike, y: object = None) -> Self:
+        """Learn from rows `(n, d)`, junk included; `y` is ignored."""
+        array = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        x = torch.from_numpy(array.astype(np.float64))
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self.columns_ = Columns.fit(x)
+        self.constants_ = x.median(0).values
+        z = self.columns_.forward(x)
+        some = z[torch.randperm(len(z), generator=generator(seed, 20))[:GAUSSIAN_ROWS]]
+        gamma = None if self.gamma == "auto" else float(self.gamma)
+        self.gaussian_ = fit_gaussian(some, gamma=gamma, share=AUTO_SHARE)
+        self.gamma_ = self.gaussian_.gamma
+        k = z.shape[1]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            energy = Correction(k, bound=BOUND)
+        self.model_ = fit(
+            self.gaussian_.whiten(z),
+            settings(self.gamma_, self.n_updates, seed),
+            energy=energy,
+            proposal=MixtureProposal.standard(k),
+            progress=self.verbose,
+        )
+        self._weigh(x)
+        return self
+
+    @torch.no_grad()
+    def _weigh(self, x: Tensor) -> None:
+        """Compare the energies of the training rows with those of the model's own samples."""
+        scores = self._score(x)
+        own = -self._energy()(self.model_.sample(N_REFERENCE))
+        edge = float(own.quantile(1 - INSIDE))
+        # If a share of the rows is junk outside, and the others lie outside as often as the model's samples do:
+        outside = float((scores < edge).double().mean())
+        self.contamination_ = max(0.0, (outside - (1 - INSIDE)) / INSIDE)
+        share = 1 - INSIDE if self.contamination == "auto" else float(self.contamination)
+        threshold = float(np.percentile(scores.numpy(), 100 * share))
+        self.offset_ = max(edge, threshold) if self.contamination == "auto" else threshold
+        # A row as likely as the model's median sample counts fully.
+        self.sample_weight_ = torch.exp(self.gamma_ * (scores - own.median())).clamp_max(1).numpy()
+
+    def _energy(self) -> nn.Module:
+        """The trained energy in whitened coordinates, in float64, so that blocks of any size agree."""
+        return copy.deepcopy(self.model_.energy).double()
+
+    @torch.no_grad()
+    def _score(self, x: Tensor) -> Tensor:
+        energy = self._energy()
+        return -torch.cat([energy(self.gaussian_.whiten(self.columns_.forward(part))) for part in x.split(BLOCK)])
+
+    def _check(self, X: ArrayLike) -> Tensor:
+        check_is_fitted(self)
+        return torch.from_numpy(validate_data(self, X, dtype=[np.float64, np.float32], reset=False).astype(np.float64))
+
+    def score_samples(self, X: ArrayLike) -> Floats:
+        """-E of each row: the lower, the stranger."""
+        return self._score(self._check(X)).numpy()
+
+    def decision_function(self, X: ArrayLike) -> Floats:
+        """Score above the threshold `offset_`: negative for outliers."""
+        return self.score_samples(X) - self.offset_
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """-1 for outliers, +1 for the others."""
+        return np.where(self.decision_function(X) < 0, -1, 1)
+
+    @torch.no_grad()
+    def log_density(self, X: ArrayLike) -> Floats:
+        """Log density of each row in the units of the data; columns that never varied are left out.
+
+        The normalising constant is estimated with draws from the Gaussian, well where the network is a
+        correction of it, in high dimension with care.
+        """
+        x = self._check(X)
+        energy, k = self._energy(), len(self.gaussian_.mean)
+        u = torch.randn(N_NORMALISER, k, generator=generator(0, 21), dtype=torch.float64)
+        log_z = torch.logsumexp(0.5 * u.square().sum(1) - energy(u), 0) - np.log(len(u)) + 0.5 * k * np.log(2 * np.pi)
+        log_det = self.gaussian_.factor.diagonal().log().sum()
+        return (self._score(x) - log_z - log_det + self.columns_.log_slope(x)).numpy()
+
+    def sample(self, n_samples: int = 1, *, random_state: int = 0) -> Floats:
+        """New rows of the model, `(n_samples, d)`; columns that never varied keep their value."""
+        check_is_fitted(self)
+        u = self.model_.sample(n_samples, seed=random_state)
+        return self.columns_.inverse(self.gaussian_.colour(u), self.constants_).numpy()
+
+    @torch.no_grad()
+    def explain(self, X: ArrayLike) -> Floats:
+        """How much of each row's energy is due to each column, `(n, d)`.
+
+        It is the energy that the row loses when the column takes the value that the other columns suggest.
+        Columns that never varied explain nothing.
+        """
+        x = self._check(X)
+        energy = self._energy()
+        blame = torch.zeros_like(x)
+        kept = self.columns_.kept.nonzero().flatten().tolist()
+        for start in range(0, len(x), BLOCK):
+            z = self.columns_.forward(x[start : start + BLOCK])
+            full = energy(self.gaussian_.whiten(z))
+            for j, column in enumerate(kept):
+                without = energy(self.gaussian_.whiten(self.gaussian_.without_column(z, j)))
+                blame[start : start + BLOCK, column] = full - without
+        return blame.numpy()
+
+    def save(self, folder: Path | str) -> None:
+        """Write the fitted detector to a folder, without pickle; `EnergyDetector.load` reads it."""
+        check_is_fitted(self)
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.model_.save(folder / NETWORK, step=self.n_updates)
+        tensors = {f"columns.{name}": t for name, t in self.columns_.tensors().items()}
+        tensors |= {"mean": self.gaussian_.mean, "covariance": self.gaussian_.covariance, "constants": self.constants_}
+        tensors["sample_weight"] = torch.from_numpy(self.sample_weight_)
+        facts = {
+            "parameters": {
+                **self.get_params(),
+                "random_state": None if not _plain(self.random_state) else self.random_state,
+            },
+            "fitted": {name: getattr(self, name) for name in ("gamma_", "contamination_", "offset_")},
+            "names": [str(name) for name in getattr(self, "feature_names_in_", [])],
+        }
+        save_file({k: t.contiguous() for k, t in tensors.items()}, folder / DETECTOR, {"facts": json.dumps(facts)})
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Self:
+        """The detector that `save` wrote."""
+        path = Path(folder) / DETECTOR
+        if not path.is_file():
+            raise UserError(f"{folder}: holds no fitted detector; pscd fit makes one")
+        try:
+            with safe_open(path, framework="pt") as file:
+                facts = json.loads(file.metadata()["facts"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            detector = cls(**facts["parameters"])
+            columns = {k.removeprefix("columns."): t for k, t in tensors.items() if k.startswith("columns.")}
+            detector.columns_ = Columns(**columns)
+            detector.gaussian_ = Gaussian(tensors["mean"], tensors["covariance"], facts["fitted"]["gamma_"])
+            detector.constants_, weights = tensors["constants"], tensors["sample_weight"]
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{path}: damaged, or not a detector of pscd ({error})") from None
+        for name, value in facts["fitted"].items():
+            setattr(detector, name, value)
+        detector.sample_weight_ = weights.numpy()
+        detector.n_features_in_ = len(detector.constants_)
+        if facts["names"]:
+            detector.feature_names_in_ = np.array(facts["names"], dtype=object)
+        detector.model_ = Model.load(
+            Path(folder) / NETWORK, energy=Correction(len(detector.gaussian_.mean), bound=BOUND)
+        )
+        return detector
+
+
+def settings(gamma: float, n_updates: int, seed: int) -> TrainConfig:
+    """How the network is trained on whitened rows: as a correction of the standard Gaussian, at full gamma at once.
+
+    Elsewhere gamma warms up from 0, since a network that does not know the data takes them all for junk. Here
+    the Gaussian knows the majority from the start; a warm-up would only teach the network the junk.
+    """
+    return TrainConfig(
+        objective=PseudoSpherical(gamma=gamma, warmup=0.0),
+        steps=n_updates,
+        lr=2e-3,
+        data_noise=0.2,
+        standardise="none",
+        max_gap=1e6,  # the median row may be far from what the weights keep
+        seed=seed,
+    )
+
+
+def _plain(value: object) -> bool:
+    return value is None or isinstance(value, int)

@@ -1,0 +1,110 @@
+"""The Gaussian of largest gamma-score: robust mean and covariance, by a fixed-point iteration."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from pscd.losses import effective_sample_fraction, importance_weights
+
+RIDGE = 0.05  # added to every variance: directions in which the data hardly vary are not blown up without end
+FLOOR = 0.2  # least variance of a column: the rare value of a column with one common value is odd, not impossible
+ROUNDS = 60
+MAX_GAMMA = 1.0
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """A Gaussian on `(k,)`, with the gamma it was fitted with.
+
+    Args:
+        mean: `(k,)`.
+        covariance: `(k, k)`, ridge included.
+        gamma: of the score that it maximises.
+    """
+
+    mean: Tensor
+    covariance: Tensor
+    gamma: float
+
+    @cached_property
+    def factor(self) -> Tensor:
+        """Lower Cholesky factor of the covariance."""
+        return torch.linalg.cholesky(self.covariance)
+
+    @cached_property
+    def precision(self) -> Tensor:
+        """Inverse of the covariance."""
+        return torch.cholesky_inverse(self.factor)
+
+    def whiten(self, z: Tensor) -> Tensor:
+        """Rows to coordinates in which this Gaussian is standard."""
+        return torch.linalg.solve_triangular(self.factor, (z - self.mean).T, upper=False).T
+
+    def colour(self, u: Tensor) -> Tensor:
+        """The inverse of `whiten`."""
+        return self.mean + u @ self.factor.T
+
+    def energy(self, z: Tensor) -> Tensor:
+        """Half the squared Mahalanobis distance."""
+        return 0.5 * self.whiten(z).square().sum(1)
+
+    def without_column(self, z: Tensor, j: int) -> Tensor:
+        """Rows with column j replaced by what the other columns suggest, its conditional mean."""
+        pull = (z - self.mean) @ self.precision[j] / self.precision[j, j]
+        replaced = z.clone()
+        replaced[:, j] -= pull
+        return replaced
+
+
+def fit_gaussian(
+    z: Tensor, *, gamma: float | None = None, share: float = 1.0, ridge: float = RIDGE, floor: float = FLOOR
+) -> Gaussian:
+    """The Gaussian with a stationary gamma-score on rows `(n, k)`, found from the middle of the rows.
+
+    Setting the score's gradient to zero gives (Fujisawa & Eguchi 2008)
+        w_i proportional to exp(-gamma E(z_i)),  mean = sum w_i z_i,
+        covariance = (1 + gamma) sum w_i (z_i - mean)(z_i - mean)^T.
+    There is another such Gaussian on every tight cluster, so the start matters: it is the half of the rows
+    nearest to the median, most of which belong to the majority.
+
+    Args:
+        gamma: of the score; if none, the one, at most 1, that leaves this `share` of the rows in effect.
+        share: effective sample fraction of the weights, in (0, 1]; 1 is gamma = 0.
+    """
+    k = z.shape[1]
+    if (gamma if gamma is not None else 1 - share) == 0:
+        return Gaussian(z.mean(0), _regularised(torch.cov(z.T).reshape(k, k), ridge, floor), 0.0)
+    distance = (z - z.median(0).values).square().sum(1)
+    middle = z[distance <= distance.median()]
+    mean, covariance = middle.mean(0), torch.cov(middle.T, correction=0).reshape(k, k)
+    current = 0.0 if gamma is None else gamma
+    for _ in range(ROUNDS):
+        energy = Gaussian(mean, _regularised(covariance, ridge, floor), current).energy(z)
+        current = gamma_for_share(energy, share) if gamma is None else gamma
+        weights = importance_weights(energy, current)
+        mean = weights @ z
+        centred = z - mean
+        covariance = (1 + current) * (centred * weights[:, None]).T @ centred
+    return Gaussian(mean, _regularised(covariance, ridge, floor), current)
+
+
+def gamma_for_share(energy: Tensor, share: float, most: float = MAX_GAMMA) -> float:
+    """The gamma in [0, most] at which the weights exp(-gamma E) have this effective sample fraction.
+
+    The fraction falls from 1 as gamma rises; if it never falls so far, the answer is `most`.
+    """
+    low, high = 0.0, most
+    if effective_sample_fraction(importance_weights(energy, most)) >= share:
+        return most
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        above = effective_sample_fraction(importance_weights(energy, middle)) > share
+        low, high = (middle, high) if above else (low, middle)
+    return low
+
+
+def _regularised(covariance: Tensor, ridge: float, floor: float) -> Tensor:
+    lift = ridge + (floor - covariance.diagonal()).clamp_min(0)
+    return covariance + torch.diag(lift)

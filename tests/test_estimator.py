@@ -1,0 +1,176 @@
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from pscd import EnergyDetector, UserError
+
+CHECKS = """
+import warnings
+from sklearn.utils.estimator_checks import check_estimator
+from pscd import EnergyDetector
+import torch
+torch.set_num_threads(1)
+warnings.simplefilter("ignore")  # check_estimator provokes them
+results = check_estimator(EnergyDetector(n_updates=5), on_fail=None, on_skip=None)
+print([(r["check_name"], r["status"]) for r in results if r["status"] != "passed"], len(results) > 40)
+"""
+
+
+def table(n=600, d=4, junk=0.1, seed=0):
+    """Correlated rows and a cluster of junk, and which rows are junk."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) + 10
+    y = np.arange(n) < junk * n
+    centre, spread = x.mean(0), x.std(0)
+    x[y] = centre + 4 * spread * np.array([1, -1] * d)[:d] + 0.2 * spread * rng.normal(size=(y.sum(), d))
+    return x, y
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    x, y = table()
+    return EnergyDetector(n_updates=60).fit(x), x, y
+
+
+def test_passes_every_check_of_scikit_learn():
+    """In a process of its own: one of the checks is skipped unless an environment variable is set at start."""
+    environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
+    done = subprocess.run([sys.executable, "-c", CHECKS], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[] True", done.stdout + done.stderr
+
+
+def test_finds_the_junk_that_it_was_trained_on(fitted):
+    detector, x, y = fitted
+    assert roc_auc_score(y, -detector.score_samples(x)) > 0.99
+    assert detector.sample_weight_[y].max() < 0.01
+    assert np.median(detector.sample_weight_[~y]) > 0.5
+    assert detector.contamination_ == pytest.approx(0.1, abs=0.04)
+    assert (detector.predict(x)[y] == -1).all()
+
+
+def test_robustness_is_what_finds_it():
+    x, y = table(junk=0.3)
+    robust = EnergyDetector(n_updates=60).fit(x)
+    plain = EnergyDetector(gamma=0.0, n_updates=60).fit(x)
+    assert plain.gamma_ == 0
+    assert (plain.sample_weight_ == 1).all()
+    assert roc_auc_score(y, -robust.score_samples(x)) > 0.99 > roc_auc_score(y, -plain.score_samples(x))
+
+
+def test_clean_data_are_hardly_affected():
+    x, _ = table(n=2000, junk=0.0)
+    detector = EnergyDetector(n_updates=60).fit(x)
+    plain = EnergyDetector(gamma=0.0, n_updates=60).fit(x)
+    assert np.corrcoef(detector.score_samples(x), plain.score_samples(x))[0, 1] > 0.97
+    assert detector.contamination_ < 0.05
+
+
+def test_same_seed_same_scores(fitted):
+    detector, x, _ = fitted
+    again = clone(detector).fit(x)
+    np.testing.assert_array_equal(again.score_samples(x), detector.score_samples(x))
+    other = clone(detector).set_params(random_state=1).fit(x)
+    assert not np.array_equal(other.score_samples(x), detector.score_samples(x))
+
+
+def test_contamination_sets_the_threshold(fitted):
+    detector, x, _ = fitted
+    third = clone(detector).set_params(contamination=0.25).fit(x)
+    assert (third.predict(x) == -1).mean() == pytest.approx(0.25, abs=0.005)
+    np.testing.assert_allclose(third.decision_function(x), third.score_samples(x) - third.offset_)
+
+
+def test_log_density_integrates_to_one():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=(500, 1)) - 3, rng.normal(size=(500, 1)) * 0.5 + 3])
+    detector = EnergyDetector(gamma=0.0, n_updates=200).fit(x)
+    points = np.linspace(-60, 60, 20_001)[:, None]
+    mass = np.trapezoid(np.exp(detector.log_density(points)), points[:, 0])
+    assert mass == pytest.approx(1.0, abs=0.03)  # 20,000 draws for the constant
+
+
+def test_samples_look_like_the_majority(fitted):
+    detector, x, y = fitted
+    new = detector.sample(2000, random_state=3)
+    assert new.shape == (2000, x.shape[1])
+    np.testing.assert_allclose(np.median(new, 0), np.median(x[~y], 0), atol=0.3 * x[~y].std(0).max())
+    np.testing.assert_array_equal(new, detector.sample(2000, random_state=3))
+
+
+def test_the_column_that_was_spoilt_is_named(fitted):
+    detector, x, y = fitted
+    row = x[~y][:20].copy()
+    row[:, 2] += 6 * x[~y, 2].std()
+    blame = detector.explain(row)
+    assert (blame.argmax(1) == 2).mean() > 0.8
+    assert (blame[:, 2] > 0).all()
+
+
+def test_tables_as_they_come(tmp_path):
+    """Constant, duplicated, binary, discrete and heavy-tailed columns, integers and names."""
+    x, y = table(n=400)
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(x, columns=list("abcd"))
+    frame["constant"] = 3
+    frame["again"] = frame["a"]
+    frame["binary"] = rng.integers(0, 2, 400)
+    frame["rare"] = (rng.uniform(size=400) < 0.01).astype(int)
+    frame["tail"] = rng.standard_cauchy(400) ** 3
+    detector = EnergyDetector(n_updates=60).fit(frame)
+    assert list(detector.feature_names_in_) == list(frame.columns)
+    assert roc_auc_score(y, -detector.score_samples(frame)) > 0.9
+    assert (detector.explain(frame)[:, 4] == 0).all()
+    assert (detector.sample(5)[:, 4] == 3).all()
+    with pytest.raises(ValueError, match="feature names"):
+        detector.score_samples(frame.rename(columns={"a": "z"}))
+
+
+def test_saved_loaded_and_pickled_are_the_same(fitted, tmp_path):
+    detector, x, _ = fitted
+    detector.save(tmp_path / "run")
+    loaded = EnergyDetector.load(tmp_path / "run")
+    for other in (loaded, pickle.loads(pickle.dumps(detector))):
+        np.testing.assert_array_equal(other.decision_function(x), detector.decision_function(x))
+        np.testing.assert_array_equal(other.sample(10), detector.sample(10))
+        np.testing.assert_array_equal(other.sample_weight_, detector.sample_weight_)
+    assert loaded.get_params() == detector.get_params()
+    (tmp_path / "run" / "detector.safetensors").write_bytes(b"junk")
+    with pytest.raises(UserError, match="damaged"):
+        EnergyDetector.load(tmp_path / "run")
+    with pytest.raises(UserError, match="no fitted detector"):
+        EnergyDetector.load(tmp_path)
+
+
+def test_works_in_a_pipeline():
+    x, y = table()
+    pipeline = make_pipeline(StandardScaler(), EnergyDetector(n_updates=20)).set_output(transform="pandas")
+    assert roc_auc_score(y, -pipeline.fit(x).score_samples(x)) > 0.99
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (np.ones((30, 2)), "constant"),
+        (np.array([[1.0, np.nan]] * 5), "NaN"),
+        (np.arange(5.0), "2D array"),
+        (np.ones((1, 3)), "minimum of 2"),
+    ],
+)
+def test_bad_input(x, message):
+    with pytest.raises(ValueError, match=message):
+        EnergyDetector().fit(x)
+
+
+@pytest.mark.parametrize("settings", [{"gamma": -0.1}, {"gamma": "much"}, {"contamination": 0.7}, {"n_updates": 0}])
+def test_bad_parameters(settings):
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        EnergyDetector(**settings).fit(table()[0])

@@ -1,0 +1,93 @@
+import pytest
+import torch
+
+from pscd.gaussian import Gaussian, fit_gaussian, gamma_for_share
+from pscd.losses import effective_sample_fraction, free_energy, importance_weights
+from pscd.rng import generator
+
+
+def clean(n=20_000, d=2):
+    factor = torch.tensor([[1.0, 0.0], [0.8, 0.6]], dtype=torch.float64)
+    return torch.randn(n, d, generator=generator(0), dtype=torch.float64) @ factor.T
+
+
+def with_junk(share=0.2):
+    z = clean()
+    n = int(share * len(z))
+    z[:n] = 0.1 * z[:n] + 6
+    return z
+
+
+def test_gamma_zero_is_mean_and_covariance():
+    z = with_junk()
+    fitted = fit_gaussian(z, gamma=0.0, ridge=0.0, floor=0.0)
+    torch.testing.assert_close(fitted.mean, z.mean(0))
+    torch.testing.assert_close(fitted.covariance, torch.cov(z.T))
+
+
+def test_the_score_is_stationary():
+    """-1/gamma log E[exp(-gamma E)] + log ||exp(-E)||_{gamma+1}, closed form for a Gaussian."""
+    z, gamma = with_junk(0.05), 0.5
+    fitted = fit_gaussian(z, gamma=gamma, ridge=0.0, floor=0.0)
+    mean, factor = fitted.mean.clone().requires_grad_(), fitted.factor.clone().requires_grad_()
+    u = torch.linalg.solve_triangular(factor, (z - mean).T, upper=False).T
+    energy = 0.5 * u.square().sum(1)
+    # log of the norm is the log determinant of the factor over (1 + gamma), up to a constant
+    loss = free_energy(energy, gamma) + factor.diagonal().log().sum() / (1 + gamma)
+    for gradient in torch.autograd.grad(loss, [mean, factor]):
+        lower = gradient.tril() if gradient.ndim == 2 else gradient
+        assert lower.abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.4])
+def test_junk_is_ignored(share):
+    plain, robust = fit_gaussian(with_junk(share), gamma=0.0), fit_gaussian(with_junk(share), gamma=0.5)
+    truth = clean()
+    assert (robust.mean - truth.mean(0)).abs().max() < 0.05
+    assert (plain.mean - truth.mean(0)).abs().max() > 0.2
+    expected = torch.cov(truth.T) + 0.05 * torch.eye(2)
+    assert (robust.covariance - expected).abs().max() < 0.08
+
+
+def test_clean_gaussian_data_are_fitted_without_bias():
+    z = clean()
+    robust = fit_gaussian(z, gamma=0.5, ridge=0.0, floor=0.0)
+    # The robust estimate is unbiased; its standard error is a small multiple of 1 / sqrt(n).
+    assert (robust.covariance - torch.cov(z.T)).abs().max() < 5 * 2 / len(z) ** 0.5
+
+
+@pytest.mark.parametrize("share", [1.0, 0.9, 0.75])
+def test_gamma_is_chosen_by_the_share_of_rows_in_effect(share):
+    z = with_junk(0.1)
+    fitted = fit_gaussian(z, share=share)
+    left = effective_sample_fraction(importance_weights(fitted.energy(z), fitted.gamma))
+    assert float(left) == pytest.approx(share, abs=0.01)
+    assert (fitted.gamma == 0) == (share == 1)
+
+
+def test_gamma_for_share_by_formula():
+    # Energies of a d-dimensional Gaussian: ((1 + 2g) / (1 + g)^2)^(d/2); at d = 2 and g = 1 that is 3/4.
+    energy = 0.5 * torch.randn(400_000, 2, generator=generator(0)).square().sum(1)
+    assert gamma_for_share(energy, 0.75, most=5.0) == pytest.approx(1.0, abs=0.02)
+    assert gamma_for_share(energy, 0.1) == 1.0
+
+
+def test_coordinates_there_and_back():
+    fitted = Gaussian(torch.tensor([1.0, -2.0]), torch.tensor([[2.0, 0.5], [0.5, 1.0]]), 0.0)
+    z = torch.randn(50, 2, generator=generator(1))
+    torch.testing.assert_close(fitted.colour(fitted.whiten(z)), z)
+    reference = torch.distributions.MultivariateNormal(fitted.mean, fitted.covariance)
+    difference = fitted.energy(z) + reference.log_prob(z)
+    torch.testing.assert_close(difference, difference[0].expand(50), rtol=1e-4, atol=1e-4)
+
+
+def test_a_replaced_column_is_the_conditional_mean():
+    fitted = Gaussian(torch.tensor([1.0, -2.0]), torch.tensor([[2.0, 0.5], [0.5, 1.0]]), 0.0)
+    replaced = fitted.without_column(torch.tensor([[9.0, 0.0]]), 0)
+    assert replaced[0].tolist() == pytest.approx([1 + 0.5 / 1.0 * 2, 0.0])
+
+
+def test_duplicate_and_constant_columns_are_no_trouble():
+    z = clean()
+    z = torch.cat([z, z[:, :1], torch.zeros(len(z), 1)], 1)
+    assert torch.isfinite(fit_gaussian(z, gamma=0.5).factor).all()
