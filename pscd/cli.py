@@ -13,14 +13,14 @@ import typing
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-import numpy as np
 import torch
 
-from pscd import __version__, checkpoint
+from pscd import __version__, checkpoint, cli_tables
+from pscd.cli_parts import Parser, add_out, add_run, check_out, command, device, write
 from pscd.config import TrainConfig
-from pscd.data import TOYS, read_table
+from pscd.data import TOYS
 from pscd.diagnostics import verdict
 from pscd.errors import Diverged, UserError
 from pscd.evaluation import Measurement, evaluate, load, load_run_data
@@ -33,19 +33,11 @@ DESCRIPTION = """\
 Train energy-based models on data that are not clean, then sample and score with them.
 
   pscd train moon --gamma 1 --out runs/moon     a toy, to see it work
-  pscd train my.csv --out runs/my               your own table
+  pscd fit my.csv --out runs/my                 your own table, junk included: who is strange, and why
   pscd score runs/my new.csv --out scores.csv   the higher the energy, the stranger the row
   pscd sample runs/my --n 1000 --out new.csv
+  pscd train my.csv --out runs/full             an energy of your own choosing: every setting is a flag
 """
-
-
-class Parser(argparse.ArgumentParser):
-    """Tells a mistake in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """One line and exit code 2."""
-        print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
-        sys.exit(2)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,16 +72,11 @@ def build_parser(argv: Sequence[str]) -> Parser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_train(commands, argv)
     _add_sample(commands)
-    _add_score(commands)
+    cli_tables.add_fit(commands)
+    cli_tables.add_score(commands)
     _add_evaluate(commands)
     _add_plot(commands)
     _add_reproduce(commands)
-    return parser
-
-
-def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], None], help: str) -> Parser:
-    parser = commands.add_parser(name, help=help, description=help, formatter_class=argparse.HelpFormatter)
-    parser.set_defaults(command=run)
     return parser
 
 
@@ -97,7 +84,7 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], None]
 
 
 def _add_train(commands: Any, argv: Sequence[str]) -> None:
-    parser = _command(commands, "train", _train, "train an energy on a toy or on a file of your own")
+    parser = command(commands, "train", _train, "train an energy on a toy or on a file of your own")
     parser.add_argument("data", help=f"a file (.csv, .parquet, .npy, .npz) or a toy: {', '.join(TOYS)}")
     parser.add_argument("--out", type=Path, help="run folder (default: runs/NAME); a run there goes on")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 ... (default: cpu)")
@@ -196,10 +183,10 @@ def config_from(args: argparse.Namespace) -> TrainConfig:
 def _train(args: argparse.Namespace) -> None:
     config = config_from(args)
     out = args.out or Path("runs") / Path(config.data).stem
-    train(config, out, device=_device(args.device), tensorboard=args.tensorboard)
+    train(config, out, device=device(args.device), tensorboard=args.tensorboard)
     if not _is_first():
         return
-    model = load(out, device=_device(args.device))
+    model = load(out, device=device(args.device))
     for sentence in _verdict(out):
         print(f"verdict: {sentence}")
     samples = model.sample(10_000)
@@ -221,60 +208,31 @@ def _verdict(run: Path) -> list[str]:
 # --- what a run can do ---
 
 
-def _add_run(parser: Parser) -> None:
-    parser.add_argument("run", type=Path, help="run folder that train wrote")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 ... (default: cpu)")
-    parser.add_argument("--threads", type=int, help="processor threads (default: what torch chooses)")
-
-
-def _add_out(parser: Parser, help: str) -> None:
-    parser.add_argument("--out", type=Path, required=True, help=help)
-    parser.add_argument("--force", action="store_true", help="replace the file if it is there")
-
-
 def _add_sample(commands: Any) -> None:
-    parser = _command(commands, "sample", _sample, "draw from the model of a run")
-    _add_run(parser)
-    _add_out(parser, ".npy or .csv file for the samples")
+    parser = command(commands, "sample", _sample, "draw from the model of a run")
+    add_run(parser)
+    add_out(parser, ".npy or .csv file for the samples")
     parser.add_argument("--n", type=int, default=10_000, help="how many (default: 10000)")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same samples (default: 0)")
     parser.add_argument("--steps", type=int, help="sampler steps (default: the run's sample_steps)")
 
 
 def _sample(args: argparse.Namespace) -> None:
-    _check_out(args.out, args.force)
-    model = load(args.run, device=_device(args.device))
+    check_out(args.out, args.force)
+    if cli_tables.is_detector(args.run):
+        cli_tables.sample(args)
+        return
+    model = load(args.run, device=device(args.device))
     samples = model.sample(args.n, seed=args.seed, n_steps=args.steps)
     flat = samples.flatten(1).numpy()
     names = model.columns or [f"x{i}" for i in range(flat.shape[1])]
-    _write(args.out, samples.numpy(), dict(zip(names, flat.T, strict=True)))
+    write(args.out, samples.numpy(), dict(zip(names, flat.T, strict=True)))
     print(f"{len(samples)} samples: {args.out}")
 
 
-def _add_score(commands: Any) -> None:
-    parser = _command(commands, "score", _score, "energy of every row of a file: the higher, the stranger")
-    _add_run(parser)
-    parser.add_argument("file", type=Path, help="rows to score (.csv, .parquet, .npy, .npz)")
-    _add_out(parser, ".csv or .npy file for the energies, in the order of the rows")
-
-
-def _score(args: argparse.Namespace) -> None:
-    _check_out(args.out, args.force)
-    model = load(args.run, device=_device(args.device))
-    named = args.file.suffix.lower() in (".csv", ".parquet")
-    table = read_table(args.file, model.columns if named else None)
-    if tuple(table.x.shape[1:]) != model.shape:
-        raise UserError(
-            f"{args.file}: {_shape(table.x.shape[1:])} a row, but {args.run} was trained on {_shape(model.shape)}"
-        )
-    energy = model.score(table.x).numpy()
-    _write(args.out, energy, {"row": np.arange(1, len(energy) + 1), "energy": energy})
-    print(f"{len(energy)} rows scored: {args.out}")
-
-
 def _add_evaluate(commands: Any) -> None:
-    parser = _command(commands, "evaluate", _evaluate, "compare samples of a run with data it has not seen")
-    _add_run(parser)
+    parser = command(commands, "evaluate", _evaluate, "compare samples of a run with data it has not seen")
+    add_run(parser)
     parser.add_argument("--n", type=int, default=10_000, help="points on each side (default: 10000)")
     parser.add_argument("--seed", type=int, default=0, help="of the samples and fresh data (default: 0)")
 
@@ -282,26 +240,26 @@ def _add_evaluate(commands: Any) -> None:
 def _evaluate(args: argparse.Namespace) -> None:
     if args.n < 2:
         raise UserError(f"--n must be at least 2, got {args.n}")
-    model = load(args.run, device=_device(args.device))
+    model = load(args.run, device=device(args.device))
     _print_measurements(_evaluate_into(model, args.run, n=args.n, seed=args.seed))
 
 
 def _add_plot(commands: Any) -> None:
-    parser = _command(commands, "plot", _plot, "draw data, samples and energy of a run")
-    _add_run(parser)
+    parser = command(commands, "plot", _plot, "draw data, samples and energy of a run")
+    add_run(parser)
     parser.add_argument("--out", type=Path, help="picture, .png, .pdf or .svg (default: RUN/plot.png)")
     parser.add_argument("--force", action="store_true", help="replace the file if it is there")
 
 
 def _plot(args: argparse.Namespace) -> None:
     if args.out is not None:
-        _check_out(args.out, args.force, (".png", ".pdf", ".svg"))
-    model = load(args.run, device=_device(args.device))
+        check_out(args.out, args.force, (".png", ".pdf", ".svg"))
+    model = load(args.run, device=device(args.device))
     print(f"picture: {_plot_into(model, model.sample(10_000), args.out or args.run / 'plot.png')}")
 
 
 def _add_reproduce(commands: Any) -> None:
-    parser = _command(commands, "reproduce", _reproduce, "make a table or figure of the paper again; alone: list them")
+    parser = command(commands, "reproduce", _reproduce, "make a table or figure of the paper again; alone: list them")
     parser.add_argument("name", nargs="?", help="artefact, from the list")
     parser.add_argument("--quick", action="store_true", help="small and rough, in seconds, to see that it works")
     parser.add_argument("--seeds", type=int, help="seeds per cell (default: the artefact's own; 1 with --quick)")
@@ -347,39 +305,3 @@ def _plot_into(model: Model, samples: torch.Tensor, path: Path) -> Path:
         return plot_run(model, data, samples, path)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from None
-
-
-def _write(path: Path, array: np.ndarray, columns: dict[str, np.ndarray]) -> None:
-    """The array as `.npy`, or the columns as `.csv`, whichever the name asks for."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".npy":
-            np.save(path, array)
-        else:
-            import pandas as pd
-
-            pd.DataFrame(columns).to_csv(path, index=False, float_format="%.9g")
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from None
-
-
-def _check_out(path: Path, force: bool, endings: Sequence[str] = (".npy", ".csv")) -> None:
-    if path.suffix not in endings:
-        raise UserError(f"{path}: the name must end in {' or '.join(endings)}")
-    if path.exists() and not force:
-        raise UserError(f"{path} exists; choose another --out, or add --force to replace it")
-
-
-def _shape(shape: Sequence[int]) -> str:
-    if len(shape) == 1:
-        return "1 number" if shape[0] == 1 else f"{shape[0]} numbers"
-    return " x ".join(map(str, shape))
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise UserError(f"device {name!r} is not available here; cpu always is") from None
-    return device

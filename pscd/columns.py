@@ -20,12 +20,15 @@ class Columns:
 
     Args:
         kept: `(d,)`, which columns vary.
-        centre: `(k,)`, of those that do; so is `scale`.
+        centre: `(k,)`, of those that do; so are the others.
+        scale: a deviation.
+        spiked: whether at least half of the rows share one value, so that the quartiles coincide.
     """
 
     kept: Tensor
     centre: Tensor
     scale: Tensor
+    spiked: Tensor
 
     @classmethod
     def fit(cls, x: Tensor) -> Self:
@@ -36,9 +39,10 @@ class Columns:
         x = x[:, kept]
         low, centre, high = torch.from_numpy(np.quantile(x.numpy(), [0.25, 0.5, 0.75], axis=0))
         scale = (high - low) / GAUSSIAN_IQR
-        for j in (scale == 0).nonzero().flatten().tolist():
+        spiked = scale == 0
+        for j in spiked.nonzero().flatten().tolist():
             scale[j] = _spread_of_the_rest(x[:, j], centre[j])
-        return cls(kept, centre, scale)
+        return cls(kept, centre, scale, spiked)
 
     def forward(self, x: Tensor) -> Tensor:
         """Rows `(n, d)` to `(n, k)`."""

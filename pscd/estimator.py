@@ -21,7 +21,7 @@ from pscd.columns import Columns
 from pscd.config import TrainConfig
 from pscd.energies import Correction
 from pscd.errors import UserError
-from pscd.gaussian import Gaussian, fit_gaussian
+from pscd.gaussian import Gaussian, fit_gaussian, floors, majority, silverman
 from pscd.model import Model
 from pscd.objectives import PseudoSpherical
 from pscd.proposal import MixtureProposal
@@ -30,12 +30,12 @@ from pscd.trainer import fit
 
 Floats = NDArray[np.float64]
 
-AUTO_SHARE = 0.6  # effective share of the rows that gamma="auto" keeps
+AUTO_SHARE = 0.7  # effective share of the rows that gamma="auto" keeps
 GAUSSIAN_ROWS = 20_000  # rows that the Gaussian base is fitted to, at most
-BOUND = 5.0  # nats by which the network may correct the Gaussian
 BLOCK = 16_384  # rows scored at a time
 N_REFERENCE = 4_000  # samples of the model that energies are compared with
 N_NORMALISER = 20_000  # draws for the normalising constant
+CLEAN = 0.05  # share of rows outside the Gaussian of the majority below which gamma="auto" is 0
 INSIDE = 0.99  # share of the model's samples that counts as its inside
 DETECTOR, NETWORK = "detector.safetensors", "network.safetensors"  # in the folder that `save` writes
 
@@ -51,10 +51,12 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     Args:
         gamma: robustness; 0 is maximum likelihood, where every row counts alike. "auto" takes the largest
-            gamma, up to 1, that leaves the rows an effective share of 0.6 under the Gaussian: groups that
-            make up more than about a third of the rows are kept, smaller ones far away may be ignored.
+            gamma, up to 1, that leaves the rows an effective share of 0.7 under the Gaussian, so that groups
+            up to about a third of the rows may be ignored; and 0 if hardly any row lies outside that Gaussian.
         contamination: share of the training rows that `predict` calls outliers; "auto": rows with more energy
             than 99 % of the model's own samples, and in any case the strangest hundredth of the rows.
+        bound: nats by which the network may correct the Gaussian, up or down. More gives a finer density, and
+            lets small dense clusters of junk pass for normal.
         n_updates: updates of the network.
         random_state: the same number gives the same result.
         verbose: whether to show a progress line with the time left.
@@ -77,6 +79,7 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     _parameter_constraints = {  # noqa: RUF012 (the name and form are scikit-learn's)
         "gamma": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "contamination": [StrOptions({"auto"}), Interval(Real, 0, 0.5, closed="right")],
+        "bound": [Interval(Real, 0, None, closed="neither")],
         "n_updates": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
@@ -87,12 +90,14 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         gamma: float | str = "auto",
         contamination: float | str = "auto",
+        bound: float = 2.0,
         n_updates: int = 600,
         random_state: int | np.random.RandomState | None = 0,
         verbose: bool = False,
     ) -> None:
         self.gamma = gamma
         self.contamination = contamination
+        self.bound = bound
         self.n_updates = n_updates
         self.random_state = random_state
         self.verbose = verbose
@@ -107,16 +112,23 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.constants_ = x.median(0).values
         z = self.columns_.forward(x)
         some = z[torch.randperm(len(z), generator=generator(seed, 20))[:GAUSSIAN_ROWS]]
-        gamma = None if self.gamma == "auto" else float(self.gamma)
-        self.gaussian_ = fit_gaussian(some, gamma=gamma, share=AUTO_SHARE)
-        self.gamma_ = self.gaussian_.gamma
-        k = z.shape[1]
+        n, k = z.shape
+        floor = floors(self.columns_.spiked)
+        base = (
+            majority(some, AUTO_SHARE, inside=INSIDE, clean=CLEAN, floor=floor)
+            if self.gamma == "auto"
+            else fit_gaussian(some, gamma=float(self.gamma), floor=floor)
+        )
+        self.gamma_ = base.gamma
+        # The network sees rows smoothed as a kernel density would smooth so many: fewer rows, fewer details.
+        width = silverman(n, k)
+        self.gaussian_ = base.widened(width)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            energy = Correction(k, bound=BOUND)
+            energy = Correction(k, bound=self.bound)
         self.model_ = fit(
             self.gaussian_.whiten(z),
-            settings(self.gamma_, self.n_updates, seed),
+            settings(self.gamma_, self.n_updates, seed, noise=width / (1 + width**2) ** 0.5),
             energy=energy,
             proposal=MixtureProposal.standard(k),
             progress=self.verbose,
@@ -246,12 +258,12 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         if facts["names"]:
             detector.feature_names_in_ = np.array(facts["names"], dtype=object)
         detector.model_ = Model.load(
-            Path(folder) / NETWORK, energy=Correction(len(detector.gaussian_.mean), bound=BOUND)
+            Path(folder) / NETWORK, energy=Correction(len(detector.gaussian_.mean), bound=detector.bound)
         )
         return detector
 
 
-def settings(gamma: float, n_updates: int, seed: int) -> TrainConfig:
+def settings(gamma: float, n_updates: int, seed: int, noise: float) -> TrainConfig:
     """How the network is trained on whitened rows: as a correction of the standard Gaussian, at full gamma at once.
 
     Elsewhere gamma warms up from 0, since a network that does not know the data takes them all for junk. Here
@@ -261,7 +273,7 @@ def settings(gamma: float, n_updates: int, seed: int) -> TrainConfig:
         objective=PseudoSpherical(gamma=gamma, warmup=0.0),
         steps=n_updates,
         lr=2e-3,
-        data_noise=0.2,
+        data_noise=noise,
         standardise="none",
         max_gap=1e6,  # the median row may be far from what the weights keep
         seed=seed,

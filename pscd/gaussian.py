@@ -1,15 +1,20 @@
 """The Gaussian of largest gamma-score: robust mean and covariance, by a fixed-point iteration."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import torch
+from scipy.stats import chi2
 from torch import Tensor
 
 from pscd.losses import effective_sample_fraction, importance_weights
 
 RIDGE = 0.05  # added to every variance: directions in which the data hardly vary are not blown up without end
-FLOOR = 0.2  # least variance of a column: the rare value of a column with one common value is odd, not impossible
+FLOOR = 0.2  # least variance of a column, whatever the weights do to it
+# The same for a column in which most rows share one value. A value that a share p of the rows has stands at
+# asinh(1 / sqrt(p)) there, and with variance 1 costs about -log p nats, as it should: 4.3 for one in a hundred.
+SPIKED_FLOOR = 1.0
 ROUNDS = 60
 MAX_GAMMA = 1.0
 
@@ -50,6 +55,15 @@ class Gaussian:
         """Half the squared Mahalanobis distance."""
         return 0.5 * self.whiten(z).square().sum(1)
 
+    def outside(self, z: Tensor, inside: float) -> float:
+        """Share of rows beyond the ellipsoid that holds `inside` of the Gaussian."""
+        reach = 0.5 * float(chi2.ppf(inside, len(self.mean)))
+        return float((self.energy(z) > reach).double().mean())
+
+    def widened(self, width: float) -> Self:
+        """The Gaussian after smoothing with a kernel of that width, in its own deviations."""
+        return replace(self, covariance=(1 + width**2) * self.covariance)
+
     def without_column(self, z: Tensor, j: int) -> Tensor:
         """Rows with column j replaced by what the other columns suggest, its conditional mean."""
         pull = (z - self.mean) @ self.precision[j] / self.precision[j, j]
@@ -59,7 +73,7 @@ class Gaussian:
 
 
 def fit_gaussian(
-    z: Tensor, *, gamma: float | None = None, share: float = 1.0, ridge: float = RIDGE, floor: float = FLOOR
+    z: Tensor, *, gamma: float | None = None, share: float = 1.0, ridge: float = RIDGE, floor: float | Tensor = FLOOR
 ) -> Gaussian:
     """The Gaussian with a stationary gamma-score on rows `(n, k)`, found from the middle of the rows.
 
@@ -72,6 +86,8 @@ def fit_gaussian(
     Args:
         gamma: of the score; if none, the one, at most 1, that leaves this `share` of the rows in effect.
         share: effective sample fraction of the weights, in (0, 1]; 1 is gamma = 0.
+        ridge: added to every variance.
+        floor: least variance of the columns, one number or `(k,)`.
     """
     k = z.shape[1]
     if (gamma if gamma is not None else 1 - share) == 0:
@@ -90,6 +106,26 @@ def fit_gaussian(
     return Gaussian(mean, _regularised(covariance, ridge, floor), current)
 
 
+def floors(spiked: Tensor) -> Tensor:
+    """Least variances of columns, `(k,)`, given which of them mostly have one value."""
+    return torch.where(spiked, SPIKED_FLOOR, FLOOR).double()
+
+
+def majority(z: Tensor, share: float, *, inside: float, clean: float, floor: float | Tensor = FLOOR) -> Gaussian:
+    """The Gaussian of the majority, with a gamma that leaves a `share` of the rows in effect, if there is junk.
+
+    If no more than a share `clean` of the rows lies beyond the ellipsoid that should hold `inside` of them,
+    there is nothing to be robust against, and the plain Gaussian, gamma = 0, is the better estimate.
+    """
+    robust = fit_gaussian(z, share=share, floor=floor)
+    return fit_gaussian(z, gamma=0.0, floor=floor) if robust.outside(z, inside) < clean else robust
+
+
+def silverman(n: int, k: int) -> float:
+    """Width of a Gaussian kernel for n rows of k columns, in standard deviations (Silverman 1986, Eq. 4.14)."""
+    return (4 / ((k + 2) * n)) ** (1 / (k + 4))
+
+
 def gamma_for_share(energy: Tensor, share: float, most: float = MAX_GAMMA) -> float:
     """The gamma in [0, most] at which the weights exp(-gamma E) have this effective sample fraction.
 
@@ -105,6 +141,6 @@ def gamma_for_share(energy: Tensor, share: float, most: float = MAX_GAMMA) -> fl
     return low
 
 
-def _regularised(covariance: Tensor, ridge: float, floor: float) -> Tensor:
+def _regularised(covariance: Tensor, ridge: float, floor: float | Tensor) -> Tensor:
     lift = ridge + (floor - covariance.diagonal()).clamp_min(0)
     return covariance + torch.diag(lift)

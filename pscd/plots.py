@@ -1,8 +1,10 @@
 """Pictures of runs. Only this module and `pscd.paper.figures` import matplotlib."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +17,7 @@ from pscd.model import Model
 
 GRID = 200
 SHOWN = 10_000
-COLOURS = {"data": "#1b6ca8", "samples": "#d1603d", "energy": "viridis"}
+COLOURS = {"data": "#1b6ca8", "samples": "#d1603d", "strange": "#d1603d", "energy": "viridis"}
 
 
 def plot_run(model: Model, data: Tensor, samples: Tensor, path: Path) -> Path:
@@ -77,6 +79,41 @@ def _plot_plane(model: Model, data: Tensor, samples: Tensor) -> Figure:
     for axis in axes:
         axis.set(xlabel=names[0], ylabel=names[1])
     return figure
+
+
+def plot_scores(
+    energy: np.ndarray, threshold: float, x: np.ndarray, names: Sequence[str], columns: Sequence[int], path: Path
+) -> Path:
+    """The energies of a table's rows, and the rows in the columns that outliers are most to blame for.
+
+    Args:
+        energy: `(n,)`; rows above the `threshold` are outliers.
+        x: `(n, d)`, with `names`.
+        columns: one or two of them to draw.
+    """
+    strange = energy > threshold
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    low, high = float(energy.min()), float(max(np.quantile(energy, 0.995), threshold)) * 1.05 + 0.1
+    bins = list(np.linspace(low, high, 60))
+    for rows, colour, label in ((~strange, "data", "the others"), (strange, "strange", f"outliers ({strange.sum()})")):
+        axes[0].hist(energy[rows].clip(max=high), bins, color=COLOURS[colour], label=label)
+    axes[0].axvline(threshold, color="black", linewidth=0.8, linestyle=":")
+    axes[0].set(xlabel="energy (rows beyond are drawn at the right end)", ylabel="rows", yscale="log")
+    axes[0].legend(frameon=False)
+    first, second = columns[0], columns[-1]
+    for rows, colour, size in ((~strange, "data", 6), (strange, "strange", 16)):
+        axes[1].scatter(x[rows, first], x[rows, second], size, color=COLOURS[colour], alpha=0.6, linewidths=0)
+    axes[1].set(xlabel=names[first], ylabel=names[second])
+    for column, scale in ((first, axes[1].set_xscale), (second, axes[1].set_yscale)):
+        if _spreads_far(x[:, column]):
+            scale("symlog", linthresh=float(np.quantile(np.abs(x[:, column]), 0.9)) or 1.0)
+    return save(figure, path)
+
+
+def _spreads_far(values: np.ndarray) -> bool:
+    """Whether a few values are so far out that the others would be a dot on a linear axis."""
+    low, high = np.quantile(values, [0.05, 0.95])
+    return bool(values.max() - values.min() > 20 * max(high - low, 1e-300))
 
 
 def _histogram(axis: Axes, points: Tensor, window: tuple[float, float, float, float]) -> None:

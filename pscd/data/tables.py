@@ -2,9 +2,9 @@
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,15 +23,17 @@ LARGEST = 1e30
 class Table:
     """Rows `(n, *shape)` in float64, and the names of the columns if the file has any.
 
-    A time stamp or a coordinate needs all its digits until it is standardised.
+    A time stamp or a coordinate needs all its digits until it is standardised. `ids` are columns that go
+    along with the rows, text or numbers, and are not looked at.
     """
 
     x: Tensor
     columns: tuple[str, ...] | None = None
+    ids: dict[str, list[Any]] = field(default_factory=dict)
 
 
-def read_table(path: Path | str, columns: Sequence[str] | None = None) -> Table:
-    """Read a file; `columns` picks and orders columns by name.
+def read_table(path: Path | str, columns: Sequence[str] | None = None, ids: Sequence[str] = ()) -> Table:
+    """Read a file; `columns` picks and orders columns by name, by default all but the `ids`.
 
     Every fault of the file is a `UserError` of one line that names the file, the place and what to do.
     """
@@ -43,7 +45,10 @@ def read_table(path: Path | str, columns: Sequence[str] | None = None) -> Table:
         raise UserError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
     if path.stat().st_size == 0:
         raise UserError(f"{path}: the file is empty")
-    values, names = _read_array(path) if suffix in (".npy", ".npz") else _read_frame(path, columns)
+    named = suffix not in (".npy", ".npz")
+    if ids and not named:
+        raise UserError(f"{path}: has no column names, so none can be an id; leave --id out")
+    values, names, kept = _read_frame(path, columns, ids) if named else (_read_array(path), None, {})
     if columns is not None and names is None:
         raise UserError(f"{path}: has no column names, so columns cannot be chosen; leave --columns out")
     if values.ndim == 1:
@@ -51,10 +56,10 @@ def read_table(path: Path | str, columns: Sequence[str] | None = None) -> Table:
     if values.ndim == 0 or len(values) == 0 or values[0].size == 0:
         raise UserError(f"{path}: there are no rows in it")
     _check_finite(path, values, names)
-    return Table(torch.from_numpy(np.ascontiguousarray(values, np.float64)), names)
+    return Table(torch.from_numpy(np.ascontiguousarray(values, np.float64)), names, kept)
 
 
-def _read_array(path: Path) -> tuple[np.ndarray, None]:
+def _read_array(path: Path) -> np.ndarray:
     try:
         loaded = np.load(path, allow_pickle=False)
         if path.suffix.lower() == ".npz":
@@ -70,10 +75,12 @@ def _read_array(path: Path) -> tuple[np.ndarray, None]:
         raise UserError(f"{path}: holds {loaded.dtype}, not numbers")
     if np.issubdtype(loaded.dtype, np.complexfloating):
         raise UserError(f"{path}: holds complex numbers; give real ones")
-    return loaded, None
+    return loaded
 
 
-def _read_frame(path: Path, columns: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...]]:
+def _read_frame(
+    path: Path, columns: Sequence[str] | None, ids: Sequence[str]
+) -> tuple[np.ndarray, tuple[str, ...], dict[str, list[Any]]]:
     import pandas as pd
 
     try:
@@ -86,17 +93,19 @@ def _read_frame(path: Path, columns: Sequence[str] | None) -> tuple[np.ndarray, 
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{path}: not a readable {path.suffix} file ({reason})") from None
     frame.columns = [str(name).strip() for name in frame.columns]
-    if columns is not None:
-        missing = [name for name in columns if name not in frame.columns]
-        if missing:
-            raise UserError(f"{path}: has no column {_listed(missing)}; it has {_listed(list(frame.columns))}")
-        frame = frame[list(columns)]
+    missing = [name for name in (*(columns or ()), *ids) if name not in frame.columns]
+    if missing:
+        raise UserError(f"{path}: has no column {_listed(missing)}; it has {_listed(list(frame.columns))}")
+    kept = {name: frame[name].tolist() for name in ids}
+    frame = frame[list(columns)] if columns is not None else frame.drop(columns=list(ids))
+    if frame.shape[1] == 0:
+        raise UserError(f"{path}: no columns are left beside the id")
     if len(frame) == 0:
         raise UserError(f"{path}: there are no rows in it")
     text = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
     if text:
         raise UserError(f"{path}: {_about_text(frame, text)}")
-    return frame.to_numpy(dtype=np.float64, na_value=np.nan), tuple(frame.columns)
+    return frame.to_numpy(dtype=np.float64, na_value=np.nan), tuple(frame.columns), kept
 
 
 def _read_csv(path: Path) -> "pd.DataFrame":

@@ -1,0 +1,181 @@
+"""The commands for people's own tables: `fit` a detector, `score` rows and say why they are strange."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pscd.cli_parts import add_out, add_run, check_out, command, device, in_words, write
+from pscd.data import Table, read_table
+from pscd.errors import UserError
+from pscd.evaluation import load
+
+if TYPE_CHECKING:
+    from pscd.estimator import EnergyDetector
+
+FEWEST_ROWS = 20
+STRANGEST = 10  # rows that are printed
+REASONS = 3  # columns named for each row
+DETECTOR = "detector.safetensors"
+
+
+def add_fit(commands: Any) -> None:
+    """`pscd fit`."""
+    parser = command(commands, "fit", _fit, "learn what the rows of a table have in common, and find the strange ones")
+    parser.add_argument("data", type=Path, help="a file (.csv, .parquet, .npy, .npz), junk included")
+    parser.add_argument("--out", type=Path, help="run folder (default: runs/NAME)")
+    parser.add_argument("--force", action="store_true", help="replace a detector that is there")
+    parser.add_argument("--columns", type=_names, help="columns to learn from, by name (a,b,c; default: all numbers)")
+    parser.add_argument("--id", type=_names, default=(), help="columns that name a row and are not learnt from (a,b)")
+    parser.add_argument(
+        "--gamma", type=_number_or_auto, default="auto", help="robustness: 0 counts every row alike (default: auto)"
+    )
+    parser.add_argument(
+        "--contamination",
+        type=_number_or_auto,
+        default="auto",
+        help="share of the rows to call outliers, up to 0.5 (default: auto)",
+    )
+    parser.add_argument("--updates", type=int, default=600, help="updates of the network (default: 600)")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same result (default: 0)")
+
+
+def _fit(args: argparse.Namespace) -> None:
+    from pscd.estimator import EnergyDetector
+
+    out = args.out or Path("runs") / args.data.stem
+    if (out / DETECTOR).exists() and not args.force:
+        raise UserError(f"{out} holds a detector; choose another --out, or add --force to replace it")
+    table = read_table(args.data, args.columns, args.id)
+    x = _flat(table, args.data)
+    if len(x) < FEWEST_ROWS:
+        raise UserError(f"{args.data}: {len(x)} rows are too few to learn from; at least {FEWEST_ROWS} are needed")
+    detector = EnergyDetector(
+        gamma=args.gamma,
+        contamination=args.contamination,
+        n_updates=args.updates,
+        random_state=args.seed,
+        verbose=True,
+    )
+    try:
+        detector.fit(_named(x, table.columns))
+    except ValueError as error:  # scikit-learn's own words for a parameter out of range
+        raise UserError(str(error)) from None
+    try:
+        detector.save(out)
+    except OSError as error:
+        raise UserError(f"cannot write to {out}: {error.strerror}") from None
+    ignored = int((detector.sample_weight_ < 0.1).sum())
+    print(f"{len(x)} rows, {x.shape[1]} columns: gamma {detector.gamma_:.3g}, {ignored} rows all but ignored")
+    print(f"estimated contamination: {100 * detector.contamination_:.1f} %")
+    _report(detector, table, x, args.data, out / "scores.csv", picture=out / "scores.png")
+    print(f"run: {out}")
+
+
+def add_score(commands: Any) -> None:
+    """`pscd score`."""
+    parser = command(commands, "score", _score, "energy of every row of a file: the higher, the stranger")
+    add_run(parser)
+    parser.add_argument("file", type=Path, help="rows to score (.csv, .parquet, .npy, .npz)")
+    parser.add_argument("--id", type=_names, default=(), help="columns to carry over, such as a row's name (a,b)")
+    add_out(parser, ".csv or .npy file for the energies, in the order of the rows")
+
+
+def _score(args: argparse.Namespace) -> None:
+    check_out(args.out, args.force)
+    named = args.file.suffix.lower() in (".csv", ".parquet")
+    if is_detector(args.run):
+        from pscd.estimator import EnergyDetector
+
+        detector = EnergyDetector.load(args.run)
+        names = tuple(getattr(detector, "feature_names_in_", ())) or None
+        table = read_table(args.file, names if named else None, args.id)
+        x = _flat(table, args.file)
+        _check_width(x.shape[1:], (detector.n_features_in_,), args)
+        _report(detector, table, x, args.file, args.out)
+        return
+    model = load(args.run, device=device(args.device))
+    table = read_table(args.file, model.columns if named else None, args.id)
+    _check_width(table.x.shape[1:], model.shape, args)
+    energy = model.score(table.x).numpy()
+    write(args.out, energy, {"row": np.arange(1, len(energy) + 1), **table.ids, "energy": energy})
+    print(f"{len(energy)} rows scored: {args.out}")
+
+
+def _report(
+    detector: "EnergyDetector", table: Table, x: np.ndarray, source: Path, out: Path, picture: Path | None = None
+) -> None:
+    """Write all scores, print the strangest rows with the columns to blame, and draw them if asked to."""
+    rows = _named(x, table.columns)
+    energy = -detector.score_samples(rows)
+    outlier = energy > -detector.offset_
+    blame = detector.explain(rows)
+    names = table.columns or tuple(f"x{j}" for j in range(x.shape[1]))
+    because = [reasons(names, x[i], blame[i]) for i in range(len(x))]
+    row = np.arange(1, len(x) + 1)
+    columns = {"row": row, **table.ids, "energy": energy, "outlier": outlier.astype(int), "because": because}
+    write(out, energy, columns)
+    print(f"{int(outlier.sum())} of {len(x)} rows of {source} are outliers; the strangest:")
+    for i in np.argsort(-energy)[:STRANGEST]:
+        label = ", ".join(str(values[i]) for values in table.ids.values()) or f"row {row[i]}"
+        print(f"  {label:<14} energy {energy[i]:>9.2f}   {because[i]}")
+    print(f"scores: {out}")
+    if picture is not None:
+        from pscd.plots import plot_scores
+
+        worst = np.argsort(-blame[outlier].clip(min=0).sum(0))[:2].tolist()
+        print(f"picture: {plot_scores(energy, -detector.offset_, x, names, worst, picture)}")
+
+
+def reasons(names: Sequence[str], values: np.ndarray, blame: np.ndarray) -> str:
+    """The columns that pushed a row's energy up most, with their values and how much."""
+    order = [j for j in np.argsort(-blame)[:REASONS] if blame[j] > 0]
+    return "; ".join(f"{names[j]} = {values[j]:.6g} (+{blame[j]:.1f})" for j in order)
+
+
+def sample(args: argparse.Namespace) -> None:
+    """`pscd sample` for a detector."""
+    from pscd.estimator import EnergyDetector
+
+    detector = EnergyDetector.load(args.run)
+    rows = detector.sample(args.n, random_state=args.seed)
+    names = getattr(detector, "feature_names_in_", [f"x{j}" for j in range(rows.shape[1])])
+    write(args.out, rows, dict(zip(names, rows.T, strict=True)))
+    print(f"{len(rows)} samples: {args.out}")
+
+
+def is_detector(run: Path) -> bool:
+    """Whether a run folder was written by `fit`."""
+    return (run / DETECTOR).is_file()
+
+
+def _flat(table: Table, path: Path) -> np.ndarray:
+    if table.x.ndim != 2:
+        raise UserError(f"{path}: rows of shape {in_words(table.x.shape[1:])}; fit takes tables, train takes these")
+    return table.x.numpy()
+
+
+def _named(x: np.ndarray, columns: tuple[str, ...] | None) -> Any:
+    if columns is None:
+        return x
+    import pandas as pd
+
+    return pd.DataFrame(x, columns=list(columns))
+
+
+def _check_width(found: Sequence[int], wanted: Sequence[int], args: argparse.Namespace) -> None:
+    if tuple(found) != tuple(wanted):
+        raise UserError(f"{args.file}: {in_words(found)} a row, but {args.run} was trained on {in_words(wanted)}")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(","))
+
+
+def _number_or_auto(text: str) -> float | str:
+    return "auto" if text == "auto" else float(text)
+
+
+_number_or_auto.__name__ = "number or auto"  # argparse names it in its message
