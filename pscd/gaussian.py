@@ -56,9 +56,13 @@ class Gaussian:
         return 0.5 * self.whiten(z).square().sum(1)
 
     def outside(self, z: Tensor, inside: float) -> float:
-        """Share of rows beyond the ellipsoid that holds `inside` of the Gaussian."""
-        reach = 0.5 * float(chi2.ppf(inside, len(self.mean)))
-        return float((self.energy(z) > reach).double().mean())
+        """Share of rows beyond the ellipsoid that should hold `inside` of them, were they Gaussian.
+
+        Its size is taken from the row in the middle, since the ridge makes this Gaussian wider than the data.
+        """
+        energy = self.energy(z)
+        reach = energy.median() * float(chi2.ppf(inside, len(self.mean)) / chi2.ppf(0.5, len(self.mean)))
+        return float((energy > reach).double().mean())
 
     def widened(self, width: float) -> Self:
         """The Gaussian after smoothing with a kernel of that width, in its own deviations."""

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from pscd.gaussian import Gaussian, fit_gaussian, gamma_for_share
+from pscd.gaussian import Gaussian, fit_gaussian, floors, gamma_for_share, majority, silverman
 from pscd.losses import effective_sample_fraction, free_energy, importance_weights
 from pscd.rng import generator
 
@@ -91,3 +91,34 @@ def test_duplicate_and_constant_columns_are_no_trouble():
     z = clean()
     z = torch.cat([z, z[:, :1], torch.zeros(len(z), 1)], 1)
     assert torch.isfinite(fit_gaussian(z, gamma=0.5).factor).all()
+
+
+@pytest.mark.parametrize(("n", "k"), [(100, 2), (300, 30), (5000, 10)])
+def test_nothing_to_be_robust_against_means_gamma_zero(n, k):
+    z = torch.randn(n, k, generator=generator(n), dtype=torch.float64)
+    assert majority(z, 0.7, inside=0.99, clean=0.05).gamma == 0
+    z[: n // 10] = 5 + 0.1 * z[: n // 10]
+    assert majority(z, 0.7, inside=0.99, clean=0.05).gamma > 0
+
+
+def test_the_share_outside_is_what_it_should_be():
+    z = torch.randn(100_000, 3, generator=generator(0), dtype=torch.float64)
+    # five standard errors of a share of one in a hundred, doubled for the median's own error
+    error = 2 * 5 * (0.01 * 0.99 / len(z)) ** 0.5
+    assert fit_gaussian(z, gamma=0.0).outside(z, 0.99) == pytest.approx(0.01, abs=error)
+    wider = fit_gaussian(z, gamma=0.0).widened(1.0)
+    assert wider.outside(z, 0.99) == pytest.approx(0.01, abs=error)
+    torch.testing.assert_close(wider.energy(z), fit_gaussian(z, gamma=0.0).energy(z) / 2)
+
+
+def test_silverman_by_hand():
+    assert silverman(1000, 2) == pytest.approx(1000 ** (-1 / 6))  # (4 / (d + 2)) is 1 at d = 2
+
+
+@pytest.mark.parametrize("p", [0.001, 0.003, 0.01])
+def test_a_rare_value_costs_about_minus_its_log_probability(p):
+    z = torch.zeros(10_000, 1, dtype=torch.float64)
+    z[: int(p * len(z))] = torch.asinh(torch.tensor(p**-0.5))
+    energy = fit_gaussian(z, gamma=0.0, floor=floors(torch.tensor([True]))).energy(z)
+    surprise = -torch.log(torch.tensor(p)).item()
+    assert float(energy[0] - energy[-1]) == pytest.approx(surprise, rel=0.3)
