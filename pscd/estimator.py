@@ -126,30 +126,32 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             energy = Correction(k, bound=self.bound)
+        u, noise = self.gaussian_.whiten(z), width / (1 + width**2) ** 0.5
         self.model_ = fit(
-            self.gaussian_.whiten(z),
-            settings(self.gamma_, self.n_updates, seed, noise=width / (1 + width**2) ** 0.5),
+            u,
+            settings(self.gamma_, self.n_updates, seed, noise),
             energy=energy,
             proposal=MixtureProposal.standard(k),
             progress=self.verbose,
         )
-        self._weigh(x)
+        smooth = u + noise * torch.randn(u.shape, generator=generator(seed, 22), dtype=u.dtype)
+        self._weigh(self._score(x), torch.cat([-self._energy()(part) for part in smooth.split(BLOCK)]))
         return self
 
     @torch.no_grad()
-    def _weigh(self, x: Tensor) -> None:
-        """Compare the energies of the training rows with those of the model's own samples."""
-        scores = self._score(x)
+    def _weigh(self, scores: Tensor, smooth: Tensor) -> None:
+        """Compare the scores of the training rows, as they are and smoothed, with those of the model's samples."""
         own = -self._energy()(self.model_.sample(N_REFERENCE))
         edge = float(own.quantile(1 - INSIDE))
-        # If a share of the rows is junk outside, and the others lie outside as often as the model's samples do:
-        outside = float((scores < edge).double().mean())
+        # Smoothed rows are what the model is to explain. If a share of them is junk outside, and the others lie
+        # outside as often as the model's samples do:
+        outside = float((smooth < edge).double().mean())
         self.contamination_ = max(0.0, (outside - (1 - INSIDE)) / INSIDE)
         share = 1 - INSIDE if self.contamination == "auto" else float(self.contamination)
         threshold = float(np.percentile(scores.numpy(), 100 * share))
         self.offset_ = max(edge, threshold) if self.contamination == "auto" else threshold
-        # A row as likely as the model's median sample counts fully.
-        self.sample_weight_ = torch.exp(self.gamma_ * (scores - own.median())).clamp_max(1).numpy()
+        # The row in the middle, and whatever is more likely, counts fully.
+        self.sample_weight_ = torch.exp(self.gamma_ * (scores - scores.median())).clamp_max(1).numpy()
 
     def _energy(self) -> nn.Module:
         """The trained energy in whitened coordinates, in float64, so that blocks of any size agree."""
