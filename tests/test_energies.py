@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from pscd.energies import ENERGIES, MLP, Architecture, Quadratic
+from pscd.energies import ENERGIES, MLP, Architecture, Correction, Quadratic
 from pscd.errors import UserError
 from pscd.rng import generator
 
@@ -61,3 +61,14 @@ def test_fourier_features_are_saved_with_the_weights():
 def test_bad_architectures_are_refused(settings):
     with pytest.raises(UserError):
         Architecture(**settings)
+
+
+def test_a_correction_starts_as_the_gaussian_and_stays_near_it():
+    torch.manual_seed(0)
+    energy = Correction(4, bound=1.5)
+    x = 10 * torch.randn(100, 4)
+    gaussian = 0.5 * x.square().sum(1)
+    torch.testing.assert_close(energy(x), gaussian)
+    torch.nn.init.normal_(energy.net[-1].weight, std=100.0)
+    assert (energy(x) - gaussian).abs().max() <= 1.5 + 1e-4
+    assert (energy(x) - gaussian).abs().max() > 1

@@ -1,8 +1,9 @@
+import numpy as np
 import pytest
 import torch
 from matplotlib import image
 
-from pscd.plots import plot_run
+from pscd.plots import plot_run, plot_scores
 from pscd.rng import generator
 from pscd.trainer import fit
 
@@ -17,4 +18,15 @@ def test_a_picture_for_every_dimension(small, tmp_path, dim):
     assert pixels.shape[0] > 200
     assert pixels.shape[1] > 400
     # something is drawn: many different colours, and not all of them white
+    assert pixels[..., :3].std() > 0.05
+
+
+@pytest.mark.parametrize("columns", [[0], [0, 1]])
+def test_scores_of_a_table(tmp_path, columns):
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    x[0] = 1e6
+    energy = (x**2).sum(1).clip(max=1e3)
+    path = plot_scores(energy, 5.0, x, ["a", "b"], columns, tmp_path / "scores.png")
+    pixels = image.imread(path)
+    assert pixels.shape[1] > 800
     assert pixels[..., :3].std() > 0.05

@@ -47,3 +47,12 @@ def test_tensors_are_enough_to_build_it_again(proposal):
     again = MixtureProposal(**proposal.tensors()).to(torch.device("cpu"))
     x = torch.randn(5, 2, generator=generator(4))
     assert torch.equal(again.log_prob(x), proposal.log_prob(x))
+
+
+def test_standard_is_a_gaussian_with_a_broad_tenth():
+    proposal = MixtureProposal.standard(3)
+    x = torch.randn(50, 3, generator=generator(0))
+    normal = torch.distributions.Independent(torch.distributions.Normal(torch.zeros(3), torch.ones(3)), 1)
+    broad = torch.distributions.Independent(torch.distributions.Normal(torch.zeros(3), 3 * torch.ones(3)), 1)
+    expected = (0.9 * normal.log_prob(x).exp() + 0.1 * broad.log_prob(x).exp()).log()
+    torch.testing.assert_close(proposal.log_prob(x), expected, rtol=1e-4, atol=1e-4)

@@ -114,3 +114,23 @@ def test_load_dataset_says_what_there_is(tmp_path):
     np.save(tmp_path / "few.npy", np.zeros((5, 2)))
     with pytest.raises(UserError, match="5 rows are too few"):
         load_dataset(str(tmp_path / "few.npy"), seed=0)
+
+
+def test_ids_go_along_unlearnt(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("name,a,b\nx,1,2\ny,3,4\n")
+    table = read_table(path, ids=["name"])
+    assert table.columns == ("a", "b")
+    assert table.ids == {"name": ["x", "y"]}
+    assert read_table(path, ["b"], ids=["name", "a"]).ids == {"name": ["x", "y"], "a": [1, 3]}
+    with pytest.raises(UserError, match="--id 'name'"):
+        read_table(path, ids=())
+    with pytest.raises(UserError, match="--columns a,b"):
+        read_table(path)
+    with pytest.raises(UserError, match="no column 'nobody'"):
+        read_table(path, ids=["nobody"])
+    with pytest.raises(UserError, match="no columns are left"):
+        read_table(path, ids=["name", "a", "b"])
+    np.save(tmp_path / "t.npy", np.ones((3, 2)))
+    with pytest.raises(UserError, match="none can be an id"):
+        read_table(tmp_path / "t.npy", ids=["name"])

@@ -32,7 +32,7 @@ class Table:
     ids: dict[str, list[Any]] = field(default_factory=dict)
 
 
-def read_table(path: Path | str, columns: Sequence[str] | None = None, ids: Sequence[str] = ()) -> Table:
+def read_table(path: Path | str, columns: Sequence[str] | None = None, ids: Sequence[str] | None = None) -> Table:
     """Read a file; `columns` picks and orders columns by name, by default all but the `ids`.
 
     Every fault of the file is a `UserError` of one line that names the file, the place and what to do.
@@ -79,7 +79,7 @@ def _read_array(path: Path) -> np.ndarray:
 
 
 def _read_frame(
-    path: Path, columns: Sequence[str] | None, ids: Sequence[str]
+    path: Path, columns: Sequence[str] | None, ids: Sequence[str] | None
 ) -> tuple[np.ndarray, tuple[str, ...], dict[str, list[Any]]]:
     import pandas as pd
 
@@ -93,18 +93,18 @@ def _read_frame(
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{path}: not a readable {path.suffix} file ({reason})") from None
     frame.columns = [str(name).strip() for name in frame.columns]
-    missing = [name for name in (*(columns or ()), *ids) if name not in frame.columns]
+    missing = [name for name in (*(columns or ()), *(ids or ())) if name not in frame.columns]
     if missing:
         raise UserError(f"{path}: has no column {_listed(missing)}; it has {_listed(list(frame.columns))}")
-    kept = {name: frame[name].tolist() for name in ids}
-    frame = frame[list(columns)] if columns is not None else frame.drop(columns=list(ids))
+    kept = {name: frame[name].tolist() for name in ids or ()}
+    frame = frame[list(columns)] if columns is not None else frame.drop(columns=list(kept))
     if frame.shape[1] == 0:
         raise UserError(f"{path}: no columns are left beside the id")
     if len(frame) == 0:
         raise UserError(f"{path}: there are no rows in it")
     text = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
     if text:
-        raise UserError(f"{path}: {_about_text(frame, text)}")
+        raise UserError(f"{path}: {_about_text(frame, text, may_be_id=ids is not None)}")
     return frame.to_numpy(dtype=np.float64, na_value=np.nan), tuple(frame.columns), kept
 
 
@@ -131,7 +131,7 @@ def _read_csv(path: Path) -> "pd.DataFrame":
     return frame
 
 
-def _about_text(frame: "pd.DataFrame", text: list[str]) -> str:
+def _about_text(frame: "pd.DataFrame", text: list[str], *, may_be_id: bool) -> str:
     """Which columns are not numeric, and what to do: a stray cell is pointed at, a real one left out."""
     import pandas as pd
 
@@ -144,6 +144,11 @@ def _about_text(frame: "pd.DataFrame", text: list[str]) -> str:
     keep = [name for name in frame.columns if name not in text and frame[name].nunique() > 1]
     if not keep:
         return f"column {_listed(text)} is not numeric; encode it as numbers"
+    if may_be_id:
+        return (
+            f"column {_listed(text)} is not numeric; carry it along unlearnt with --id '{','.join(text)}', "
+            "or encode it as numbers"
+        )
     return f"column {_listed(text)} is not numeric; choose others with --columns {','.join(keep)}"
 
 
