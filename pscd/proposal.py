@@ -11,6 +11,7 @@ from pscd.rng import generator, integer_seed
 
 BROAD_WEIGHT = 0.1
 BROAD_SCALE = 3.0
+NARROW = 8  # columns up to which it is quicker to multiply each row by a factor of its own
 FAR = 10.0  # standard deviations beyond which a row is no part of a rough picture of the data
 
 
@@ -79,7 +80,12 @@ class MixtureProposal(nn.Module):
         k = torch.multinomial(self.weights, n, replacement=True, generator=generator)
         means = self.means
         z = torch.randn(n, means.shape[1], 1, generator=generator, device=means.device, dtype=means.dtype)
-        return means[k] + (self.factors[k] @ z).squeeze(2)
+        if means.shape[1] <= NARROW:
+            return means[k] + (self.factors[k] @ z).squeeze(2)
+        x = means[k]
+        for j, factor in enumerate(self.factors):  # a factor for every row would take n d^2 numbers
+            x[k == j] += z[k == j].squeeze(2) @ factor.T
+        return x
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Log density of rows `(n, d)`."""

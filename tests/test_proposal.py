@@ -56,3 +56,12 @@ def test_standard_is_a_gaussian_with_a_broad_tenth():
     broad = torch.distributions.Independent(torch.distributions.Normal(torch.zeros(3), 3 * torch.ones(3)), 1)
     expected = (0.9 * normal.log_prob(x).exp() + 0.1 * broad.log_prob(x).exp()).log()
     torch.testing.assert_close(proposal.log_prob(x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_wide_rows_are_drawn_like_narrow_ones(monkeypatch):
+    torch.manual_seed(0)
+    factors = torch.linalg.cholesky(torch.eye(12) + 0.3 * torch.ones(3, 12, 12))
+    proposal = MixtureProposal(torch.tensor([0.2, 0.3, 0.5]), torch.randn(3, 12), factors)
+    wide = proposal.sample(100, generator(0))
+    monkeypatch.setattr("pscd.proposal.NARROW", 12)
+    torch.testing.assert_close(wide, proposal.sample(100, generator(0)))
