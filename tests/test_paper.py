@@ -299,3 +299,9 @@ def test_notes_of_blame_are_computed_from_the_cells():
     assert f"- *sampled*: {one.format(n=2, k=1)}." in notes
     assert "0.25 (*exact*), 0 (*data*), 0 (*sampled*)" in notes
     assert "Of 18 runs, 1 diverged." in notes
+
+
+def test_what_somebody_wrote_about_results_stays_when_they_are_made_again(tmp_path):
+    (tmp_path / "contamination-gaussian.reading.md").write_text("## Reading\n\nIt works.\n")
+    page = reproduce("contamination-gaussian", tmp_path, quick=True, n_jobs=1)
+    assert page.read_text().endswith("## Reading\n\nIt works.\n")

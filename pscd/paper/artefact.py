@@ -77,6 +77,8 @@ def run(
 ) -> Path:
     """Compute what is missing of an artefact and write `NAME.json`, `NAME.md` and its figures to `out`.
 
+    A file `NAME.reading.md` in `out`, written by hand, becomes the end of the page.
+
     Cells are spread with joblib, so `joblib.parallel_config(backend="dask")` or `"ray"` around this call
     spreads them over machines.
     """
@@ -109,7 +111,9 @@ def run(
     }
     write_json(out / f"{artefact.name}.json", report)
     path = out / f"{artefact.name}.md"
-    path.write_text(markdown(artefact, report, done))
+    # What somebody wrote about the results outlives making them again.
+    reading = out / f"{artefact.name}.reading.md"
+    path.write_text(markdown(artefact, report, done) + (f"\n{reading.read_text()}" if reading.is_file() else ""))
     return path
 
 
@@ -175,6 +179,9 @@ def markdown(artefact: Artefact, report: dict[str, Any], done: Sequence[Done]) -
     command = f"pscd reproduce {artefact.name}{' --quick' if report['quick'] else ''} --seeds {report['seeds']}"
     lines = [f"# {artefact.title}", "", f"Made by `{command}`. {report['machine']}; {report['versions']['torch']}."]
     lines += [f"Computing its cells took {report['cell_seconds']:.0f} s of one core in all.", ""]
+    notes = artefact.notes(done)
+    if notes:
+        lines += [notes.strip(), ""]
     has_exact = any("exact" in row for row in report["rows"])
     has_published = any(row["published"] is not None for row in report["rows"])
     head = ["", "", *(["published"] if has_published else []), *(["exact"] if has_exact else []), "measured", "sd", "n"]
@@ -185,9 +192,6 @@ def markdown(artefact: Artefact, report: dict[str, Any], done: Sequence[Done]) -
         shown += [number(row.get("exact"))] if has_exact else []
         shown += [number(row["measured"]), number(row["std"]), str(row["n"])]
         lines.append("| " + " | ".join(shown) + " |")
-    notes = artefact.notes(done)
-    if notes:
-        lines += ["", notes.strip()]
     for figure in report["figures"]:
         lines += ["", f"![{figure}]({figure})"]
     return "\n".join(lines) + "\n"
