@@ -21,6 +21,7 @@ from pscd.paper.artefact import SCHEMA, Artefact, Done, Row, mean_rows, run
 from pscd.paper.blame import GAMMAS, STAGES, Quadrature, interleaved_grids
 from pscd.paper.one_dimension import CASES, exact_optimum, kl_to_clean
 from pscd.paper.published import CONTAMINATION_GAUSSIAN
+from pscd.paper.two_dimensions import stray_mass
 from pscd.rng import generator
 from pscd.trainer import fit
 
@@ -305,3 +306,10 @@ def test_what_somebody_wrote_about_results_stays_when_they_are_made_again(tmp_pa
     (tmp_path / "contamination-gaussian.reading.md").write_text("## Reading\n\nIt works.\n")
     page = reproduce("contamination-gaussian", tmp_path, quick=True, n_jobs=1)
     assert page.read_text().endswith("## Reading\n\nIt works.\n")
+
+
+def test_mass_astray_by_hand():
+    grid = exact.grid(exact.Box((0.0,), (4.0,)), 4)
+    log_p = torch.tensor([0.5, 0.4999, 0.0001 / 2, 0.0001 / 2]).double().log()
+    assert stray_mass(log_p, torch.zeros(4).double(), grid) == pytest.approx(0.5)
+    assert stray_mass(log_p, log_p, grid) == pytest.approx(1e-4)

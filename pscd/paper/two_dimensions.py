@@ -84,7 +84,16 @@ def measure(model: Model, name: str, seed: int, *, n_grid: int, n_fresh: int) ->
         log_p = LOG_DENSITIES[name](grid.points)
         result["mmd_exact"] = 1e4 * float(exact.mmd_between(log_p, log_q, grid))
         result["kl"] = float(exact.kl(log_p, log_q, grid))
+        result["stray"] = stray_mass(log_p, log_q, grid)
+        result["stray_r"] = stray_mass(log_p, 2 * log_q, grid)
     return result
+
+
+def stray_mass(log_p: Tensor, log_q: Tensor, grid: exact.Grid, emptiest: float = 1e-4) -> float:
+    """The share of q, normalised on the grid, in the cells with the least p, which hold `emptiest` of p together."""
+    order = log_p.argsort()
+    p, q = (torch.softmax(log_f + grid.h.log(), 0)[order] for log_f in (log_p, log_q))
+    return float(q[p.cumsum(0) <= emptiest].sum())
 
 
 def last(rows: Sequence[dict[str, float]]) -> Result:
