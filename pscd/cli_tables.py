@@ -11,6 +11,7 @@ from pscd.cli_parts import add_out, add_run, check_out, command, device, in_word
 from pscd.data import Table, read_table
 from pscd.errors import UserError
 from pscd.evaluation import load
+from pscd.model import DETECTOR, MODEL
 
 if TYPE_CHECKING:
     from pscd.estimator import EnergyDetector
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 FEWEST_ROWS = 20
 STRANGEST = 10  # rows that are printed
 REASONS = 3  # columns named for each row
-DETECTOR = "detector.safetensors"
 
 
 def add_fit(commands: Any) -> None:
@@ -27,7 +27,9 @@ def add_fit(commands: Any) -> None:
     parser.add_argument("data", type=Path, help="a file (.csv, .parquet, .npy, .npz), junk included")
     parser.add_argument("--out", type=Path, help="run folder (default: runs/NAME)")
     parser.add_argument("--force", action="store_true", help="replace a detector that is there")
-    parser.add_argument("--columns", type=_names, help="columns to learn from, by name (a,b,c; default: all numbers)")
+    parser.add_argument(
+        "--columns", type=_names, help="columns to learn from, by name (a,b,c; default: all but the ids)"
+    )
     parser.add_argument("--id", type=_names, default=(), help="columns that name a row and are not learnt from (a,b)")
     parser.add_argument(
         "--gamma", type=_number_or_auto, default="auto", help="robustness: 0 counts every row alike (default: auto)"
@@ -48,6 +50,8 @@ def _fit(args: argparse.Namespace) -> None:
     out = args.out or Path("runs") / args.data.stem
     if (out / DETECTOR).exists() and not args.force:
         raise UserError(f"{out} holds a detector; choose another --out, or add --force to replace it")
+    if (out / MODEL).exists():
+        raise UserError(f"{out} holds a run of pscd train; choose another --out")
     table = read_table(args.data, args.columns, args.id)
     x = _flat(table, args.data)
     if len(x) < FEWEST_ROWS:

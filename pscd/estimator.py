@@ -22,7 +22,7 @@ from pscd.config import TrainConfig
 from pscd.energies import Correction
 from pscd.errors import UserError
 from pscd.gaussian import Gaussian, fit_gaussian, floors, majority, silverman
-from pscd.model import Model
+from pscd.model import DETECTOR, Model
 from pscd.objectives import PseudoSpherical
 from pscd.proposal import MixtureProposal
 from pscd.rng import generator
@@ -37,7 +37,7 @@ N_REFERENCE = 4_000  # samples of the model that energies are compared with
 N_NORMALISER = 20_000  # draws for the normalising constant
 CLEAN = 0.05  # share of rows outside the Gaussian of the majority below which gamma="auto" is 0
 INSIDE = 0.99  # share of the model's samples that counts as its inside
-DETECTOR, NETWORK = "detector.safetensors", "network.safetensors"  # in the folder that `save` writes
+NETWORK = "network.safetensors"  # beside `DETECTOR` in the folder that `save` writes
 
 
 class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]

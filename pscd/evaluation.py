@@ -10,7 +10,7 @@ from pscd.data import TOYS, Dataset, load_dataset
 from pscd.data.toys import Draw
 from pscd.errors import UserError
 from pscd.metrics import mmd
-from pscd.model import MODEL, Model
+from pscd.model import DETECTOR, MODEL, Model
 from pscd.rng import generator
 
 
@@ -29,6 +29,8 @@ def load(run: Path | str, *, energy: nn.Module | None = None, device: torch.devi
     run = Path(run)
     if not run.is_dir():
         raise UserError(f"{run}: no such run folder")
+    if (run / DETECTOR).is_file():
+        raise UserError(f"{run}: holds a detector of pscd fit, which score and sample use; this needs a run of train")
     return Model.load(run / MODEL, energy=energy, device=device)
 
 

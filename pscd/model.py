@@ -17,6 +17,7 @@ from pscd.proposal import MixtureProposal
 from pscd.rng import generator
 
 MODEL = "model.safetensors"  # its name in a run folder
+DETECTOR = "detector.safetensors"  # what there is instead in the folder of a detector
 SCORE_BLOCK = 16_384
 
 

@@ -98,6 +98,10 @@ def test_mistakes_are_told_in_one_line(csv, run, tmp_path, capsys):
     np.save(images, np.ones((30, 4, 4)))
     assert "train takes these" in refused(["fit", images, "--out", tmp_path / "a"], capsys)
     assert not (tmp_path / "a").exists()
+    assert "run of train" in refused(["plot", run], capsys)
+    (tmp_path / "trained").mkdir()
+    (tmp_path / "trained" / "model.safetensors").touch()
+    assert "holds a run of pscd train" in refused(["fit", csv, "--id", "name", "--out", tmp_path / "trained"], capsys)
 
 
 def test_reasons_are_the_largest_and_positive():
