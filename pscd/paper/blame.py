@@ -32,6 +32,7 @@ STAGES = ("exact", "data", "sampled")
 GAMMAS = (0.0, 1.0)
 STEPS = 1500  # updates of every stage, so that a cell with quadrature takes about a minute
 N_TRAIN = 96  # cells per axis of the grid that the training integrates on
+SETS = ("cosine", "moon", "rings")  # a density with edges, a thin one, and one with separate modes
 QUICK_SETS = ("moon",)
 MEASURES = {"KL": "kl", "gamma-1 divergence": "gamma_1", "MMD x 1e4": "mmd"}
 RULES = ("KL", "gamma-1 divergence")  # what the objectives of `GAMMAS` minimise
@@ -150,7 +151,7 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
         }
         for gamma in GAMMAS
         for stage in STAGES
-        for name in (QUICK_SETS if quick else TOYS_2D)
+        for name in (QUICK_SETS if quick else SETS)
         for seed in range(seeds)
     ]
 
