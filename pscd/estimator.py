@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Self
@@ -30,7 +31,7 @@ from pscd.trainer import fit
 
 Floats = NDArray[np.float64]
 
-AUTO_SHARE = 0.7  # effective share of the rows that gamma="auto" keeps
+AUTO_SHARE = 0.75  # effective share of the rows that gamma="auto" keeps
 GAUSSIAN_ROWS = 20_000  # rows that the Gaussian base is fitted to, at most
 BLOCK = 16_384  # rows scored at a time
 N_REFERENCE = 4_000  # samples of the model that energies are compared with
@@ -51,8 +52,8 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     Args:
         gamma: robustness; 0 is maximum likelihood, where every row counts alike. "auto" takes the largest
-            gamma, up to 1, that leaves the rows an effective share of 0.7 under the Gaussian, so that groups
-            up to about a third of the rows may be ignored; and 0 if hardly any row lies outside that Gaussian.
+            gamma, up to 1, that leaves the rows an effective share of 0.75 under the Gaussian, so that groups
+            up to about a fifth of the rows may be ignored; and 0 if hardly any row lies outside that Gaussian.
         contamination: share of the training rows that `predict` calls outliers; "auto": rows with more energy
             than 99 % of the model's own samples, and in any case the strangest hundredth of the rows.
         bound: nats by which the network may correct the Gaussian, up or down. More gives a finer density, and
@@ -63,7 +64,8 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes:
         gamma_: the gamma used.
-        contamination_: estimated share of training rows that are not explained by the model.
+        contamination_: estimated share of training rows that the model does not explain: those with more energy
+            than 99 % of its samples, less what belongs there.
         sample_weight_: how much each training row counted, from 0 (ignored) to 1.
         offset_: the score below which a row is an outlier.
         n_features_in_: number of columns; `feature_names_in_` has their names if they are strings.
@@ -119,33 +121,31 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             if self.gamma == "auto"
             else fit_gaussian(some, gamma=float(self.gamma), floor=floor)
         )
-        self.gamma_ = base.gamma
-        # The network sees rows smoothed as a kernel density would smooth so many: fewer rows, fewer details.
-        width = silverman(n, k)
-        self.gaussian_ = base.widened(width)
+        self.gaussian_, self.gamma_, self.n_rows_ = base, base.gamma, n
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             energy = Correction(k, bound=self.bound)
-        u, noise = self.gaussian_.whiten(z), width / (1 + width**2) ** 0.5
+        # The network sees rows smoothed as a kernel density would smooth so many, fewer rows, fewer details, and
+        # then drawn together to the variance they had.
+        width = silverman(n, k)
+        narrow = (1 + width**2) ** -0.5
         self.model_ = fit(
-            u,
-            settings(self.gamma_, self.n_updates, seed, noise),
+            narrow * base.whiten(z),
+            settings(self.gamma_, self.n_updates, seed, noise=narrow * width),
             energy=energy,
             proposal=MixtureProposal.standard(k),
             progress=self.verbose,
         )
-        smooth = u + noise * torch.randn(u.shape, generator=generator(seed, 22), dtype=u.dtype)
-        self._weigh(self._score(x), torch.cat([-self._energy()(part) for part in smooth.split(BLOCK)]))
+        self._weigh(self._score(x))
         return self
 
     @torch.no_grad()
-    def _weigh(self, scores: Tensor, smooth: Tensor) -> None:
-        """Compare the scores of the training rows, as they are and smoothed, with those of the model's samples."""
+    def _weigh(self, scores: Tensor) -> None:
+        """Compare the scores of the training rows with those of the model's own samples."""
         own = -self._energy()(self.model_.sample(N_REFERENCE))
         edge = float(own.quantile(1 - INSIDE))
-        # Smoothed rows are what the model is to explain. If a share of them is junk outside, and the others lie
-        # outside as often as the model's samples do:
-        outside = float((smooth < edge).double().mean())
+        # If a share of the rows is junk outside, and the others lie outside as often as the model's samples do:
+        outside = float((scores < edge).double().mean())
         self.contamination_ = max(0.0, (outside - (1 - INSIDE)) / INSIDE)
         share = 1 - INSIDE if self.contamination == "auto" else float(self.contamination)
         threshold = float(np.percentile(scores.numpy(), 100 * share))
@@ -160,7 +160,12 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     @torch.no_grad()
     def _score(self, x: Tensor) -> Tensor:
         energy = self._energy()
-        return -torch.cat([energy(self.gaussian_.whiten(self.columns_.forward(part))) for part in x.split(BLOCK)])
+        parts = [energy(self.gaussian_.whiten(self.columns_.forward(part))) for part in x.split(BLOCK)]
+        return -torch.cat(parts) - self._news(x).sum(1)
+
+    def _news(self, x: Tensor) -> Tensor:
+        """Energy for a new value in a column that never varied, which n rows without it make one in n + 1."""
+        return math.log(self.n_rows_ + 1) * ((x != self.constants_) & ~self.columns_.kept)
 
     def _check(self, X: ArrayLike) -> Tensor:
         check_is_fitted(self)
@@ -190,12 +195,12 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         u = torch.randn(N_NORMALISER, k, generator=generator(0, 21), dtype=torch.float64)
         log_z = torch.logsumexp(0.5 * u.square().sum(1) - energy(u), 0) - np.log(len(u)) + 0.5 * k * np.log(2 * np.pi)
         log_det = self.gaussian_.factor.diagonal().log().sum()
-        return (self._score(x) - log_z - log_det + self.columns_.log_slope(x)).numpy()
+        return (self._score(x) + self._news(x).sum(1) - log_z - log_det + self.columns_.log_slope(x)).numpy()
 
-    def sample(self, n_samples: int = 1, *, random_state: int = 0) -> Floats:
+    def sample(self, n_samples: int = 1, *, random_state: int | np.random.RandomState | None = 0) -> Floats:
         """New rows of the model, `(n_samples, d)`; columns that never varied keep their value."""
         check_is_fitted(self)
-        u = self.model_.sample(n_samples, seed=random_state)
+        u = self.model_.sample(n_samples, seed=int(check_random_state(random_state).randint(2**31 - 1)))
         return self.columns_.inverse(self.gaussian_.colour(u), self.constants_).numpy()
 
     @torch.no_grad()
@@ -203,11 +208,11 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         """How much of each row's energy is due to each column, `(n, d)`.
 
         It is the energy that the row loses when the column takes the value that the other columns suggest.
-        Columns that never varied explain nothing.
+        A column that never varied is to blame for a new value in it.
         """
         x = self._check(X)
         energy = self._energy()
-        blame = torch.zeros_like(x)
+        blame = self._news(x)
         kept = self.columns_.kept.nonzero().flatten().tolist()
         for start in range(0, len(x), BLOCK):
             z = self.columns_.forward(x[start : start + BLOCK])
@@ -224,14 +229,19 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         folder.mkdir(parents=True, exist_ok=True)
         self.model_.save(folder / NETWORK, step=self.n_updates)
         tensors = {f"columns.{name}": t for name, t in self.columns_.tensors().items()}
-        tensors |= {"mean": self.gaussian_.mean, "covariance": self.gaussian_.covariance, "constants": self.constants_}
+        tensors |= {
+            "mean": self.gaussian_.mean,
+            "covariance": self.gaussian_.covariance,
+            "scatter": self.gaussian_.scatter,
+            "constants": self.constants_,
+        }
         tensors["sample_weight"] = torch.from_numpy(self.sample_weight_)
         facts = {
             "parameters": {
                 **self.get_params(),
                 "random_state": None if not _plain(self.random_state) else self.random_state,
             },
-            "fitted": {name: getattr(self, name) for name in ("gamma_", "contamination_", "offset_")},
+            "fitted": {name: getattr(self, name) for name in ("gamma_", "contamination_", "offset_", "n_rows_")},
             "names": [str(name) for name in getattr(self, "feature_names_in_", [])],
         }
         save_file({k: t.contiguous() for k, t in tensors.items()}, folder / DETECTOR, {"facts": json.dumps(facts)})
@@ -249,7 +259,9 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             detector = cls(**facts["parameters"])
             columns = {k.removeprefix("columns."): t for k, t in tensors.items() if k.startswith("columns.")}
             detector.columns_ = Columns(**columns)
-            detector.gaussian_ = Gaussian(tensors["mean"], tensors["covariance"], facts["fitted"]["gamma_"])
+            detector.gaussian_ = Gaussian(
+                tensors["mean"], tensors["covariance"], facts["fitted"]["gamma_"], tensors["scatter"]
+            )
             detector.constants_, weights = tensors["constants"], tensors["sample_weight"]
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path}: damaged, or not a detector of pscd ({error})") from None

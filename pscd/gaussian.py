@@ -1,21 +1,22 @@
 """The Gaussian of largest gamma-score: robust mean and covariance, by a fixed-point iteration."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
 
 import torch
-from scipy.stats import chi2
 from torch import Tensor
 
 from pscd.losses import effective_sample_fraction, importance_weights
+from pscd.rng import generator
 
 RIDGE = 0.05  # added to every variance: directions in which the data hardly vary are not blown up without end
 FLOOR = 0.2  # least variance of a column, whatever the weights do to it
 # The same for a column in which most rows share one value. A value that a share p of the rows has stands at
 # asinh(1 / sqrt(p)) there, and with variance 1 costs about -log p nats, as it should: 4.3 for one in a hundred.
 SPIKED_FLOOR = 1.0
+SHRINK = 0.5  # how far the precision is drawn towards that of independent columns, with many rows
 ROUNDS = 60
+N_CALIBRATION = 20_000  # draws for the energies that Gaussian rows would have
 MAX_GAMMA = 1.0
 
 
@@ -25,13 +26,15 @@ class Gaussian:
 
     Args:
         mean: `(k,)`.
-        covariance: `(k, k)`, ridge included.
+        covariance: `(k, k)`, ridge and shrinkage included.
         gamma: of the score that it maximises.
+        scatter: `(k, k)`, covariance of the weighted rows with the ridge but without shrinkage.
     """
 
     mean: Tensor
     covariance: Tensor
     gamma: float
+    scatter: Tensor
 
     @cached_property
     def factor(self) -> Tensor:
@@ -59,14 +62,15 @@ class Gaussian:
         """Share of rows beyond the ellipsoid that should hold `inside` of them, were they Gaussian.
 
         Its size is taken from the row in the middle, since the ridge makes this Gaussian wider than the data.
+        Of Gaussian rows with covariance `scatter`, 2 E is a sum of squares of independent normal numbers with the
+        eigenvalues of scatter in this Gaussian's coordinates as weights.
         """
+        half = torch.linalg.solve_triangular(self.factor, self.scatter, upper=False)
+        weights = torch.linalg.eigvalsh(torch.linalg.solve_triangular(self.factor, half.T, upper=False))
+        draws = torch.randn(N_CALIBRATION, len(weights), generator=generator(0, 23), dtype=z.dtype).square() @ weights
         energy = self.energy(z)
-        reach = energy.median() * float(chi2.ppf(inside, len(self.mean)) / chi2.ppf(0.5, len(self.mean)))
+        reach = energy.median() * draws.quantile(inside) / draws.median()
         return float((energy > reach).double().mean())
-
-    def widened(self, width: float) -> Self:
-        """The Gaussian after smoothing with a kernel of that width, in its own deviations."""
-        return replace(self, covariance=(1 + width**2) * self.covariance)
 
     def without_column(self, z: Tensor, j: int) -> Tensor:
         """Rows with column j replaced by what the other columns suggest, its conditional mean."""
@@ -77,7 +81,13 @@ class Gaussian:
 
 
 def fit_gaussian(
-    z: Tensor, *, gamma: float | None = None, share: float = 1.0, ridge: float = RIDGE, floor: float | Tensor = FLOOR
+    z: Tensor,
+    *,
+    gamma: float | None = None,
+    share: float = 1.0,
+    ridge: float = RIDGE,
+    floor: float | Tensor = FLOOR,
+    shrink: float | None = None,
 ) -> Gaussian:
     """The Gaussian with a stationary gamma-score on rows `(n, k)`, found from the middle of the rows.
 
@@ -92,22 +102,33 @@ def fit_gaussian(
         share: effective sample fraction of the weights, in (0, 1]; 1 is gamma = 0.
         ridge: added to every variance.
         floor: least variance of the columns, one number or `(k,)`.
+        shrink: the precision is this much that of independent columns, the rest as found; the mean energy of
+            Gaussian rows stays k / 2 for any amount. By default a half with many rows, and the more the fewer
+            rows there are for each column.
     """
-    k = z.shape[1]
+    n, k = z.shape
+    drawn = 1 - (1 - SHRINK) * n / (n + k) if shrink is None else shrink
+
+    def gaussian(mean: Tensor, covariance: Tensor, gamma: float) -> Gaussian:
+        scatter = covariance + torch.diag(ridge + (floor - covariance.diagonal()).clamp_min(0))
+        precision = (1 - drawn) * torch.linalg.inv(scatter) + drawn * torch.diag(1 / scatter.diagonal())
+        shrunk = torch.linalg.inv(precision)
+        return Gaussian(mean, 0.5 * (shrunk + shrunk.T), gamma, scatter)
+
     if (gamma if gamma is not None else 1 - share) == 0:
-        return Gaussian(z.mean(0), _regularised(torch.cov(z.T).reshape(k, k), ridge, floor), 0.0)
+        return gaussian(z.mean(0), torch.cov(z.T).reshape(k, k), 0.0)
     distance = (z - z.median(0).values).square().sum(1)
     middle = z[distance <= distance.median()]
     mean, covariance = middle.mean(0), torch.cov(middle.T, correction=0).reshape(k, k)
     current = 0.0 if gamma is None else gamma
     for _ in range(ROUNDS):
-        energy = Gaussian(mean, _regularised(covariance, ridge, floor), current).energy(z)
+        energy = gaussian(mean, covariance, current).energy(z)
         current = gamma_for_share(energy, share) if gamma is None else gamma
         weights = importance_weights(energy, current)
         mean = weights @ z
         centred = z - mean
         covariance = (1 + current) * (centred * weights[:, None]).T @ centred
-    return Gaussian(mean, _regularised(covariance, ridge, floor), current)
+    return gaussian(mean, covariance, current)
 
 
 def floors(spiked: Tensor) -> Tensor:
@@ -143,8 +164,3 @@ def gamma_for_share(energy: Tensor, share: float, most: float = MAX_GAMMA) -> fl
         above = effective_sample_fraction(importance_weights(energy, middle)) > share
         low, high = (middle, high) if above else (low, middle)
     return low
-
-
-def _regularised(covariance: Tensor, ridge: float, floor: float | Tensor) -> Tensor:
-    lift = ridge + (floor - covariance.diagonal()).clamp_min(0)
-    return covariance + torch.diag(lift)

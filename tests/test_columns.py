@@ -15,7 +15,7 @@ def test_formula_by_hand():
     columns = Columns.fit(torch.tensor([[0.0], [1.0], [2.0], [3.0], [4.0]], dtype=torch.float64))
     scale = (3 - 1) / 1.349
     z = columns.forward(torch.tensor([[2.0], [5.0]], dtype=torch.float64))
-    assert z.flatten().tolist() == pytest.approx([0.0, math.asinh(3 / scale)])
+    assert z.flatten().tolist() == pytest.approx([0.0, 3 * math.asinh(3 / scale / 3)])
 
 
 def test_inverse_and_slope():
@@ -50,6 +50,16 @@ def test_a_column_with_one_common_value_is_scaled_like_a_binary_one(share):
     assert float(Columns.fit(x).scale) == pytest.approx(expected)
     x[0] = 1e9  # the standard deviation would follow this
     assert float(Columns.fit(x).scale) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.6, 0.74, 0.76, 0.9])
+def test_a_column_with_many_zeros_keeps_its_scale(share):
+    rng = generator(0)
+    x = torch.empty(20_000, 1, dtype=torch.float64).exponential_(generator=rng)
+    x[torch.rand(x.shape, generator=rng) < share + 0.01] = 0
+    columns = Columns.fit(x)
+    assert columns.spiked.all()
+    assert float(columns.scale) == pytest.approx(math.log(2) * (1 - share - 0.01) ** 0.5, rel=0.1)
 
 
 def test_a_table_without_a_column_that_varies():

@@ -58,7 +58,7 @@ def test_finds_the_junk_that_it_was_trained_on(fitted):
 
 
 def test_robustness_is_what_finds_it():
-    x, y = table(junk=0.3)
+    x, y = table(junk=0.2)
     robust = EnergyDetector(n_updates=60).fit(x)
     plain = EnergyDetector(gamma=0.0, n_updates=60).fit(x)
     assert plain.gamma_ == 0
@@ -129,6 +129,10 @@ def test_tables_as_they_come(tmp_path):
     assert list(detector.feature_names_in_) == list(frame.columns)
     assert roc_auc_score(y, -detector.score_samples(frame)) > 0.9
     assert (detector.explain(frame)[:, 4] == 0).all()
+    changed = frame.assign(constant=4)
+    np.testing.assert_allclose(detector.explain(changed)[:, 4], np.log(401))
+    difference = detector.score_samples(frame) - detector.score_samples(changed)
+    np.testing.assert_allclose(difference, np.log(401))
     assert (detector.sample(5)[:, 4] == 3).all()
     with pytest.raises(ValueError, match="feature names"):
         detector.score_samples(frame.rename(columns={"a": "z"}))
@@ -174,3 +178,20 @@ def test_bad_input(x, message):
 def test_bad_parameters(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
         EnergyDetector(**settings).fit(table()[0])
+
+
+@pytest.mark.parametrize(("reach", "share"), [(6, 0.05), (6, 0.1), (6, 0.2)])
+def test_tight_clusters_of_junk_are_found(reach, share):
+    rng = np.random.default_rng(0)
+    x, n = rng.normal(size=(1000, 3)), int(1000 * share)
+    x[:n] = 0.1 * rng.normal(size=(n, 3)) + [reach, 0, 0]
+    detector = EnergyDetector(n_updates=60).fit(x)
+    assert detector.gamma_ > 0
+    assert roc_auc_score(np.arange(1000) < n, -detector.score_samples(x)) > 0.95
+
+
+@pytest.mark.parametrize("shape", [(1000, 3), (300, 30)])
+def test_samples_are_as_wide_as_clean_rows(shape):
+    x = np.random.default_rng(0).normal(size=shape)
+    new = EnergyDetector(n_updates=60).fit(x).sample(2000)
+    assert new.std(0).mean() == pytest.approx(1.0, abs=0.15)
