@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"pscd: {error}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
     except KeyboardInterrupt:
-        print("pscd: stopped; a training or reproduction goes on with the same command", file=sys.stderr)
+        print("pscd: stopped; train and reproduce go on with the same command, others start again", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

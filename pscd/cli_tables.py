@@ -1,13 +1,15 @@
 """The commands for people's own tables: `fit` a detector, `score` rows and say why they are strange."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pscd.cli_parts import add_out, add_run, check_out, command, device, in_words, write
+from pscd.columns import Columns
 from pscd.data import Table, read_table
 from pscd.errors import UserError
 from pscd.evaluation import load
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 FEWEST_ROWS = 20
 STRANGEST = 10  # rows that are printed
 REASONS = 3  # columns named for each row
+OWN_COLUMNS = ("row", "energy", "outlier", "because")  # of the scores
 
 
 def add_fit(commands: Any) -> None:
@@ -40,8 +43,8 @@ def add_fit(commands: Any) -> None:
         default="auto",
         help="share of the rows to call outliers, up to 0.5 (default: auto)",
     )
-    parser.add_argument("--updates", type=int, default=600, help="updates of the network (default: 600)")
-    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same result (default: 0)")
+    parser.add_argument("--updates", type=_whole(1), default=600, help="updates of the network (default: 600)")
+    parser.add_argument("--seed", type=_whole(0), default=0, help="the same seed gives the same result (default: 0)")
 
 
 def _fit(args: argparse.Namespace) -> None:
@@ -52,6 +55,7 @@ def _fit(args: argparse.Namespace) -> None:
         raise UserError(f"{out} holds a detector; choose another --out, or add --force to replace it")
     if (out / MODEL).exists():
         raise UserError(f"{out} holds a run of pscd train; choose another --out")
+    _check_ids(args.id)
     table = read_table(args.data, args.columns, args.id)
     x = _flat(table, args.data)
     if len(x) < FEWEST_ROWS:
@@ -64,16 +68,20 @@ def _fit(args: argparse.Namespace) -> None:
         verbose=True,
     )
     try:
+        detector.columns_ = Columns.fit(table.x)  # a table without anything to learn is told before a folder is made
+        out.mkdir(parents=True, exist_ok=True)
         detector.fit(_named(x, table.columns))
-    except ValueError as error:  # scikit-learn's own words for a parameter out of range
+    except ValueError as error:
         raise UserError(str(error)) from None
-    try:
-        detector.save(out)
     except OSError as error:
         raise UserError(f"cannot write to {out}: {error.strerror}") from None
+    detector.save(out)
     ignored = int((detector.sample_weight_ < 0.1).sum())
-    print(f"{len(x)} rows, {x.shape[1]} columns: gamma {detector.gamma_:.3g}, {ignored} rows all but ignored")
-    print(f"estimated contamination: {100 * detector.contamination_:.1f} %")
+    print(f"{len(x)} rows, {x.shape[1]} columns; estimated contamination: {100 * detector.contamination_:.1f} %")
+    if detector.gamma_ > 0:
+        print(f"gamma {detector.gamma_:.3g}: {ignored} rows counted less than a tenth")
+    else:
+        print("gamma 0: nothing to be robust against, every row counted")
     _report(detector, table, x, args.data, out / "scores.csv", picture=out / "scores.png")
     print(f"run: {out}")
 
@@ -89,16 +97,19 @@ def add_score(commands: Any) -> None:
 
 def _score(args: argparse.Namespace) -> None:
     check_out(args.out, args.force)
+    _check_ids(args.id)
     named = args.file.suffix.lower() in (".csv", ".parquet")
     if is_detector(args.run):
         from pscd.estimator import EnergyDetector
 
+        if device(args.device).type != "cpu":
+            raise UserError("a detector scores on the cpu; leave --device out")
         detector = EnergyDetector.load(args.run)
         names = tuple(getattr(detector, "feature_names_in_", ())) or None
         table = read_table(args.file, names if named else None, args.id)
         x = _flat(table, args.file)
         _check_width(x.shape[1:], (detector.n_features_in_,), args)
-        _report(detector, table, x, args.file, args.out)
+        _report(detector, replace(table, columns=names), x, args.file, args.out)
         return
     model = load(args.run, device=device(args.device))
     table = read_table(args.file, model.columns if named else None, args.id)
@@ -169,6 +180,12 @@ def _named(x: np.ndarray, columns: tuple[str, ...] | None) -> Any:
     return pd.DataFrame(x, columns=list(columns))
 
 
+def _check_ids(ids: Sequence[str]) -> None:
+    taken = [name for name in ids if name in OWN_COLUMNS]
+    if taken:
+        raise UserError(f"the scores have a column {taken[0]!r} of their own; rename it in the file to carry it along")
+
+
 def _check_width(found: Sequence[int], wanted: Sequence[int], args: argparse.Namespace) -> None:
     if tuple(found) != tuple(wanted):
         raise UserError(f"{args.file}: {in_words(found)} a row, but {args.run} was trained on {in_words(wanted)}")
@@ -179,7 +196,19 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _number_or_auto(text: str) -> float | str:
-    return "auto" if text == "auto" else float(text)
+    number = 0.0 if text == "auto" else float(text)
+    if not number >= 0:
+        raise argparse.ArgumentTypeError(f"must be auto or at least 0, got {text}")
+    return "auto" if text == "auto" else number
 
 
 _number_or_auto.__name__ = "number or auto"  # argparse names it in its message
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def whole_number(text: str) -> int:
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, got {text}")
+        return int(text)
+
+    return whole_number

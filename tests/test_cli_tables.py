@@ -53,10 +53,10 @@ def test_new_rows_are_scored_by_name_whatever_their_order(csv, run, tmp_path, ca
     frame = pd.read_csv(csv)[["age", "weight", "name", "height"]].iloc[:20]
     frame.to_csv(tmp_path / "new.csv", index=False)
     out = tmp_path / "scores.csv"
-    assert main(["score", str(run), str(tmp_path / "new.csv"), "--id", "name,age", "--out", str(out)]) == 0
+    assert main(["score", str(run), str(tmp_path / "new.csv"), "--id", "name", "--out", str(out)]) == 0
     scores, before = pd.read_csv(out), pd.read_csv(run / "scores.csv")
     np.testing.assert_allclose(scores["energy"], before["energy"][:20], rtol=1e-6)
-    assert list(scores.columns) == ["row", "name", "age", "energy", "outlier", "because"]
+    assert list(scores.columns) == ["row", "name", "energy", "outlier", "because"]
     assert "person 6" in capsys.readouterr().out
 
 
@@ -84,6 +84,8 @@ def test_mistakes_are_told_in_one_line(csv, run, tmp_path, capsys):
     assert "no column 'nobody'" in refused(["fit", csv, "--id", "nobody", "--out", tmp_path / "a"], capsys)
     assert "holds a detector" in refused(["fit", csv, "--id", "name", "--out", run], capsys)
     assert "gamma" in refused(["fit", csv, "--id", "name", "--gamma", "-2", "--out", tmp_path / "a"], capsys)
+    assert "energy" in refused(["fit", csv, "--id", "energy", "--out", tmp_path / "a"], capsys)
+    assert "at least 1" in refused(["fit", csv, "--updates", "0", "--out", tmp_path / "a"], capsys)
     assert "number or auto" in refused(["fit", csv, "--gamma", "much", "--out", tmp_path / "a"], capsys)
     few = tmp_path / "few.csv"
     few.write_text("a,b\n1,2\n3,4\n")

@@ -122,7 +122,11 @@ def test_ids_go_along_unlearnt(tmp_path):
     table = read_table(path, ids=["name"])
     assert table.columns == ("a", "b")
     assert table.ids == {"name": ["x", "y"]}
-    assert read_table(path, ["b"], ids=["name", "a"]).ids == {"name": ["x", "y"], "a": [1, 3]}
+    assert read_table(path, ["b"], ids=["name", "a"]).ids == {"name": ["x", "y"], "a": ["1", "3"]}
+    with pytest.raises(UserError, match="cannot be an id and be learnt from"):
+        read_table(path, ["a"], ids=["a"])
+    (tmp_path / "u.csv").write_text("id,a\n007,1\n,2\n9007199254740993,3\n")
+    assert read_table(tmp_path / "u.csv", ids=["id"]).ids == {"id": ["007", "", "9007199254740993"]}
     with pytest.raises(UserError, match="--id 'name'"):
         read_table(path, ids=())
     with pytest.raises(UserError, match="--columns a,b"):

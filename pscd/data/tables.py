@@ -56,7 +56,7 @@ def read_table(path: Path | str, columns: Sequence[str] | None = None, ids: Sequ
     if values.ndim == 0 or len(values) == 0 or values[0].size == 0:
         raise UserError(f"{path}: there are no rows in it")
     _check_finite(path, values, names)
-    return Table(torch.from_numpy(np.ascontiguousarray(values, np.float64)), names, kept)
+    return Table(torch.from_numpy(np.array(values, np.float64, order="C")), names, kept)
 
 
 def _read_array(path: Path) -> np.ndarray:
@@ -84,7 +84,7 @@ def _read_frame(
     import pandas as pd
 
     try:
-        frame = pd.read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+        frame = pd.read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, ids or ())
     except UserError:
         raise
     except ImportError:
@@ -96,7 +96,10 @@ def _read_frame(
     missing = [name for name in (*(columns or ()), *(ids or ())) if name not in frame.columns]
     if missing:
         raise UserError(f"{path}: has no column {_listed(missing)}; it has {_listed(list(frame.columns))}")
-    kept = {name: frame[name].tolist() for name in ids or ()}
+    both = [name for name in columns or () if name in (ids or ())]
+    if both:
+        raise UserError(f"{path}: column {_listed(both)} cannot be an id and be learnt from")
+    kept = {name: frame[name].fillna("").tolist() for name in ids or ()}
     frame = frame[list(columns)] if columns is not None else frame.drop(columns=list(kept))
     if frame.shape[1] == 0:
         raise UserError(f"{path}: no columns are left beside the id")
@@ -108,8 +111,8 @@ def _read_frame(
     return frame.to_numpy(dtype=np.float64, na_value=np.nan), tuple(frame.columns), kept
 
 
-def _read_csv(path: Path) -> "pd.DataFrame":
-    """A csv with or without a header; what pandas would guess silently is an error here."""
+def _read_csv(path: Path, ids: Sequence[str]) -> "pd.DataFrame":
+    """A csv with or without a header; what pandas would guess silently is an error here. Ids stay text: 007."""
     import pandas as pd
 
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
@@ -125,7 +128,7 @@ def _read_csv(path: Path) -> "pd.DataFrame":
     twice = sorted({name for name in first if first.count(name) > 1})
     if twice:
         raise UserError(f"{path}: column {_listed(twice)} is there twice; give every column a name of its own")
-    frame = pd.read_csv(path, skipinitialspace=True)
+    frame = pd.read_csv(path, skipinitialspace=True, dtype=dict.fromkeys(ids, str))
     if not frame.index.equals(pd.RangeIndex(len(frame))):  # pandas takes surplus fields for row labels
         raise UserError(f"{path}: its rows have more fields than the header has names")
     return frame
