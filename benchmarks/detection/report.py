@@ -125,7 +125,7 @@ def group_part(groups: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]])
         "## How much was tuned",
         _prose(
             f"The defaults of {AUTO} were chosen on {len(chosen_on['sets'])} of the {len(every['sets'])} sets: "
-            f"{', '.join(chosen_on['sets'])}. The other {len(rest['sets'])} were never looked at meanwhile."
+            f"{', '.join(chosen_on['sets'])}. The other {len(rest['sets'])} were looked at once: after that one change (docs/detector.md)."
         ),
         _table(head, body),
     ]

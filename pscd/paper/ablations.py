@@ -17,19 +17,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
     "unadjusted Langevin, 20 steps of 0.01": {"sampler": {**LANGEVIN, "low": None, "high": None}},
     "no jumps": {"sampler.jump_every": 0},
-    "no jumps, 20 steps": {"sampler.jump_every": 0, "sampler.n_steps": 20},
     "2 steps": {"sampler.n_steps": 2},
     "10 steps": {"sampler.n_steps": 10},
     "no warm-up of gamma": {"objective.warmup": 0.0},
     "no restarts": {"restart": 0.0},
-    "restarts 5 %": {"restart": 0.05},
     "negatives drawn from r": {"objective.negatives": "direct"},
-    "negatives drawn from r, no jumps": {"objective.negatives": "direct", "sampler.jump_every": 0},
     "gamma -0.5": {"objective.gamma": -0.5},
     "gamma -0.5, weighted negatives": {"objective.gamma": -0.5, "objective.negatives": "weighted"},
     "no Fourier features": {"energy.fourier": 0},
-    "constant learning rate": {"schedule": "constant"},
-    "no averaging of weights": {"ema": 0.0},
 }
 
 
