@@ -23,6 +23,7 @@ LAYERS = [
         "data",
         "metrics",
         "exact",
+        "discrete",
         "theory",
         "objectives",
         "diagnostics",

@@ -6,6 +6,7 @@ from pscd.errors import UserError
 from pscd.paper.ablations import ABLATIONS_2D
 from pscd.paper.artefact import Artefact, run
 from pscd.paper.blame import BLAME_2D
+from pscd.paper.discrete_models import DISCRETE
 from pscd.paper.one_dimension import CONTAMINATION_GAUSSIAN, GAMMA_1D, LANDSCAPES
 from pscd.paper.theory_checks import THEORY
 from pscd.paper.two_dimensions import TOYS_2D_TABLE
@@ -13,7 +14,8 @@ from pscd.paper.two_dimensions import TOYS_2D_TABLE
 __all__ = ["ARTEFACTS", "Artefact", "reproduce"]
 
 ARTEFACTS: dict[str, Artefact] = {
-    a.name: a for a in (GAMMA_1D, LANDSCAPES, CONTAMINATION_GAUSSIAN, THEORY, TOYS_2D_TABLE, ABLATIONS_2D, BLAME_2D)
+    a.name: a
+    for a in (GAMMA_1D, LANDSCAPES, CONTAMINATION_GAUSSIAN, THEORY, TOYS_2D_TABLE, ABLATIONS_2D, BLAME_2D, DISCRETE)
 }
 
 

@@ -11,7 +11,7 @@ from pscd.data.toys import GaussianMixture1d
 from pscd.paper.artefact import Row
 from pscd.plots import save
 
-CYCLE = ["#1b6ca8", "#d1603d", "#3a7d44", "#7b4ea3", "#b8860b", "#444444", "#c2185b"]
+CYCLE = ["#1b6ca8", "#d1603d", "#3a7d44", "#7b4ea3", "#b8860b", "#444444", "#c2185b", "#00838f"]
 
 
 def gaussians(p: GaussianMixture1d, fits: dict[str, tuple[float, float, float, float]], path: Path) -> Path:
