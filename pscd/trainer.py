@@ -30,7 +30,7 @@ from pscd.threads import enough_threads
 WARMUP_STEPS = 100  # updates over which the learning rate rises, while Adam's moments are rough
 BASE_SCALE = 2.0  # width of the Gaussian that chains restart from, in standard deviations of the data
 GROSS = 10.0  # interquartile ranges
-SETTLE_CHAINS, SETTLE_ROUNDS = 256, 150  # a step can become a thousand times smaller, a hundred times larger
+SETTLE_CHAINS, SETTLE_ROUNDS = 256, 300  # enough for a step a thousand times too small or too large
 RETRY_FACTOR = 0.5  # what a roll-back does to the learning rate
 
 Log = Callable[[dict[str, float]], None]
@@ -197,11 +197,13 @@ def settle_step_size(state: TrainState, config: TrainConfig) -> None:
             state.averaged,
             x,
             step_size=state.step_size,
-            n_steps=config.sampler.n_steps,
+            n_steps=2,  # one of them may be a jump
             proposal=state.proposal,
             generator=rng,
         )
-        state.step_size = config.sampler.adapt(state.step_size, stats)
+        before, state.step_size = state.step_size, config.sampler.adapt(state.step_size, stats)
+        if state.step_size is before:  # a sampler whose step is fixed
+            return
 
 
 def init_state(
