@@ -150,17 +150,21 @@ def variational_bound(log_ratio_pos: Tensor, log_ratio_neg: Tensor, f: Divergenc
 def f_ebm(e_pos: Tensor, e_neg: Tensor, c_pos: Tensor, c_neg: Tensor, f: Divergence) -> Tensor:
     """Both players of f-EBM's game in one loss (Yu, Song, Song, Ermon 2020, "Training Deep Energy-Based Models ...").
 
-    The value of the game is V = E_p[f'(exp(E + C))] - E_q[f*(f'(exp(E + C)))] with a critic C, whose energies are
-    held while it climbs; at its best E + C = log p / q and V = D_f(p || q). The energy descends, the critic held;
-    it has a hand in V itself and in where the samples are, whose share of the gradient is Cov_q(F, grad E),
-    F = f*(f'(exp(E + C))). At the best critic only that share is left: for KL, contrastive divergence.
+    The value of the game is V = E_p[f'(u)] - E_q[f*(f'(u))], log u = C - log q = E + log Z + C, with a critic C
+    that climbs; log Z is a constant to it, which it learns. At its best u = p / q and V = D_f(p || q). The energy
+    descends, and has a hand in u and in where the samples are: its gradient is that of V at fixed samples plus
+    Cov_q(F, grad E), F = f*(f'(u)). For KL that is contrastive divergence, whatever the critic.
+
+    The authors leave log Z out of u. Then a constant added to E, which q does not see, lowers V as long as the
+    critic has not caught up, and the energy runs away along it; here the gradient of log Z, -E_q[grad E], forbids it.
 
     Args:
         e_pos: energies of data, `(B,)`, and `e_neg` those of samples.
         c_pos: what the critic says of data, `(B,)`, and `c_neg` of samples.
     """
     _check(e_pos=e_pos, e_neg=e_neg, c_pos=c_pos, c_neg=c_neg)
-    descending = variational_bound(e_pos + c_pos.detach(), e_neg + c_neg.detach(), f)
+    rise = e_neg.mean() - e_neg.detach().mean()  # 0, with the gradient of -log Z
+    descending = variational_bound(e_pos - rise + c_pos.detach(), e_neg - rise + c_neg.detach(), f)
     climbing = variational_bound(e_pos.detach() + c_pos, e_neg.detach() + c_neg, f)
     weights = f.conjugate((e_neg + c_neg).detach())
     covariance = ((weights - weights.mean()) * (e_neg - e_neg.detach().mean())).mean()

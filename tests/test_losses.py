@@ -241,7 +241,10 @@ def test_the_bound_is_the_divergence_at_the_true_ratio_and_below_it_elsewhere(na
 @pytest.mark.parametrize("name", DIVERGENCES)
 @pytest.mark.parametrize("optimal", [True, False])
 def test_f_ebm_has_the_gradients_of_its_game(name, optimal):
-    """Against autograd through the sums: the divergence itself at the best critic, the game's value at any other."""
+    """Against autograd through the sums: the divergence itself at the best critic, the game's value at any other.
+
+    The critic has learnt the log Z of this theta as a constant; the energy's log Z changes with theta.
+    """
     p_counts, q_counts, theta, energy = on_a_grid()
     p, e, f = p_counts.double() / p_counts.sum(), energy(), DIVERGENCES[name]
     log_q = torch.log_softmax(-e, 0)
@@ -252,7 +255,9 @@ def test_f_ebm_has_the_gradients_of_its_game(name, optimal):
     if optimal:
         value = (log_q.exp() * F[name](p / log_q.exp())).sum()
     else:
-        value = (p * f.slope(e + critic)).sum() - (log_q.exp() * f.conjugate(e + critic)).sum()
+        log_z = torch.logsumexp(-e, 0)
+        ratio = critic + e + log_z - log_z.detach()
+        value = (p * f.slope(ratio)).sum() - (log_q.exp() * f.conjugate(ratio)).sum()
     (d_theta,) = torch.autograd.grad(value, theta, retain_graph=True)
     e = energy()
     rows = [v.repeat_interleave(counts) for v in (e, critic) for counts in (p_counts, q_counts)]
@@ -265,14 +270,25 @@ def test_f_ebm_has_the_gradients_of_its_game(name, optimal):
         torch.testing.assert_close(found_critic, -torch.autograd.grad(value, critic)[0])  # it climbs
 
 
-def test_f_ebm_with_kl_and_the_best_critic_is_contrastive_divergence():
+@pytest.mark.parametrize("optimal", [True, False])
+def test_f_ebm_with_kl_is_contrastive_divergence_whatever_the_critic(optimal):
     p_counts, q_counts, theta, energy = on_a_grid()
     e = energy()
     critic = (p_counts.double() / p_counts.sum()).log() - torch.log_softmax(-e.detach(), 0) - e.detach()
+    if not optimal:
+        critic = 0.5 * critic + torch.cos(torch.arange(61).double())
     rows = [v.repeat_interleave(counts) for v in (e, critic) for counts in (p_counts, q_counts)]
     (found,) = torch.autograd.grad(f_ebm(*rows, DIVERGENCES["kl"]), theta, retain_graph=True)
     (cd,) = torch.autograd.grad(contrastive_divergence(*rows[:2]), theta)
     torch.testing.assert_close(found, cd)
+
+
+@pytest.mark.parametrize("name", DIVERGENCES)
+def test_f_ebm_does_not_move_the_energy_along_a_constant(name):
+    rows = [e.detach() for seed in (0, 1) for e in energies(seed=seed)]
+    shift = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    loss = f_ebm(rows[0] + shift, rows[1] + shift, rows[2], rows[3], DIVERGENCES[name])
+    assert torch.autograd.grad(loss, shift)[0].item() == pytest.approx(0, abs=1e-12)
 
 
 def test_noise_contrastive_estimation_is_logistic_regression():

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from pscd import losses
+from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.objectives.base import both_phases, check_l2, phase_stats
 from pscd.options import option
 from pscd.samplers import Energy
 
+CRITICS = ("same", "mlp")
 PLAIN_SPREAD = 0.1  # of a new weight whose own entries are all alike
 
 
@@ -39,10 +41,12 @@ class FEBM:
 
     The critic is a second network like the energy, with weights of its own: a copy with the same weights would
     receive the very gradient that the energy does, the two would move as one, and nothing but contrastive
-    divergence would be left. One optimiser moves both, the energy down and the critic up.
+    divergence would be left. One optimiser moves both, the energy down and the critic up. The critic has to be
+    able to say what the data's density is; where the energy is a Gaussian and the data are not, take an mlp.
     """
 
     divergence: str = option("kl", f"what to minimise: {', '.join(losses.DIVERGENCES)}")
+    critic: str = option("same", "network of the critic: like the energy (same), or an mlp where that is too simple")
     l2: float = option(0.0, "weight of the squares of energy and critic in both phases")
     l2_first: int = option(11, "updates at the start on the squares alone, if they have a weight")
 
@@ -51,13 +55,16 @@ class FEBM:
 
     def __post_init__(self) -> None:
         check_divergence(self.divergence)
+        if self.critic not in CRITICS:
+            raise UserError(f"critic must be one of {', '.join(CRITICS)}, got {self.critic!r}")
         check_l2(self.l2)
         if self.l2_first < 0:
             raise UserError(f"l2_first must not be negative, got {self.l2_first}")
 
     def init(self, energy: nn.Module, x: Tensor) -> Critic:
         """The critic."""
-        return Critic(with_new_weights(energy)).to(x.device)
+        network = with_new_weights(energy) if self.critic == "same" else Architecture().build(tuple(x.shape[1:]))
+        return Critic(network).to(x.device)
 
     def at(self, progress: float) -> Self:
         """The same at all times; the critic counts the first updates itself."""

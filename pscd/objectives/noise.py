@@ -85,10 +85,9 @@ class NoiseContrastive:
         log_ratio = -e - aux.log_z - aux.density.log_prob(x)
         pos, neg = (distributed.gather(part) for part in log_ratio.split([len(x_pos), len(y)]))
         loss = losses.noise_contrastive(pos, neg, ratio=self.ratio, f=losses.DIVERGENCES[self.divergence])
-        odds = math.log(self.ratio)
         stats = {
             "e_pos": distributed.mean(e[: len(x_pos)].detach().mean()),
             "log_z": aux.log_z.detach().clone(),
-            "told_apart": ((pos > odds).float().mean() + (neg < odds).float().mean()) / 2,
+            "told_apart": ((pos > 0).float().mean() + (neg < 0).float().mean()) / 2,
         }
         return loss, stats
