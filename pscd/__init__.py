@@ -11,7 +11,16 @@ from pscd.evaluation import evaluate, load
 from pscd.losses import contrastive_divergence, effective_sample_fraction, importance_weights, pseudo_spherical
 from pscd.metrics import mmd
 from pscd.model import Model
-from pscd.objectives import PseudoSpherical
+from pscd.objectives import (
+    FEBM,
+    DenoisingScoreMatching,
+    DensityPower,
+    NoiseContrastive,
+    PseudoSpherical,
+    ScoreMatching,
+    SlicedScoreMatching,
+    WeightedNegatives,
+)
 from pscd.runs import train
 from pscd.samplers import Langevin, Mala, langevin, mala
 from pscd.trainer import fit
@@ -21,18 +30,25 @@ if TYPE_CHECKING:
     from pscd.estimator import EnergyDetector
 
 __all__ = [
+    "FEBM",
     "MLP",
     "TOYS",
     "Architecture",
+    "DenoisingScoreMatching",
+    "DensityPower",
     "Diverged",
     "EnergyDetector",
     "Langevin",
     "Mala",
     "Model",
+    "NoiseContrastive",
     "PseudoSpherical",
     "Quadratic",
+    "ScoreMatching",
+    "SlicedScoreMatching",
     "TrainConfig",
     "UserError",
+    "WeightedNegatives",
     "__version__",
     "contaminate",
     "contrastive_divergence",

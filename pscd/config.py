@@ -7,13 +7,17 @@ from typing import Any, Self
 
 from pscd.energies import Architecture
 from pscd.errors import UserError
-from pscd.objectives import Objective, PseudoSpherical
+from pscd.objectives import OBJECTIVES, Objective, PseudoSpherical
 from pscd.options import option
 from pscd.samplers import Langevin, Mala, Sampler
 
 SCHEDULES = ("cosine", "constant")
 STANDARDISE = ("std", "none")
 STOPS = ("end", "randomised")
+CHAINS = ("persistent", "data", "short-run")
+# Settings younger than the runs and results that people keep. At their default they are left out of the dictionary,
+# so that it equals that of an old run, which so goes on, and the digest of an old result, which so is found.
+LATER = {"chains": "persistent"}
 COUNTS = (
     "n_data",
     "steps",
@@ -47,7 +51,8 @@ class TrainConfig:
     data_noise: float = option(0.0, "noise added to each data batch, in standard deviations")
     standardise: str = option("std", "columns to mean 0 and deviation 1 (std), or as they are (none)")
     buffer_size: int = option(10_000, "chains that persist between updates (over all processes)")
-    restart: float = option(0.01, "fraction of the drawn chains that start afresh at each update")
+    chains: str = option("persistent", "start where they ended (persistent), at the data (CD-K) or afresh (short-run)")
+    restart: float = option(0.01, "fraction of the drawn persistent chains that start afresh at each update")
     jump_components: int = option(32, "Gaussians in the proposal of the sampler's jumps")
     max_gap: float = option(50.0, "gap between the phases' median energies that counts as running away")
     max_retries: int = option(5, "how often a run may roll back before it ends with an error")
@@ -68,12 +73,16 @@ class TrainConfig:
         _require(0 <= self.data_noise < math.inf, f"data_noise must be at least 0, got {self.data_noise}")
         _require(self.max_retries >= 0, f"max_retries must be at least 0, got {self.max_retries}")
         _require(self.seed >= 0, f"seed must be at least 0, got {self.seed}")
-        for name, words in (("schedule", SCHEDULES), ("stop", STOPS), ("standardise", STANDARDISE)):
+        choices = {"schedule": SCHEDULES, "stop": STOPS, "standardise": STANDARDISE, "chains": CHAINS}
+        for name, words in choices.items():
             value = getattr(self, name)
             _require(value in words, f"{name} must be one of {', '.join(words)}, got {value!r}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; the kind of objective and of sampler stands beside their settings."""
+        return {name: value for name, value in self._all().items() if name not in LATER or value != LATER[name]}
+
+    def _all(self) -> dict[str, Any]:
         values = asdict(self)
         for name in ("objective", "sampler"):
             values[name] = {"kind": type(getattr(self, name)).__name__, **values[name]}
@@ -93,7 +102,7 @@ class TrainConfig:
 
     def changed(self, changes: dict[str, Any]) -> Self:
         """A copy with some settings replaced, named with dots: `{"steps": 10, "sampler.n_steps": 3}`."""
-        values = self.to_dict()
+        values = self._all()
         for name, value in changes.items():
             *path, last = name.split(".")
             inner = values
@@ -106,13 +115,13 @@ class TrainConfig:
 
     def differences(self, other: Self) -> list[str]:
         """The settings in which two configurations differ, as `name: ours asked, theirs there`."""
-        ours, theirs = _flat(self.to_dict()), _flat(other.to_dict())
+        ours, theirs = _flat(self._all()), _flat(other._all())
         names = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
         return [f"{name}: {ours.get(name)} asked, {theirs.get(name)} there" for name in names]
 
 
 # Classes that a configuration file may name.
-KINDS: dict[str, Any] = {kind.__name__: kind for kind in (PseudoSpherical, Mala, Langevin)}
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*map(type, OBJECTIVES.values()), Mala, Langevin)}
 
 
 def _require(condition: bool, message: str) -> None:

@@ -11,6 +11,7 @@ APART = 1.0  # gap between the phases' median energies, in nats
 ACCEPTANCE = (0.2, 0.95)
 RARE_JUMPS = 0.02
 LOST_MASS = 0.1
+EASY_NOISE = 0.95  # share of rows told right above which noise teaches next to nothing
 
 Modes = Callable[[Tensor], Tensor]
 
@@ -31,7 +32,7 @@ def verdict(rows: Sequence[dict[str, float]], *, retries: int = 0) -> list[str]:
     found = []
     gap, ess = mean("gap", 0.0), min(mean("ess_pos", 1.0), mean("ess_neg", 1.0))
     if ess < COLLAPSED:
-        found.append(f"weights collapsed (ESS {ess:.3f}): lower gamma or warm up longer")
+        found.append(f"weights collapsed (ESS {ess:.3f}): lower gamma (or beta) or warm up longer")
     if gap < -APART:
         found.append(f"negatives lag behind the data by {-gap:.1f} nats: more sampling steps or a lower learning rate")
     if gap > APART:
@@ -45,6 +46,9 @@ def verdict(rows: Sequence[dict[str, float]], *, retries: int = 0) -> list[str]:
         found.append("jumps are hardly ever accepted, so modes may drift: more jump components or sampling steps")
     if mean("mode_error", 0.0) > LOST_MASS:
         found.append(f"modes hold the wrong mass (off by {mean('mode_error', 0.0):.2f}): use jumps, or warm up longer")
+    if mean("told_apart", 0.5) > EASY_NOISE:
+        share = mean("told_apart", 0.5)
+        found.append(f"noise is told from data too easily ({share:.0%}): use mixture noise, or more components")
     if retries:
         times = "once" if retries == 1 else f"{retries} times"
         found.append(f"the run was rolled back {times}: a lower learning rate would be safer")

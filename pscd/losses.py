@@ -1,4 +1,4 @@
-"""Scoring rules as pure functions of energies.
+"""Scoring rules as pure functions of energies, of density ratios, or of the energy's gradient.
 
 `e_pos` are the energies of data, `e_neg` those of samples of the model, both of shape `(B,)`. Every
 loss here has the gradient of its scoring rule; its value is a surrogate, because the logarithm of the
@@ -7,11 +7,16 @@ partition function is not available. Equation numbers are those of Yu, Song, Son
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
-from pscd.errors import NotFinite
+from pscd.errors import NotFinite, UserError
+
+LARGEST = 5.0  # log density ratio up to which an f-divergence is what its name says
 
 
 def contrastive_divergence(e_pos: Tensor, e_neg: Tensor) -> Tensor:
@@ -45,6 +50,183 @@ def pseudo_spherical(e_pos: Tensor, e_neg: Tensor, gamma: float, *, drawn_from_r
     centre = e_pos.detach().mean()
     weights = importance_weights(e_neg.detach(), 0.0 if drawn_from_r else gamma)
     return free_energy(e_pos - centre, gamma) - (weights * (e_neg - centre)).sum()
+
+
+def weighted_negatives(e_pos: Tensor, e_neg: Tensor, gamma: float) -> Tensor:
+    """E_p[E] - E_r[E], r proportional to q^(gamma+1).
+
+    >>> weighted_negatives(torch.tensor([0.0, 2.0]), torch.tensor([3.0, 3.0]), gamma=1.0).item()
+    -2.0
+    """
+    _check(e_pos=e_pos, e_neg=e_neg)
+    weights = importance_weights(e_neg.detach(), gamma)
+    return e_pos.mean() - (weights * e_neg).sum()
+
+
+def density_power(e_pos: Tensor, e_neg: Tensor, beta: float, *, log_z: float | None = None) -> Tensor:
+    """Density power divergence, -1/beta E_p[q^beta] + 1/(1+beta) integral of q^(1+beta) (Basu et al. 1998).
+
+    With w = q^beta held constant its gradient is E_p[w grad E] - E_q[w grad E] + (E_q[w] - E_p[w]) E_q[grad E].
+    In w = exp(-beta (E + log Z)) the partition function is a factor of the whole gradient. With `log_z` that
+    factor is right; without, it is replaced by the one that makes the mean of w over the samples 1, which
+    changes the length of the gradient and not its direction. `beta = 0` is `contrastive_divergence`.
+
+    >>> density_power(torch.tensor([0.0, 2.0]), torch.tensor([3.0]), beta=0.0).item()
+    -2.0
+    """
+    if not 0 <= beta < math.inf:
+        raise ValueError(f"beta must be a finite number >= 0, got {beta}")
+    _check(e_pos=e_pos, e_neg=e_neg)
+    base = free_energy(e_neg.detach(), beta) if log_z is None else -log_z
+    w_pos, w_neg = torch.exp(-beta * (e_pos.detach() - base)), torch.exp(-beta * (e_neg.detach() - base))
+    # A constant added to all energies drops out of the sum; without the samples' mean it costs no precision.
+    centre = e_neg.detach().mean()
+    e_pos, e_neg = e_pos - centre, e_neg - centre
+    return (w_pos * e_pos).mean() - (w_neg * e_neg).mean() + (w_neg.mean() - w_pos.mean()) * e_neg.mean()
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """A convex f with f(1) = 0, through two functions of a log density ratio t.
+
+    Args:
+        slope: f'(exp t).
+        conjugate: f*(f'(exp t)), which is exp(t) f'(exp t) - f(exp t).
+    """
+
+    slope: Callable[[Tensor], Tensor]
+    conjugate: Callable[[Tensor], Tensor]
+
+
+def bounded(
+    slope: Callable[[Tensor], Tensor], conjugate: Callable[[Tensor], Tensor], *, low: float, high: float
+) -> Divergence:
+    """A divergence whose slopes do not explode: beyond log ratios of plus or minus `LARGEST` f is another one.
+
+    There the faster of the two functions goes on as its tangent, and the other so that f stays convex (the slope of
+    `conjugate` is exp(t) times that of `slope`): the best critic is still p / q, and one that is far off still
+    learns. Clamping the ratio instead would leave it where it is.
+
+    Args:
+        low: the derivative of `slope` at -LARGEST.
+        high: the derivative of `conjugate` at LARGEST.
+    """
+    edge = math.exp(-LARGEST)
+
+    def new_slope(t: Tensor) -> Tensor:
+        below, above = (t + LARGEST).clamp(max=0), edge - torch.exp(-t.clamp(min=LARGEST))
+        return slope(t.clamp(-LARGEST, LARGEST)) + low * below + high * above
+
+    def new_conjugate(t: Tensor) -> Tensor:
+        below, above = torch.exp(t.clamp(max=-LARGEST)) - edge, (t - LARGEST).clamp(min=0)
+        return conjugate(t.clamp(-LARGEST, LARGEST)) + low * below + high * above
+
+    return Divergence(new_slope, new_conjugate)
+
+
+# D_f(p || q) = E_q[f(p / q)]; an entry of one's own is chosen by its name like these.
+DIVERGENCES: dict[str, Divergence] = {
+    "kl": bounded(lambda t: 1 + t, torch.exp, low=1.0, high=math.exp(LARGEST)),
+    "reverse-kl": bounded(lambda t: -torch.exp(-t), lambda t: t - 1, low=math.exp(LARGEST), high=1.0),
+    "hellinger": bounded(
+        lambda t: 1 - torch.exp(-t / 2),
+        lambda t: torch.exp(t / 2) - 1,
+        low=0.5 * math.exp(LARGEST / 2),
+        high=0.5 * math.exp(LARGEST / 2),
+    ),
+    "js": Divergence(lambda t: math.log(2) - softplus(-t), lambda t: softplus(t) - math.log(2)),
+}
+
+
+def variational_bound(log_ratio_pos: Tensor, log_ratio_neg: Tensor, f: Divergence, *, weight: float = 1.0) -> Tensor:
+    """E_p[f'(u)] - weight E_q[f*(f'(u))], u = exp(log_ratio): at most D_f(p || q), and equal to it at u = p / q.
+
+    `log_ratio_pos` is taken at rows of p, `log_ratio_neg` at rows of q, `(B,)` each.
+    """
+    _check(log_ratio_pos=log_ratio_pos, log_ratio_neg=log_ratio_neg)
+    return f.slope(log_ratio_pos).mean() - weight * f.conjugate(log_ratio_neg).mean()
+
+
+def f_ebm(e_pos: Tensor, e_neg: Tensor, c_pos: Tensor, c_neg: Tensor, f: Divergence) -> Tensor:
+    """Both players of f-EBM's game in one loss (Yu, Song, Song, Ermon 2020, "Training Deep Energy-Based Models ...").
+
+    The value of the game is V = E_p[f'(u)] - E_q[f*(f'(u))], log u = C - log q = E + log Z + C, with a critic C
+    that climbs; log Z is a constant to it, which it learns. At its best u = p / q and V = D_f(p || q). The energy
+    descends, and has a hand in u and in where the samples are: its gradient is that of V at fixed samples plus
+    Cov_q(F, grad E), F = f*(f'(u)). For KL that is contrastive divergence, whatever the critic.
+
+    The authors leave log Z out of u. Then a constant added to E, which q does not see, lowers V as long as the
+    critic has not caught up, and the energy runs away along it; here the gradient of log Z, -E_q[grad E], forbids it.
+
+    Args:
+        e_pos: energies of data, `(B,)`, and `e_neg` those of samples.
+        c_pos: what the critic says of data, `(B,)`, and `c_neg` of samples.
+    """
+    _check(e_pos=e_pos, e_neg=e_neg, c_pos=c_pos, c_neg=c_neg)
+    rise = e_neg.mean() - e_neg.detach().mean()  # 0, with the gradient of -log Z
+    descending = variational_bound(e_pos - rise + c_pos.detach(), e_neg - rise + c_neg.detach(), f)
+    climbing = variational_bound(e_pos.detach() + c_pos, e_neg.detach() + c_neg, f)
+    weights = f.conjugate((e_neg + c_neg).detach())
+    covariance = ((weights - weights.mean()) * (e_neg - e_neg.detach().mean())).mean()
+    return descending + covariance - climbing
+
+
+def noise_contrastive(log_ratio_pos: Tensor, log_ratio_noise: Tensor, *, ratio: float, f: Divergence) -> Tensor:
+    """Noise-contrastive estimation: telling data from noise by u = q / (ratio * noise).
+
+    With Jensen and Shannon's f it is logistic regression (Gutmann and Hyvarinen 2010), E_p[log(1 + 1/u)] +
+    ratio E_n[log(1 + u)] up to a constant; with another f a member of the family of Bregman divergences (Gutmann
+    and Hirayama 2011). Its minimum is q = p whatever the noise, log Z included.
+
+    Args:
+        log_ratio_pos: log q - log noise at data, `(B,)`.
+        log_ratio_noise: the same at noise, of which there are `ratio` rows for each row of data.
+    """
+    shift = math.log(ratio)
+    return -variational_bound(log_ratio_pos - shift, log_ratio_noise - shift, f, weight=ratio)
+
+
+def input_gradient(energy: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """`x` as a leaf, its energies `(B,)` and their gradient with respect to it, `(B, d)`; all differentiable."""
+    with torch.enable_grad():
+        x = x.detach().requires_grad_(True)
+        e = energy(x)
+        (gradient,) = torch.autograd.grad(e.sum(), x, create_graph=True)
+    _check(e_pos=e)
+    return x, e, gradient.flatten(1)
+
+
+def score_matching(gradient: Tensor, x: Tensor) -> Tensor:
+    """|grad E|^2 / 2 - trace of the Hessian of E, a number for each row `(B,)` (Hyvarinen 2005).
+
+    Its mean over p is half the squared distance between the scores of p and q, but for a constant.
+    """
+    columns = range(gradient.shape[1])
+    trace = sum((_derivative(gradient[:, i], x)[:, i] for i in columns), torch.zeros_like(gradient[:, 0]))
+    return 0.5 * gradient.square().sum(1) - trace
+
+
+def sliced_score_matching(gradient: Tensor, x: Tensor, directions: Tensor) -> Tensor:
+    """|grad E|^2 / 2 - the mean over directions v of v' Hessian v, `(B,)` (Song et al. 2019, variance-reduced).
+
+    `directions` are `(n, B, d)` of mean 0 and covariance 1, such as signs.
+    """
+    curvature = torch.stack([(_derivative(gradient * v, x) * v).sum(1) for v in directions])
+    return 0.5 * gradient.square().sum(1) - curvature.mean(0)
+
+
+def denoising_score_matching(gradient: Tensor, z: Tensor, sigma: float) -> Tensor:
+    """|sigma grad E(x + sigma z) - z|^2 / 2, `(B,)` (Vincent 2011).
+
+    Its mean is sigma^2 / 2 times the squared distance between the scores of q and of the data with noise of
+    standard deviation sigma, but for a constant.
+    """
+    return 0.5 * (sigma * gradient - z.flatten(1)).square().sum(1)
+
+
+def l2(e_pos: Tensor, e_neg: Tensor, weight: float) -> Tensor:
+    """Weight times the mean squared energies of both phases."""
+    return weight * (e_pos.square().mean() + e_neg.square().mean())
 
 
 def free_energy(e: Tensor, gamma: float) -> Tensor:
@@ -87,6 +269,14 @@ def check_gamma(gamma: float) -> None:
     """Refuse a gamma for which the score is not defined."""
     if not (math.isfinite(gamma) and gamma >= -1):
         raise ValueError(f"gamma must be a finite number >= -1, got {gamma}")
+
+
+def _derivative(values: Tensor, x: Tensor) -> Tensor:
+    """Gradient of the values' sum with respect to x, `(B, d)`."""
+    (gradient,) = torch.autograd.grad(values.sum(), x, create_graph=True, allow_unused=True)
+    if gradient is None:
+        raise UserError("score matching needs an energy with second derivatives: SiLU or softplus, not ReLU")
+    return gradient.flatten(1)
 
 
 def _check(**energies: Tensor) -> None:

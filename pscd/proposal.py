@@ -51,9 +51,7 @@ class MixtureProposal(nn.Module):
         from sklearn import config_context
         from sklearn.mixture import GaussianMixture
 
-        x = x.flatten(1).double().cpu()[:max_rows]
-        near = (x.abs() < FAR).all(1)
-        x = x[near] if near.sum() > len(x) // 2 else x
+        x = _near(x[:max_rows])
         rows = x.numpy()
         k = max(1, min(components, len(rows) // 10))
         random_state = integer_seed(generator(seed, 17))
@@ -68,6 +66,15 @@ class MixtureProposal(nn.Module):
         means = torch.cat([torch.from_numpy(mixture.means_), x.mean(0, keepdim=True)])
         covariances = torch.cat([torch.from_numpy(mixture.covariances_), torch.diag(BROAD_SCALE**2 * spread)[None]])
         return cls(weights.float(), means.float(), torch.linalg.cholesky(covariances).float())
+
+    @classmethod
+    def gaussian(cls, x: Tensor) -> Self:
+        """One Gaussian with the mean and covariance of rows `(n, d)` of unit scale, but for those far out."""
+        x = _near(x)
+        centred = x - x.mean(0)
+        covariance = centred.T @ centred / len(x) + 1e-6 * torch.eye(x.shape[1]).double()
+        factor = torch.linalg.cholesky(covariance).float()
+        return cls(torch.ones(1), x.mean(0, keepdim=True).float(), factor[None])
 
     @classmethod
     def standard(cls, dim: int) -> Self:
@@ -95,3 +102,10 @@ class MixtureProposal(nn.Module):
     def tensors(self) -> dict[str, Tensor]:
         """What `MixtureProposal(**tensors)` needs, for saving."""
         return {"weights": self.weights, "means": self.means, "factors": self.factors}
+
+
+def _near(x: Tensor) -> Tensor:
+    """The rows without those far out, in float64, `(n, d)`; all of them if most are far out."""
+    x = x.flatten(1).double().cpu()
+    near = (x.abs() < FAR).all(1)
+    return x[near] if near.sum() > len(x) // 2 else x

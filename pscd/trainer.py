@@ -4,12 +4,14 @@ import copy
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from pscd import buffer as buffers
 from pscd import checkpoint, distributed, theory
 from pscd.buffer import ReplayBuffer
 from pscd.checkpoint import TrainState
@@ -21,13 +23,14 @@ from pscd.interrupt import deferred_interrupt
 from pscd.model import MODEL, Model
 from pscd.progress import progress_bar
 from pscd.proposal import MixtureProposal
-from pscd.rng import generator
+from pscd.rng import generator, integer_seed
 from pscd.samplers import Tempered, frozen
 from pscd.threads import enough_threads
 
 WARMUP_STEPS = 100  # updates over which the learning rate rises, while Adam's moments are rough
 BASE_SCALE = 2.0  # width of the Gaussian that chains restart from, in standard deviations of the data
 GROSS = 10.0  # interquartile ranges
+SETTLE_CHAINS, SETTLE_ROUNDS = 256, 300  # enough for a step a thousand times too small or too large
 RETRY_FACTOR = 0.5  # what a roll-back does to the learning rate
 
 Log = Callable[[dict[str, float]], None]
@@ -53,7 +56,7 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig) -> dict[str, T
     stats: dict[str, Tensor] = {}
     x_neg = x_pos[:0]
     if objective.needs_negatives:
-        rows = state.buffer.draw(n, config.restart, rng)
+        rows = _starts(state.buffer, x_pos, config, rng)
         x_neg, sampler_stats = config.sampler.run(
             state.energy if objective.sampling_power == 1 else Tempered(state.energy, objective.sampling_power),
             rows.x,
@@ -87,6 +90,13 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig) -> dict[str, T
         state.step_size = config.sampler.adapt(state.step_size, stats)
     state.step += 1
     return stats
+
+
+def _starts(buffer: ReplayBuffer, x_pos: Tensor, config: TrainConfig, rng: torch.Generator) -> buffers.Rows:
+    """Where chains start. Whatever the way, they end in rows of the buffer, which so holds the latest samples."""
+    if config.chains == "data":
+        return replace(buffer.draw(len(x_pos), 0.0, rng), x=x_pos)
+    return buffer.draw(len(x_pos), 1.0 if config.chains == "short-run" else config.restart, rng)
 
 
 def fit(
@@ -129,6 +139,8 @@ def fit(
     resumed = checkpoint.load(folder) if folder is not None else None
     if resumed is not None:
         checkpoint.restore(state, resumed)
+    # Without negatives there are no chains to count.
+    modes = modes if config.objective.needs_negatives else None
     true_shares = mode_shares(x, modes, int(modes(x).max()) + 1) if modes is not None else None
     x = ((x.to(device) - state.shift) / state.scale).float()
     good = checkpoint.snapshot(state)
@@ -167,7 +179,31 @@ def fit(
                     checkpoint.save(good, folder)
             if stop:
                 raise KeyboardInterrupt
+        settle_step_size(state, config)
     return _as_model(state, config, columns, fingerprint)
+
+
+def settle_step_size(state: TrainState, config: TrainConfig) -> None:
+    """Adapt the sampler's step to an energy that was trained without chains, so that the model can be sampled.
+
+    The chains start at the proposal, as those of `Model.sample` do. All processes do the same.
+    """
+    if config.objective.needs_negatives:
+        return
+    rng = generator(config.seed, 19, device=state.shift.device)
+    x = state.proposal.sample(SETTLE_CHAINS, rng).view(-1, *state.shift.shape)
+    for _ in range(SETTLE_ROUNDS):
+        x, stats = config.sampler.run(
+            state.averaged,
+            x,
+            step_size=state.step_size,
+            n_steps=2,  # one of them may be a jump
+            proposal=state.proposal,
+            generator=rng,
+        )
+        before, state.step_size = state.step_size, config.sampler.adapt(state.step_size, stats)
+        if state.step_size is before:  # a sampler whose step is fixed
+            return
 
 
 def init_state(
@@ -200,7 +236,11 @@ def init_state(
         return centre + BASE_SCALE * spread * torch.randn(n, *shape, generator=rng, device=device)
 
     rng = generator(config.seed, 5, distributed.rank(), device=device)
-    aux = config.objective.init(energy, z[:1].to(device))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(integer_seed(generator(config.seed, 18)))
+        aux = config.objective.init(energy, z.to(device))
+    if aux is not None:
+        distributed.broadcast([t.detach() for t in (*aux.parameters(), *aux.buffers())])
     parameters = [*energy.parameters(), *(aux.parameters() if aux is not None else [])]
     return TrainState(
         energy=energy,

@@ -1,5 +1,6 @@
 import argparse
 import json
+from dataclasses import fields
 
 import numpy as np
 import pandas as pd
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from pscd.cli import build_parser, config_from, main
-from pscd.objectives import PseudoSpherical
+from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, PseudoSpherical
 from pscd.samplers import Langevin
 
 FLAGS = """--steps 20 --n-data 300 --batch-size 16 --buffer-size 50 --jump-components 2 --width 8 --depth 1
@@ -127,6 +128,7 @@ def test_a_changed_file_is_not_mixed_into_a_run(run, csv, capsys):
         (["train", "moon", "--energy", "huge"], "unknown energy 'huge'"),
         (["train", "moon", "--device", "tpu9"], "device 'tpu9' is not available"),
         (["train", "moon", "--objective", "cd", "--gamma", "1"], "--objective cd is gamma 0"),
+        (["train", "moon", "--objective", "f-ebm", "--divergence", "tv"], "divergence must be one of kl, reverse-kl"),
         (["train", "moon", "--seed", "-1"], "seed must be at least 0"),
         (["train", "moon", "--clip", "-1"], "clip must be a positive number"),
         (["train", "moon", "--sampler-jump-every", "1"], "jump_every must be 0 (never) or at least 2"),
@@ -194,12 +196,35 @@ def test_help_teaches(capsys):
         assert flag in text
 
 
-def test_every_setting_has_a_flag_of_its_own():
-    parser = build_parser(["train", "moon"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_setting_has_a_flag_of_its_own(objective):
+    parser = build_parser(["train", "moon", "--objective", objective])
     commands = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     flags = [flag for action in commands.choices["train"]._actions for flag in action.option_strings]
     assert len(flags) == len(set(flags))
-    assert {"--gamma", "--warmup", "--l2", "--lr", "--ema", "--sampler-jump-every", "--fourier"} <= set(flags)
+    own = {f"--{f.name.replace('_', '-')}" for f in fields(OBJECTIVES[objective])}
+    assert {"--lr", "--ema", "--chains", "--sampler-jump-every", "--fourier"} | own <= set(flags)
+
+
+@pytest.mark.parametrize("objective", ["f-ebm", "nce"])
+def test_with_and_without_negatives_from_the_command_line(objective, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["train", "moon", "--objective", objective, *SMALL, "--out", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert "verdict:" in text
+    assert "picture:" in text
+    row = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+    assert {"loss", "gradient", "e_pos"} <= row.keys()
+    # Chains that a run does not move are not counted.
+    assert ("mode_error" in row) == ("acceptance" in row) == OBJECTIVES[objective].needs_negatives
+
+
+def test_rivals_take_their_own_flags():
+    assert parse("train moon --objective f-ebm --divergence js --l2 0.1").objective == FEBM(divergence="js", l2=0.1)
+    assert parse("train moon --objective nce --noise gaussian --ratio 5").objective == NoiseContrastive(
+        noise="gaussian", ratio=5
+    )
+    assert parse("train moon --objective cd --chains data").chains == "data"
 
 
 def test_one_dimension_too(tmp_path, capsys):

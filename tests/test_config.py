@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from pscd.config import TrainConfig
+from pscd.config import LATER, TrainConfig
 from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.objectives import OBJECTIVES, PseudoSpherical
@@ -22,6 +22,17 @@ def test_json_and_back(objective, sampler):
     assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
+def test_younger_settings_are_left_out_at_their_default():
+    """Run folders and results of before are found again by an equal dictionary."""
+    assert "chains" not in TrainConfig().to_dict()
+    config = TrainConfig().changed({"chains": "data"})
+    assert config.to_dict()["chains"] == "data"
+    assert TrainConfig.from_dict(config.to_dict()) == config
+    assert config.differences(TrainConfig()) == ["chains: data asked, persistent there"]
+    for name, value in LATER.items():
+        assert getattr(TrainConfig(), name) == value
+
+
 def test_differences_name_the_setting():
     config = TrainConfig(objective=PseudoSpherical(gamma=0.5))
     assert config.differences(TrainConfig()) == ["objective.gamma: 0.5 asked, 1.0 there"]
@@ -39,6 +50,7 @@ def test_differences_name_the_setting():
         {"ema": 1.0},
         {"schedule": "linear"},
         {"standardise": "max"},
+        {"chains": "free"},
         {"seed": -1},
         {"data_noise": -0.1},
         {"data_noise": float("nan")},

@@ -8,7 +8,7 @@ import torch
 from pscd.data.toys import MODES, TOYS
 from pscd.diagnostics import mode_shares, verdict
 from pscd.energies import Architecture
-from pscd.objectives import PseudoSpherical
+from pscd.objectives import NoiseContrastive, PseudoSpherical
 from pscd.rng import generator
 from pscd.samplers import Langevin, Mala
 from pscd.trainer import fit
@@ -71,6 +71,15 @@ def test_a_mode_that_is_lost(small):
     objective = PseudoSpherical(gamma=3.0, warmup=0.0)
     config = replace(small, steps=400, restart=0.0, objective=objective, sampler=Mala(jump_every=0), lr=0.01)
     assert any("modes hold the wrong mass" in sentence for sentence in judged(x, config, MODES["rings"]))
+
+
+def test_noise_that_is_too_easy(small):
+    """Small clusters at corners of a cube in eight dimensions, and one Gaussian for noise."""
+    corners = torch.randint(2, (16, 8), generator=generator(0)) * 2.0 - 1
+    x = corners.repeat(100, 1) + 0.02 * torch.randn(1600, 8, generator=generator(1))
+    energy = Architecture(width=64, depth=2, fourier=0)
+    config = replace(small, steps=300, objective=NoiseContrastive(noise="gaussian"), lr=0.01, energy=energy)
+    assert any("told from data too easily" in sentence for sentence in judged(x, config))
 
 
 def test_roll_backs_are_told():

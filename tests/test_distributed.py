@@ -12,23 +12,32 @@ import torch
 from pscd import distributed
 from pscd.energies import MLP
 from pscd.errors import UserError
-from pscd.objectives import PseudoSpherical
+from pscd.losses import DIVERGENCES
+from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, PseudoSpherical
 from pscd.rng import generator
 
-GAMMAS = [-0.5, 0.0, 0.5, 1.0, 2.0]
+# All that the command line knows, and PS-CD over a range of gamma.
+EVERY = {
+    **OBJECTIVES,
+    **{f"ps-cd {gamma}": PseudoSpherical(gamma=gamma) for gamma in (-0.5, 0.0, 0.5, 1.0, 2.0)},
+    **{f"f-ebm {name}": FEBM(divergence=name, l2=0.1, l2_first=0) for name in DIVERGENCES},
+    "nce, 3 rows of noise": NoiseContrastive(ratio=3),
+}
 
 WORKER = """
 import sys
 import torch
 import torch.distributed as dist
 from pscd import distributed
-from tests.test_distributed import GAMMAS, gradients, problem
+from pscd.rng import generator
+from tests.test_distributed import EVERY, gradients, problem
 
 torch.set_num_threads(1)
 assert distributed.start(torch.device("cpu"))
 energy, x_pos, x_neg = problem()
 half = slice(4 * distributed.rank(), 4 * distributed.rank() + 4)
-result = {gamma: gradients(energy, x_pos[half], x_neg[half], gamma) for gamma in GAMMAS}
+rank = distributed.rank()
+result = {name: gradients(energy, x_pos[half], x_neg[half], name, generator(0, rank)) for name in EVERY}
 ranks = [torch.zeros(1), torch.zeros(1)]
 dist.all_gather(ranks, torch.tensor([float(distributed.rank())]))
 assert distributed.mean(torch.tensor(float(distributed.rank()))) == 0.5
@@ -51,12 +60,18 @@ def problem():
     )
 
 
-def gradients(energy, x_pos, x_neg, gamma):
-    energy.zero_grad()
-    loss, _ = PseudoSpherical(gamma=gamma)(energy, None, x_pos, x_neg, generator(0))
+def gradients(energy, x_pos, x_neg, name, rng):
+    """Of the energy and of what is trained beside it, over all processes."""
+    objective = EVERY[name]
+    torch.manual_seed(1)
+    aux = objective.init(energy, torch.randn(100, 2, generator=generator(2)).double())
+    parameters = [*energy.parameters(), *(aux.double().parameters() if aux is not None else [])]
+    for p in parameters:
+        p.grad = None
+    loss, _ = objective.at(1.0)(energy, aux, x_pos, x_neg, rng)
     loss.backward()
-    distributed.sum_gradients(energy.parameters())
-    return torch.cat([p.grad.flatten() for p in energy.parameters()])
+    distributed.sum_gradients(parameters)
+    return torch.cat([torch.zeros(p.numel()) if p.grad is None else p.grad.flatten() for p in parameters])
 
 
 def torchrun(*arguments):
@@ -71,12 +86,19 @@ def test_two_processes_give_the_gradient_of_one(tmp_path):
     assert done.returncode == 0, done.stderr
     found = torch.load(tmp_path / "gradients.pt", weights_only=True)
     energy, x_pos, x_neg = problem()
-    for gamma in GAMMAS:
-        whole = gradients(energy, x_pos, x_neg, gamma)
-        torch.testing.assert_close(found[gamma], whole, rtol=1e-9, atol=1e-9)
-        halves = [gradients(energy, x_pos[half], x_neg[half], gamma) for half in (slice(4), slice(4, 8))]
+    for name, objective in EVERY.items():
+        halves = [
+            gradients(energy, x_pos[half], x_neg[half], name, generator(0, rank))
+            for rank, half in enumerate((slice(4), slice(4, 8)))
+        ]
         averaged = (halves[0] + halves[1]) / 2
-        if gamma != 0:  # what a wrapper that averages would have given instead
+        if not objective.needs_negatives:
+            # A mean over rows, each with noise of its own: the whole is the average of the halves.
+            torch.testing.assert_close(found[name], averaged, rtol=1e-9, atol=1e-9)
+            continue
+        whole = gradients(energy, x_pos, x_neg, name, generator(0))
+        torch.testing.assert_close(found[name], whole, rtol=1e-9, atol=1e-9)
+        if getattr(objective, "gamma", 0) != 0:  # what a wrapper that averages would have given instead
             assert (averaged - whole).norm() / whole.norm() > 1e-3
 
 

@@ -35,6 +35,14 @@ def test_reaches_every_mode_and_beyond(proposal):
     assert (x.abs() > 4).any(1).float().mean() > 0.02
 
 
+def test_one_gaussian_has_the_moments_of_the_rows_that_are_not_far_out():
+    x = torch.randn(1000, 2, generator=generator(0)) @ torch.tensor([[1.0, 0.5], [0.0, 0.8]])
+    reference = torch.distributions.MultivariateNormal(x.mean(0), x.T.cov(correction=0))
+    for rows in (x, torch.cat([x, torch.full((3, 2), 1e6)])):
+        gaussian = MixtureProposal.gaussian(rows)
+        torch.testing.assert_close(gaussian.log_prob(x), reference.log_prob(x), rtol=1e-3, atol=1e-3)
+
+
 def test_survives_constant_and_duplicate_columns_and_few_rows():
     x = torch.zeros(12, 3)
     x[:, 1] = torch.arange(12) % 2

@@ -16,9 +16,9 @@ from pscd.data.toys import MODES
 from pscd.energies import MLP
 from pscd.errors import Diverged, UserError
 from pscd.model import MODEL, Model
-from pscd.objectives import PseudoSpherical
+from pscd.objectives import OBJECTIVES, PseudoSpherical
 from pscd.rng import generator
-from pscd.samplers import Langevin
+from pscd.samplers import Langevin, Mala
 from pscd.trainer import (
     RETRY_FACTOR,
     fit,
@@ -241,6 +241,71 @@ def test_the_randomised_stop_of_algorithm_2(small, x, tmp_path):
     short = replace(small, stop="randomised")
     fit(x, short, folder=tmp_path)
     assert checkpoint.load(tmp_path)["step"] == last_step(short)
+
+
+def starts(small, x, chains):
+    """Where the chains of one update start: with sampler steps of no size they end there too."""
+    config = replace(small, chains=chains, sampler=Langevin(n_steps=1, step_size=1e-12), restart=0.0)
+    state = init_state(x, config, None, torch.device("cpu"))
+    before = state.buffer.x.clone()
+    train_step(state, x, config)
+    moved = (state.buffer.x - before).abs().amax(1) > 1e-4
+    return state.buffer.x, before, moved
+
+
+def nearest(a, b):
+    return (a[:, None] - b).abs().amax(2).amin(1)
+
+
+def test_chains_start_where_they_ended_at_the_data_or_afresh(small, x):
+    _, _, moved = starts(small, x, "persistent")
+    assert not moved.any()
+    after, _, moved = starts(small, x, "data")
+    assert moved.sum() == small.batch_size
+    assert nearest(after[moved], x).max() < 1e-4
+    after, before, moved = starts(small, x, "short-run")
+    assert moved.sum() == small.batch_size
+    assert nearest(after[moved], before).median() > 1e-3
+    assert nearest(after[moved], x).median() > 1e-2
+
+
+@pytest.mark.parametrize("chains", ["data", "short-run"])
+def test_chains_that_do_not_persist_train_too(small, x, chains):
+    rows = []
+    fit(x, replace(small, chains=chains, steps=100), log=rows.append)
+    assert abs(rows[-1]["gap"]) < 5
+
+
+def test_a_model_trained_without_chains_can_be_sampled(small, x):
+    """The step settles at the acceptance that the sampler aims at, from far above and from far below."""
+    steps = []
+    for start in (1e-2, 10.0):
+        config = replace(small, objective=OBJECTIVES["dsm"], sampler=Mala(step_size=start))
+        model = fit(x, config)
+        z = model.proposal.sample(1000, generator(0))
+        run = {"step_size": model.step_size, "proposal": model.proposal, "generator": generator(1)}
+        _, stats = config.sampler.run(model.energy, z, n_steps=50, **run)
+        assert stats["acceptance"] == pytest.approx(0.6, abs=0.1)
+        steps.append(model.step_size.item())
+    assert steps[0] == pytest.approx(steps[1], rel=0.2)
+
+
+@pytest.mark.parametrize("name", ["f-ebm", "nce"])
+def test_what_is_trained_beside_the_energy_is_resumed(small, x, tmp_path, name):
+    """Half a run and the rest, against the whole, bit for bit."""
+    config = replace(small, objective=OBJECTIVES[name])
+
+    def stop(row):
+        if row["step"] == 30:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(x, config, folder=tmp_path, log=stop)
+    resumed, whole = fit(x, config, folder=tmp_path), fit(x, config)
+    for a, b in zip(resumed.energy.state_dict().values(), whole.energy.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+    other = fit(x, replace(config, seed=1))
+    assert not torch.equal(next(other.energy.parameters()), next(whole.energy.parameters()))
 
 
 def test_the_log_says_how_chains_are_spread_over_known_modes(small, x):

@@ -1,0 +1,36 @@
+"""Objectives: frozen dataclasses that bind a loss to the trainer. `--objective` chooses one by name."""
+
+from pscd.objectives.base import Objective, both_phases, phase_stats, weighted_median
+from pscd.objectives.critic import FEBM
+from pscd.objectives.noise import NoiseContrastive
+from pscd.objectives.score_matching import DenoisingScoreMatching, ScoreMatching, SlicedScoreMatching
+from pscd.objectives.scoring import DensityPower, PseudoSpherical, WeightedNegatives
+
+# Contrastive divergence (Hinton 2002) is the member gamma = 0 of the first family.
+OBJECTIVES: dict[str, Objective] = {
+    "ps-cd": PseudoSpherical(),
+    "cd": PseudoSpherical(gamma=0.0),
+    "f-ebm": FEBM(),
+    "nce": NoiseContrastive(),
+    "sm": ScoreMatching(),
+    "dsm": DenoisingScoreMatching(),
+    "ssm": SlicedScoreMatching(),
+    "beta": DensityPower(),
+    "negatives-only": WeightedNegatives(),
+}
+
+__all__ = [
+    "FEBM",
+    "OBJECTIVES",
+    "DenoisingScoreMatching",
+    "DensityPower",
+    "NoiseContrastive",
+    "Objective",
+    "PseudoSpherical",
+    "ScoreMatching",
+    "SlicedScoreMatching",
+    "WeightedNegatives",
+    "both_phases",
+    "phase_stats",
+    "weighted_median",
+]
