@@ -53,7 +53,7 @@ def _rows(done: Sequence[Done]) -> list[Row]:
             rows.append(Row(variant, f"{name}: MMD x 1e4", mean, spread, max(len(values), 1)))
             if name in WITH_TAILS:
                 rows += mean_rows(group, lambda s: (s["variant"], f"{s['set']}: q astray"), "stray")
-                rows += mean_rows(group, lambda s: (s["variant"], f"{s['set']}: r astray"), "stray_r")
+                rows += mean_rows(group, lambda s: (s["variant"], f"{s['set']}: KL(p || q)"), "kl")
             failures = float(sum(map(failed, group)))
             rows.append(Row(variant, f"{name}: failures", failures, n=len(group)))
     return rows
@@ -65,9 +65,11 @@ PS-CD on {MANY:,} points, with gamma 1 unless said: the library's defaults with 
 10,000 fresh points against the model's density by quadrature; a failure is a run that the guard gave up or that
 ended above {FAILED:g}. An MMD column without a number means that no run ended.
 
-*q astray* and *r astray* are the mass of the model q, and of r proportional to q^2, in the region that holds one
-part in 10,000 of the data: why negatives drawn from r at gamma 1 go wrong where the data have tails or gaps. Mass of
-q may gather there, thinly spread, that squaring makes invisible to chains on r. Drawn from q they see it.
+On mog and funnel, whose tails matter, KL(p || q) stands beside, and *q astray*, the mass of the model in the region
+that holds one part in 10,000 of the data. Negatives drawn from r at gamma 1 lose the tails by chance: a large KL with
+nothing astray is a model that is too narrow. Under gamma the pull of the data on a place is p q^gamma, so a tail whose
+energy was pushed up once is pulled back less, and chains on r, which is narrower than q, push with few and heavy
+samples there, chains on q with many light ones.
 """
 
 

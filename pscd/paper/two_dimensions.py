@@ -85,7 +85,6 @@ def measure(model: Model, name: str, seed: int, *, n_grid: int, n_fresh: int) ->
         result["mmd_exact"] = 1e4 * float(exact.mmd_between(log_p, log_q, grid))
         result["kl"] = float(exact.kl(log_p, log_q, grid))
         result["stray"] = stray_mass(log_p, log_q, grid)
-        result["stray_r"] = stray_mass(log_p, 2 * log_q, grid)
     return result
 
 
