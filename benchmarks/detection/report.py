@@ -125,8 +125,8 @@ def group_part(groups: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]])
         "## How much was tuned",
         _prose(
             f"The defaults of {AUTO} were first chosen on {len(chosen_on['sets'])} of the {len(every['sets'])} sets: "
-            f"{', '.join(chosen_on['sets'])}. The other {len(rest['sets'])} were then looked at, and one choice was "
-            "revised for all (docs/detector.md): no set is untouched."
+            f"{', '.join(chosen_on['sets'])}. The other {len(rest['sets'])} were then looked at, and several choices "
+            "were revised for all (docs/detector.md): no set is untouched."
         ),
         _table(head, body),
     ]

@@ -9,8 +9,8 @@ from benchmarks.detection.cells import Key, Plan
 from benchmarks.detection.detectors import AUTO, DETECTORS, FOREST, NOT_ROBUST
 from pscd.paper.artefact import Result, Row
 
-# The tables that the defaults of EnergyDetector were first chosen on. One more choice, to draw the precision
-# towards independent columns, was made after a look at all of them (docs/detector.md).
+# The tables that the defaults of EnergyDetector were first chosen on. Several were revised after a look at all of
+# them (docs/detector.md).
 DEVELOPMENT = (
     "2_annthyroid",
     "6_cardio",
