@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from pscd import __version__, checkpoint, cli_tables
-from pscd.cli_parts import Parser, add_out, add_run, check_out, command, device, write
+from pscd.cli_parts import Parser, add_out, add_run, check_out, command, device, parse_names, write
 from pscd.config import TrainConfig
 from pscd.data import TOYS
 from pscd.diagnostics import verdict
@@ -143,7 +143,7 @@ def _parser_of(hint: Any) -> Callable[[str], Any]:
                 raise ValueError(text)
             return text.lower() == "true"
         if typing.get_origin(kind) is tuple:
-            return tuple(part.strip() for part in text.split(","))
+            return parse_names(text)
         return kind(text)
 
     parse.__name__ = _metavar(hint).lower()  # argparse names it: "invalid number value"

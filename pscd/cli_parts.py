@@ -63,6 +63,11 @@ def check_out(path: Path, force: bool, endings: Sequence[str] = (".npy", ".csv")
         raise UserError(f"{path} exists; choose another --out, or add --force to replace it")
 
 
+def parse_names(text: str) -> tuple[str, ...]:
+    """Names from a flag: `a,b,c`."""
+    return tuple(part.strip() for part in text.split(","))
+
+
 def in_words(shape: Sequence[int]) -> str:
     """The shape of a row."""
     if len(shape) == 1:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pscd.cli_parts import add_out, add_run, check_out, command, device, in_words, write
+from pscd.cli_parts import add_out, add_run, check_out, command, device, in_words, parse_names, write
 from pscd.columns import Columns
-from pscd.data import Table, read_table
+from pscd.data import Table, check_enough, read_table
 from pscd.errors import UserError
 from pscd.evaluation import load
 from pscd.model import DETECTOR, MODEL
@@ -18,7 +18,6 @@ from pscd.model import DETECTOR, MODEL
 if TYPE_CHECKING:
     from pscd.estimator import EnergyDetector
 
-FEWEST_ROWS = 20
 STRANGEST = 10  # rows that are printed
 REASONS = 3  # columns named for each row
 OWN_COLUMNS = ("row", "energy", "outlier", "because")  # of the scores
@@ -31,9 +30,11 @@ def add_fit(commands: Any) -> None:
     parser.add_argument("--out", type=Path, help="run folder (default: runs/NAME)")
     parser.add_argument("--force", action="store_true", help="replace a detector that is there")
     parser.add_argument(
-        "--columns", type=_names, help="columns to learn from, by name (a,b,c; default: all but the ids)"
+        "--columns", type=parse_names, help="columns to learn from, by name (a,b,c; default: all but the ids)"
     )
-    parser.add_argument("--id", type=_names, default=(), help="columns that name a row and are not learnt from (a,b)")
+    parser.add_argument(
+        "--id", type=parse_names, default=(), help="columns that name a row and are not learnt from (a,b)"
+    )
     parser.add_argument(
         "--gamma", type=_number_or_auto, default="auto", help="robustness: 0 counts every row alike (default: auto)"
     )
@@ -58,8 +59,7 @@ def _fit(args: argparse.Namespace) -> None:
     _check_ids(args.id)
     table = read_table(args.data, args.columns, args.id)
     x = _flat(table, args.data)
-    if len(x) < FEWEST_ROWS:
-        raise UserError(f"{args.data}: {len(x)} rows are too few to learn from; at least {FEWEST_ROWS} are needed")
+    check_enough(args.data, len(x))
     detector = EnergyDetector(
         gamma=args.gamma,
         contamination=args.contamination,
@@ -68,7 +68,7 @@ def _fit(args: argparse.Namespace) -> None:
         verbose=True,
     )
     try:
-        detector.columns_ = Columns.fit(table.x)  # a table without anything to learn is told before a folder is made
+        Columns.fit(table.x)  # a table without anything to learn is told before a folder is made
         out.mkdir(parents=True, exist_ok=True)
         detector.fit(_named(x, table.columns))
     except ValueError as error:
@@ -91,7 +91,7 @@ def add_score(commands: Any) -> None:
     parser = command(commands, "score", _score, "energy of every row of a file: the higher, the stranger")
     add_run(parser)
     parser.add_argument("file", type=Path, help="rows to score (.csv, .parquet, .npy, .npz)")
-    parser.add_argument("--id", type=_names, default=(), help="columns to carry over, such as a row's name (a,b)")
+    parser.add_argument("--id", type=parse_names, default=(), help="columns to carry over, such as a row's name (a,b)")
     add_out(parser, ".csv or .npy file for the energies, in the order of the rows")
 
 
@@ -189,10 +189,6 @@ def _check_ids(ids: Sequence[str]) -> None:
 def _check_width(found: Sequence[int], wanted: Sequence[int], args: argparse.Namespace) -> None:
     if tuple(found) != tuple(wanted):
         raise UserError(f"{args.file}: {in_words(found)} a row, but {args.run} was trained on {in_words(wanted)}")
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(","))
 
 
 def _number_or_auto(text: str) -> float | str:

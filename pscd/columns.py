@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 
 GAUSSIAN_IQR = 1.349  # interquartile range of a standard Gaussian
-
-
 LINEAR = 3.0  # deviations up to which a column is nearly linear
 SPIKED_LINEAR = 1.0  # the same where most rows share one value
 

@@ -10,8 +10,7 @@ from typing import Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
 from sklearn.base import BaseEstimator, OutlierMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -23,7 +22,7 @@ from pscd.config import TrainConfig
 from pscd.energies import Correction
 from pscd.errors import UserError
 from pscd.gaussian import Gaussian, fit_gaussian, floors, majority, silverman
-from pscd.model import DETECTOR, Model
+from pscd.model import DETECTOR, SCORE_BLOCK, Model, read_tensors, under, write_tensors
 from pscd.objectives import PseudoSpherical
 from pscd.proposal import MixtureProposal
 from pscd.rng import generator
@@ -33,7 +32,6 @@ Floats = NDArray[np.float64]
 
 AUTO_SHARE = 0.75  # effective share of the rows that gamma="auto" keeps
 GAUSSIAN_ROWS = 20_000  # rows that the Gaussian base is fitted to, at most
-BLOCK = 16_384  # rows scored at a time
 N_REFERENCE = 4_000  # samples of the model that energies are compared with
 N_NORMALISER = 20_000  # draws for the normalising constant
 CLEAN = 0.05  # share of rows outside the Gaussian of the majority below which gamma="auto" is 0
@@ -160,7 +158,7 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     @torch.no_grad()
     def _score(self, x: Tensor) -> Tensor:
         energy = self._energy()
-        parts = [energy(self.gaussian_.whiten(self.columns_.forward(part))) for part in x.split(BLOCK)]
+        parts = [energy(self.gaussian_.whiten(self.columns_.forward(part))) for part in x.split(SCORE_BLOCK)]
         return -torch.cat(parts) - self._news(x).sum(1)
 
     def _news(self, x: Tensor) -> Tensor:
@@ -214,12 +212,12 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         energy = self._energy()
         blame = self._news(x)
         kept = self.columns_.kept.nonzero().flatten().tolist()
-        for start in range(0, len(x), BLOCK):
-            z = self.columns_.forward(x[start : start + BLOCK])
+        for start in range(0, len(x), SCORE_BLOCK):
+            z = self.columns_.forward(x[start : start + SCORE_BLOCK])
             full = energy(self.gaussian_.whiten(z))
             for j, column in enumerate(kept):
                 without = energy(self.gaussian_.whiten(self.gaussian_.without_column(z, j)))
-                blame[start : start + BLOCK, column] = full - without
+                blame[start : start + SCORE_BLOCK, column] = full - without
         return blame.numpy()
 
     def save(self, folder: Path | str) -> None:
@@ -244,7 +242,7 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             "fitted": {name: getattr(self, name) for name in ("gamma_", "contamination_", "offset_", "n_rows_")},
             "names": [str(name) for name in getattr(self, "feature_names_in_", [])],
         }
-        save_file({k: t.contiguous() for k, t in tensors.items()}, folder / DETECTOR, {"facts": json.dumps(facts)})
+        write_tensors(folder / DETECTOR, tensors, {"facts": json.dumps(facts)})
 
     @classmethod
     def load(cls, folder: Path | str) -> Self:
@@ -253,12 +251,10 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         if not path.is_file():
             raise UserError(f"{folder}: holds no fitted detector; pscd fit makes one")
         try:
-            with safe_open(path, framework="pt") as file:
-                facts = json.loads(file.metadata()["facts"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            tensors, metadata = read_tensors(path)
+            facts = json.loads(metadata["facts"])
             detector = cls(**facts["parameters"])
-            columns = {k.removeprefix("columns."): t for k, t in tensors.items() if k.startswith("columns.")}
-            detector.columns_ = Columns(**columns)
+            detector.columns_ = Columns(**under(tensors, "columns."))
             detector.gaussian_ = Gaussian(
                 tensors["mean"], tensors["covariance"], facts["fitted"]["gamma_"], tensors["scatter"]
             )

@@ -96,7 +96,6 @@ class Model(nn.Module):
 
     def save(self, path: Path | str, *, step: int) -> None:
         """Write weights, coordinates and configuration to one `.safetensors` file, atomically."""
-        path = Path(path)
         tensors = {f"energy.{name}": t for name, t in self.energy.state_dict().items()}
         tensors |= {f"proposal.{name}": t for name, t in self.proposal.tensors().items()}
         tensors |= {"shift": self.shift, "scale": self.scale, "step_size": self.step_size}
@@ -107,9 +106,7 @@ class Model(nn.Module):
             "energy": type(self.energy).__name__,
             "step": str(step),
         }
-        temporary = path.with_suffix(f".{os.getpid()}.tmp")
-        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, metadata)
-        os.replace(temporary, path)
+        write_tensors(path, tensors, metadata)
 
     @classmethod
     def load(cls, path: Path | str, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Self:
@@ -118,18 +115,16 @@ class Model(nn.Module):
         if not path.is_file():
             raise UserError(f"{path}: no such file; not a run folder, or its training has not finished")
         try:
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata()
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            tensors, metadata = read_tensors(path)
             config = TrainConfig.from_dict(json.loads(metadata["config"]))
             columns, fingerprint = json.loads(metadata["columns"]), json.loads(metadata["fingerprint"])
             shift, scale, step_size = tensors["shift"], tensors["scale"], tensors["step_size"]
-            proposal = MixtureProposal(**_under(tensors, "proposal."))
+            proposal = MixtureProposal(**under(tensors, "proposal."))
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path}: damaged, or not a model of pscd ({error})") from None
         energy = energy or config.energy.build(tuple(shift.shape))
         try:
-            energy.load_state_dict(_under(tensors, "energy."))
+            energy.load_state_dict(under(tensors, "energy."))
         except RuntimeError:
             wanted = metadata["energy"]
             raise UserError(f"{path}: its weights are those of {wanted}; load it with energy={wanted}(...)") from None
@@ -146,5 +141,20 @@ class Model(nn.Module):
         return model.to(device)
 
 
-def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def write_tensors(path: Path | str, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write one `.safetensors` file, atomically."""
+    path = Path(path)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, metadata)
+    os.replace(temporary, path)
+
+
+def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a `.safetensors` file, and its metadata."""
+    with safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118 (not a dict)
+
+
+def under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names start with `prefix`, without it."""
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}

@@ -25,6 +25,7 @@ __all__ = [
     "Rows",
     "Table",
     "as_rows",
+    "check_enough",
     "contaminate",
     "load_dataset",
     "read_table",
@@ -48,6 +49,12 @@ def as_rows(x: Rows) -> Tensor:
         bad = int((~torch.isfinite(x)).flatten(1).any(1).sum())
         raise UserError(f"{bad} of {len(x)} rows are missing or infinite; fill or remove them")
     return x
+
+
+def check_enough(path: Path, n: int) -> None:
+    """A `UserError` if a file's rows are too few to learn from."""
+    if n < FEWEST_ROWS:
+        raise UserError(f"{path}: {n} rows are too few to learn from; at least {FEWEST_ROWS} are needed")
 
 
 @dataclass(frozen=True)
@@ -79,8 +86,7 @@ def load_dataset(name: str, *, seed: int, n: int = 50_000, columns: Sequence[str
             f"unknown data {name!r}; give a file ({', '.join(SUFFIXES)}) or one of: {', '.join(sorted(TOYS))}"
         )
     table = read_table(path, columns)
-    if len(table.x) < FEWEST_ROWS:
-        raise UserError(f"{path}: {len(table.x)} rows are too few to learn from; at least {FEWEST_ROWS} are needed")
+    check_enough(path, len(table.x))
     order = torch.randperm(len(table.x), generator=generator(seed, 2))
     n_held_out = min(len(order) // 10, N_HELD_OUT)
     return Dataset(table.x[order[n_held_out:]], table.x[order[:n_held_out]], table.columns)
