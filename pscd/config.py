@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from pscd.energies import Architecture
 from pscd.errors import UserError
+from pscd.gradients import MODES as GRADIENTS
 from pscd.objectives import OBJECTIVES, Objective, PseudoSpherical
 from pscd.options import option
 from pscd.samplers import Langevin, Mala, Sampler
@@ -17,7 +18,7 @@ STOPS = ("end", "randomised")
 CHAINS = ("persistent", "data", "short-run")
 # Settings younger than the runs and results that people keep. At their default they are left out of the dictionary,
 # so that it equals that of an old run, which so goes on, and the digest of an old result, which so is found.
-LATER = {"chains": "persistent"}
+LATER = {"chains": "persistent", "gradients": "auto"}
 COUNTS = (
     "n_data",
     "steps",
@@ -59,6 +60,7 @@ class TrainConfig:
     checkpoint_every: int = option(500, "updates between checkpoints")
     log_every: int = option(50, "updates between rows of metrics.jsonl")
     sample_steps: int = option(100, "sampler steps from the proposal to a sample, after training")
+    gradients: str = option("auto", "in chains: by hand where the layers are known (auto), or by autograd (plain)")
     seed: int = option(0, "the same seed gives the same result")
 
     def __post_init__(self) -> None:
@@ -73,7 +75,13 @@ class TrainConfig:
         _require(0 <= self.data_noise < math.inf, f"data_noise must be at least 0, got {self.data_noise}")
         _require(self.max_retries >= 0, f"max_retries must be at least 0, got {self.max_retries}")
         _require(self.seed >= 0, f"seed must be at least 0, got {self.seed}")
-        choices = {"schedule": SCHEDULES, "stop": STOPS, "standardise": STANDARDISE, "chains": CHAINS}
+        choices = {
+            "schedule": SCHEDULES,
+            "stop": STOPS,
+            "standardise": STANDARDISE,
+            "chains": CHAINS,
+            "gradients": GRADIENTS,
+        }
         for name, words in choices.items():
             value = getattr(self, name)
             _require(value in words, f"{name} must be one of {', '.join(words)}, got {value!r}")

@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from pscd import gradients
 from pscd.config import TrainConfig
 from pscd.data import Rows, as_rows
 from pscd.errors import UserError
@@ -84,14 +85,15 @@ class Model(nn.Module):
         if n_steps < 1:
             raise UserError(f"the number of sampler steps must be at least 1, got {n_steps}")
         rng = generator(seed, 3, device=self.shift.device)
-        z, _ = self.config.sampler.run(
-            self.energy,
-            self.proposal.sample(n, rng).view(n, *self.shape),
-            step_size=self.step_size,
-            n_steps=n_steps,
-            proposal=self.proposal,
-            generator=rng,
-        )
+        with gradients.using(self.config.gradients):
+            z, _ = self.config.sampler.run(
+                self.energy,
+                self.proposal.sample(n, rng).view(n, *self.shape),
+                step_size=self.step_size,
+                n_steps=n_steps,
+                proposal=self.proposal,
+                generator=rng,
+            )
         return (z * self.scale + self.shift).cpu()
 
     def save(self, path: Path | str, *, step: int) -> None:
