@@ -14,6 +14,7 @@ from pscd import gradients
 from pscd.config import TrainConfig
 from pscd.data import Rows, as_rows
 from pscd.errors import UserError
+from pscd.layers import prefer_channels_last
 from pscd.proposal import MixtureProposal
 from pscd.rng import generator
 
@@ -46,7 +47,7 @@ class Model(nn.Module):
         fingerprint: str | None = None,
     ) -> None:
         super().__init__()
-        self.energy = energy
+        self.energy = prefer_channels_last(energy)
         self.config = config
         self.columns = columns
         self.fingerprint = fingerprint

@@ -20,6 +20,7 @@ from pscd.data import Rows, as_rows
 from pscd.diagnostics import Modes, mode_shares
 from pscd.errors import Diverged, NotFinite, UserError
 from pscd.interrupt import deferred_interrupt
+from pscd.layers import prefer_channels_last
 from pscd.model import MODEL, Model
 from pscd.progress import progress_bar
 from pscd.proposal import MixtureProposal
@@ -68,7 +69,8 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig) -> dict[str, T
             )
         stats = {name: distributed.mean(value) for name, value in sampler_stats.items()}
 
-    state.energy.train()
+    if not state.energy.training:
+        state.energy.train()
     try:
         loss, loss_stats = objective(state.energy, state.aux, x_pos, x_neg, rng)
     except NotFinite as error:
@@ -229,7 +231,7 @@ def init_state(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             energy = config.energy.build(shape)
-    energy = energy.to(device)
+    energy = prefer_channels_last(energy.to(device))
     _check_energy(energy, z[:2].to(device))
     shift, scale, proposal = shift.to(device), scale.to(device), proposal.to(device)
     distributed.broadcast([*energy.state_dict().values(), shift, scale, *proposal.tensors().values()])
