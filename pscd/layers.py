@@ -16,6 +16,7 @@ from torch.nn import functional
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
 from pscd import native
+from pscd.threads import allowed_threads
 
 FEW_CHANNELS = 4  # of an image, up to which a matrix product is faster than the gradient of a convolution
 _aten = torch.ops.aten
@@ -106,7 +107,7 @@ def _in_cpp(hidden: list[Layer], last: "Linear", frequencies: Tensor | None, pre
     if not plain or not 1 <= len(linear) <= native.MOST_LAYERS or native.library() is None:
         return None
     biases = [layer.bias for layer in (*linear, last)]
-    threads = torch.get_num_threads()
+    threads = allowed_threads()
     return native.Network(weights, biases, activations, frequencies=frequencies, precision=precision, threads=threads)
 
 

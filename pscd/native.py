@@ -15,13 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pscd.threads import Threads
+
 SOURCE = Path(__file__).with_name("kernels.cpp")
 COMPILERS = ("g++", "clang++", "c++")  # after the one that CXX names
 FLAGS = ("-O3", "-std=c++17", "-march=native", "-shared", "-fPIC", "-Wno-psabi")
 SILU, TANH, LEAKY = 0, 1, 2  # activations, as kernels.cpp numbers them
 NONE = (LEAKY, 1.0)  # a layer without one
 MOST_LAYERS = 32
+SMALLEST_SHARED = 500_000  # multiply-adds below which threads are not worth their start
 
+_threads = Threads()
 _Floats = ctypes.POINTER(ctypes.c_float)
 
 
@@ -56,6 +60,7 @@ class Network:
         activations: kind and slope for each hidden layer.
         frequencies: `(inputs, waves)`; the first layer sees inputs, sines and cosines.
         precision: precision |x|^2 / 2 is added to the energy.
+        threads: the most to use; results do not depend on it.
     """
 
     def __init__(
@@ -97,6 +102,8 @@ class Network:
         self._net.packed, self._net.scratch = _floats(packed), _floats(scratch)
         self._alive = (tensors, packed, scratch)  # for as long as C++ points to them
         self._library.prepare(self._reference)
+        self._most_threads = threads
+        self._size = sum(w.numel() for w in weights)
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """E of rows `(B, inputs)`, `(B,)`, and its gradient."""
@@ -104,7 +111,14 @@ class Network:
             raise RuntimeError(f"expected float32 rows of {self.inputs} on the CPU, got {x.dtype} {tuple(x.shape)}")
         x = x.contiguous()
         e, grad = x.new_empty(len(x)), torch.empty_like(x)
-        self._library.evaluate(self._reference, _floats(x), len(x), _floats(e), _floats(grad))
+        arguments = (self._reference, _floats(x), len(x), _floats(e), _floats(grad))
+
+        def evaluate(threads: int) -> None:
+            self._net.threads = threads
+            self._library.evaluate(*arguments)
+
+        enough = len(x) * self._size >= SMALLEST_SHARED
+        _threads.run(evaluate, self._most_threads if enough else 1)
         return e, grad
 
 

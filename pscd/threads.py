@@ -1,7 +1,9 @@
-"""How many processor threads a network deserves."""
+"""How many processor threads a network deserves, and a piece of work gets."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import nn
@@ -9,17 +11,65 @@ from torch import nn
 # Multiply-adds per pass below which a second thread gains less than a sixth on an idle machine, and on a
 # busy one, where threads wait for each other at every tiny operation, slows training many times over.
 SMALL_WORK = 100_000_000
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 60.0  # seconds between two looks at whether another number would be faster
+CLEARLY = 0.9  # of the time, below which another number of threads is worth a change
+
+_allowed: ContextVar[int | None] = ContextVar("allowed", default=None)
 
 
 @contextmanager
 def enough_threads(energy: nn.Module, batch_size: int) -> Iterator[None]:
-    """One thread while a small fully connected network trains; what was set before, afterwards."""
+    """One thread for torch while a small fully connected network trains; what was set before, afterwards."""
     convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for m in energy.modules())
     work = batch_size * sum(p.numel() for p in energy.parameters())
     before = torch.get_num_threads()
+    token = _allowed.set(allowed_threads())
     if not convolutional and work < SMALL_WORK:
         torch.set_num_threads(1)
     try:
         yield
     finally:
+        _allowed.reset(token)
         torch.set_num_threads(before)
+
+
+def allowed_threads() -> int:
+    """The most that work of our own may use: what torch is set to, by the user or its own choice."""
+    return _allowed.get() or torch.get_num_threads()
+
+
+class Threads:
+    """One thread or all that are allowed, whichever has been faster lately, for work that is done again and again.
+
+    How much a second thread gains depends on what else the machine does: nearly a factor on an idle one, and on a busy
+    one threads wait for each other. So both are timed now and then, the loser more and more rarely. The work must not
+    depend on the choice.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._many = False
+        self._pause, self._next_look = FIRST_PAUSE, -torch.inf
+
+    def run(self, work: Callable[[int], None], most: int) -> None:
+        """Do the work with a number of threads between 1 and `most`."""
+        if most == 1:
+            work(1)
+        elif self._clock() < self._next_look:
+            work(most if self._many else 1)
+        else:
+            self._look(work, most)
+
+    def _look(self, work: Callable[[int], None], most: int) -> None:
+        ours, other = (most, 1) if self._many else (1, most)
+        took = {}
+        # Twice each, for the first with another number wakes threads up; the work is done anew each time.
+        for threads in (ours, other, ours, other):
+            start = self._clock()
+            work(threads)
+            took[threads] = self._clock() - start
+        if took[other] < CLEARLY * took[ours]:
+            self._many, self._pause = not self._many, FIRST_PAUSE
+        else:
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self._next_look = self._clock() + self._pause
