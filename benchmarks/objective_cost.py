@@ -14,9 +14,10 @@ import torch
 
 from pscd.config import TrainConfig
 from pscd.data.toys import TOYS
+from pscd.initial import init_state
 from pscd.objectives import OBJECTIVES
 from pscd.rng import generator
-from pscd.trainer import init_state, train_step
+from pscd.trainer import train_step
 
 ROUNDS, BLOCK = 15, 10
 

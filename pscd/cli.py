@@ -25,7 +25,8 @@ from pscd.diagnostics import verdict
 from pscd.errors import Diverged, UserError
 from pscd.evaluation import Measurement, evaluate, load, load_run_data
 from pscd.model import Model
-from pscd.objectives import OBJECTIVES
+from pscd.objectives import OBJECTIVES, PseudoSpherical
+from pscd.presets import DEFAULT_OF, PRESETS, default_preset
 from pscd.runs import read_metrics, train
 from pscd.samplers import SAMPLERS
 
@@ -85,26 +86,46 @@ def build_parser(argv: Sequence[str]) -> Parser:
 
 def _add_train(commands: Any, argv: Sequence[str]) -> None:
     parser = command(commands, "train", _train, "train an energy on a toy or on a file of your own")
-    parser.add_argument("data", help=f"a file (.csv, .parquet, .npy, .npz) or a toy: {', '.join(TOYS)}")
+    parser.add_argument(
+        "data",
+        help=f"a file (.csv, .parquet, .npy, .npz), a toy ({', '.join(TOYS)}), images by name (see pscd data) "
+        "or a folder of images",
+    )
     parser.add_argument("--out", type=Path, help="run folder (default: runs/NAME); a run there goes on")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 ... (default: cpu)")
     parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard logs too")
     choose = Parser(add_help=False, exit_on_error=False)
     for target in (parser, choose):
         target.add_argument(
-            "--objective", choices=OBJECTIVES, default="ps-cd", help="what to minimise (default: ps-cd)"
+            "--preset", choices=PRESETS, help="settings to start from, for images (default: those for the data)"
         )
-        target.add_argument("--sampler", choices=SAMPLERS, default="mala", help="Markov chain (default: mala)")
+        target.add_argument("--objective", choices=OBJECTIVES, help="what to minimise (default: ps-cd)")
+        target.add_argument("--sampler", choices=SAMPLERS, help="Markov chain (default: mala; for images langevin)")
     try:
         chosen, _ = choose.parse_known_args(list(argv))
     except argparse.ArgumentError:  # the real parser will say what is wrong
         chosen = choose.parse_args([])
-    base = TrainConfig(objective=OBJECTIVES[chosen.objective], sampler=SAMPLERS[chosen.sampler]())
+    base = _starting_config(chosen, argv)
     parser.set_defaults(base=base)
     _add_fields(parser.add_argument_group("training"), base, skip=("data",))
-    _add_fields(parser.add_argument_group(f"objective {chosen.objective}"), base.objective)
-    _add_fields(parser.add_argument_group(f"sampler {chosen.sampler}"), base.sampler, prefix="sampler-")
+    _add_fields(parser.add_argument_group("objective " + (chosen.objective or "ps-cd")), base.objective)
+    sampler = next(name for name, kind in SAMPLERS.items() if isinstance(base.sampler, kind))
+    _add_fields(parser.add_argument_group(f"sampler {sampler}"), base.sampler, prefix="sampler-")
     _add_fields(parser.add_argument_group("energy"), base.energy)
+
+
+def _starting_config(chosen: argparse.Namespace, argv: Sequence[str]) -> TrainConfig:
+    """What flags change: the preset, or that of the data if they have one, with the objective and sampler chosen."""
+    data = next((word for word in argv if word in PRESETS or word in DEFAULT_OF), "")
+    base = PRESETS[chosen.preset] if chosen.preset else default_preset(data)
+    if chosen.objective in ("cd", "ps-cd") and isinstance(base.objective, PseudoSpherical):
+        # The same objective with another gamma: what else the preset says of it stays.
+        base = replace(
+            base, objective=replace(base.objective, gamma=getattr(OBJECTIVES[chosen.objective], "gamma", 1.0))
+        )
+    elif chosen.objective:
+        base = replace(base, objective=OBJECTIVES[chosen.objective], energy=replace(base.energy, classes=0))
+    return replace(base, sampler=SAMPLERS[chosen.sampler]()) if chosen.sampler else base
 
 
 def _add_fields(group: Any, instance: Any, *, prefix: str = "", skip: Sequence[str] = ()) -> None:
@@ -165,7 +186,7 @@ def config_from(args: argparse.Namespace) -> TrainConfig:
             owner, field_name = name.split(".")
             given.setdefault(owner, {})[field_name] = value
 
-    if args.objective == "cd" and given.get(type(base.objective).__name__, {}).get("gamma", 0.0) != 0:
+    if args.objective == "cd" and given.get("PseudoSpherical", {}).get("gamma", 0.0) != 0:
         raise UserError("--objective cd is gamma 0; for another gamma use --objective ps-cd")
 
     def updated(instance: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from pscd.energies import Architecture
 from pscd.errors import UserError
-from pscd.objectives import OBJECTIVES, Objective, PseudoSpherical
+from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, Objective, PseudoSpherical
 from pscd.options import option
 from pscd.samplers import Langevin, Mala, Sampler
 
@@ -15,9 +15,17 @@ SCHEDULES = ("cosine", "constant")
 STANDARDISE = ("std", "none")
 STOPS = ("end", "randomised")
 CHAINS = ("persistent", "data", "short-run")
+BASES = ("gaussian", "box")
+PRECISIONS = ("float32", "bfloat16")
 # Settings younger than the runs and results that people keep. At their default they are left out of the dictionary,
 # so that it equals that of an old run, which so goes on, and the digest of an old result, which so is found.
-LATER = {"chains": "persistent"}
+LATER = {
+    "chains": "persistent",
+    "base": "gaussian",
+    "precision": "float32",
+    "energy.classes": 0,
+    "objective.unit": "nats",
+}
 COUNTS = (
     "n_data",
     "steps",
@@ -52,7 +60,9 @@ class TrainConfig:
     standardise: str = option("std", "columns to mean 0 and deviation 1 (std), or as they are (none)")
     buffer_size: int = option(10_000, "chains that persist between updates (over all processes)")
     chains: str = option("persistent", "start where they ended (persistent), at the data (CD-K) or afresh (short-run)")
+    base: str = option("gaussian", "fresh chains start from a broad Gaussian, or evenly in the sampler's box (box)")
     restart: float = option(0.01, "fraction of the drawn persistent chains that start afresh at each update")
+    precision: str = option("float32", "arithmetic of the network: float32, or bfloat16 where a GPU is quicker with it")
     jump_components: int = option(32, "Gaussians in the proposal of the sampler's jumps")
     max_gap: float = option(50.0, "gap between the phases' median energies that counts as running away")
     max_retries: int = option(5, "how often a run may roll back before it ends with an error")
@@ -73,14 +83,33 @@ class TrainConfig:
         _require(0 <= self.data_noise < math.inf, f"data_noise must be at least 0, got {self.data_noise}")
         _require(self.max_retries >= 0, f"max_retries must be at least 0, got {self.max_retries}")
         _require(self.seed >= 0, f"seed must be at least 0, got {self.seed}")
-        choices = {"schedule": SCHEDULES, "stop": STOPS, "standardise": STANDARDISE, "chains": CHAINS}
+        choices = {
+            "schedule": SCHEDULES,
+            "stop": STOPS,
+            "standardise": STANDARDISE,
+            "chains": CHAINS,
+            "base": BASES,
+            "precision": PRECISIONS,
+        }
         for name, words in choices.items():
             value = getattr(self, name)
             _require(value in words, f"{name} must be one of {', '.join(words)}, got {value!r}")
+        box = (self.sampler.low, self.sampler.high)
+        _require(self.base != "box" or box == (0, 1), f"base box needs a sampler with low 0 and high 1, not {box}")
+        _require(
+            not (self.energy.classes and isinstance(self.objective, FEBM | NoiseContrastive)),
+            "f-ebm and nce know no labels; set --classes 0",
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; the kind of objective and of sampler stands beside their settings."""
-        return {name: value for name, value in self._all().items() if name not in LATER or value != LATER[name]}
+        values = self._all()
+        for name, default in LATER.items():
+            *path, last = name.split(".")
+            inner = values[path[0]] if path else values
+            if last in inner and inner[last] == default:
+                del inner[last]
+        return values
 
     def _all(self) -> dict[str, Any]:
         values = asdict(self)

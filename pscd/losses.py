@@ -224,9 +224,28 @@ def denoising_score_matching(gradient: Tensor, z: Tensor, sigma: float) -> Tenso
     return 0.5 * (sigma * gradient - z.flatten(1)).square().sum(1)
 
 
-def l2(e_pos: Tensor, e_neg: Tensor, weight: float) -> Tensor:
-    """Weight times the mean squared energies of both phases."""
-    return weight * (e_pos.square().mean() + e_neg.square().mean())
+def squares(e_pos: Tensor, e_neg: Tensor, gamma: float = 0.0, *, drawn_from_r: bool = False) -> Tensor:
+    """Mean squared energies of both phases, each row counting as it does in the gamma-score.
+
+    If all rows counted alike, the term would pull the energy of rows that the score ignores down to that of the
+    others, and so undo what makes it robust.
+
+    >>> squares(torch.tensor([1.0, 3.0]), torch.tensor([0.0, 2.0])).item()
+    7.0
+    """
+    pos = importance_weights(e_pos.detach(), gamma)
+    neg = importance_weights(e_neg.detach(), 0.0 if drawn_from_r else gamma)
+    return (pos * e_pos.square()).sum() + (neg * e_neg.square()).sum()
+
+
+def energy_spread(e: Tensor) -> Tensor:
+    """How widely energies are spread: their interquartile range over log 3, which makes it 1 for a Gaussian in 2-D.
+
+    Energies of a 2-D Gaussian under itself are exponentially distributed, with quartiles log(4/3) and log 4. Up to a
+    quarter of the rows may be junk without moving it far.
+    """
+    low, high = torch.quantile(e.detach(), torch.tensor([0.25, 0.75], device=e.device, dtype=e.dtype))
+    return (high - low) / math.log(3)
 
 
 def free_energy(e: Tensor, gamma: float) -> Tensor:

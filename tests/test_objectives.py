@@ -10,7 +10,16 @@ from pscd.config import TrainConfig
 from pscd.diagnostics import verdict
 from pscd.energies import MLP, Architecture, Quadratic
 from pscd.errors import UserError
-from pscd.losses import DIVERGENCES, contrastive_divergence, f_ebm, free_energy, l2, pseudo_spherical
+from pscd.losses import (
+    DIVERGENCES,
+    contrastive_divergence,
+    energy_spread,
+    f_ebm,
+    free_energy,
+    importance_weights,
+    pseudo_spherical,
+    squares,
+)
 from pscd.objectives import (
     FEBM,
     OBJECTIVES,
@@ -199,10 +208,10 @@ def test_f_ebm_trains_the_squares_first_and_counts_in_the_state(batch):
     objective = FEBM(l2=0.1, l2_first=2)
     aux = objective.init(energy, x_pos)
     e_pos, e_neg, c_pos, c_neg = energy(x_pos), energy(x_neg), aux(x_pos), aux(x_neg)
-    squares = l2(e_pos, e_neg, 0.1) + l2(c_pos, c_neg, 0.1)
+    both = 0.1 * (squares(e_pos, e_neg) + squares(c_pos, c_neg))
     game = f_ebm(e_pos, e_neg, c_pos, c_neg, DIVERGENCES["kl"])
     resumed = objective.init(energy, x_pos)
-    for expected in (squares, squares, game + squares):
+    for expected in (both, both, game + both):
         torch.testing.assert_close(objective(energy, aux, x_pos, x_neg, generator(0))[0], expected)
         resumed.load_state_dict(copy.deepcopy(aux.state_dict()))
         aux = resumed
@@ -288,3 +297,48 @@ def test_beta_warms_up_and_is_logged(batch):
     loss, stats = DensityPower(beta=0.5).at(0.0)(energy, None, x_pos, x_neg, generator(0))
     torch.testing.assert_close(loss, contrastive_divergence(energy(x_pos), energy(x_neg)))
     assert stats["beta"] == 0
+
+
+def test_gamma_in_spreads_does_not_depend_on_the_scale_of_the_energy():
+    torch.manual_seed(0)
+    energy = nn.Sequential(nn.Linear(3, 16), nn.SiLU(), nn.Linear(16, 1), nn.Flatten(0))
+    x_pos, x_neg = torch.randn(64, 3), torch.randn(64, 3)
+    objective = PseudoSpherical(gamma=1.0, unit="spread")
+    for factor in (1e-3, 1.0, 1e3):
+        loss, stats = objective(lambda x, factor=factor: factor * energy(x), None, x_pos, x_neg, generator(0))
+        torch.testing.assert_close(stats["spread"], factor * energy_spread(energy(x_pos)))
+        if factor == 1e-3:
+            first = loss / factor, stats["ess_pos"], stats["ess_neg"]
+        torch.testing.assert_close((loss / factor, stats["ess_pos"], stats["ess_neg"]), first)
+
+
+def test_gamma_in_spreads_is_gamma_in_nats_where_the_spread_is_one():
+    e = torch.randn(64, generator=generator(0)).double()
+    e = e / energy_spread(e)
+    energy = lambda x: x[:, 0]  # noqa: E731
+    x_pos, x_neg = e[:, None], e.flip(0)[:, None] + 0.3
+    in_nats, stats = PseudoSpherical(gamma=0.7, l2=0.1)(energy, None, x_pos, x_neg, generator(0))
+    in_spreads, others = PseudoSpherical(gamma=0.7, l2=0.1, unit="spread")(energy, None, x_pos, x_neg, generator(0))
+    torch.testing.assert_close(in_spreads, in_nats)
+    torch.testing.assert_close({name: others[name] for name in stats}, stats)
+
+
+def test_spread_is_one_for_a_gaussian_in_two_dimensions():
+    # Energies are exponential with mean 1, on exact quantiles of which the spread is exact.
+    e = -torch.log1p(-torch.linspace(0, 0.99999, 100_001, dtype=torch.float64))
+    assert energy_spread(e).item() == pytest.approx(1.0, abs=1e-4)
+
+
+def test_the_squares_ignore_the_rows_that_the_score_ignores():
+    e_pos = torch.tensor([0.1, 0.2, 50.0], requires_grad=True)
+    e_neg = torch.tensor([0.1, 0.3])
+    (pull,) = torch.autograd.grad(squares(e_pos, e_neg, 1.0), e_pos)
+    weights = importance_weights(e_pos.detach(), 1.0)
+    torch.testing.assert_close(pull, 2 * weights * e_pos.detach())
+    assert pull[2] < 1e-15
+    torch.testing.assert_close(squares(e_pos, e_neg), e_pos.square().mean() + e_neg.square().mean())
+
+
+def test_a_wrong_unit_is_told():
+    with pytest.raises(UserError, match="nats, spread"):
+        PseudoSpherical(unit="volts")

@@ -15,6 +15,7 @@ from pscd import checkpoint
 from pscd.data.toys import MODES
 from pscd.energies import MLP
 from pscd.errors import Diverged, UserError
+from pscd.initial import init_state, standardisation
 from pscd.model import MODEL, Model
 from pscd.objectives import OBJECTIVES, PseudoSpherical
 from pscd.rng import generator
@@ -22,10 +23,8 @@ from pscd.samplers import Langevin, Mala
 from pscd.trainer import (
     RETRY_FACTOR,
     fit,
-    init_state,
     last_step,
     learning_rate,
-    standardisation,
     train_step,
 )
 

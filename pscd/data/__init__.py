@@ -39,9 +39,13 @@ FEWEST_ROWS = 20
 def as_rows(x: Rows) -> Tensor:
     """Rows `(n, *shape)` as a float tensor; a `UserError` if they are none, or not finite numbers."""
     try:
+        if isinstance(x, np.ndarray) and x.dtype == np.uint8:
+            x = torch.from_numpy(x)
         x = x.detach() if isinstance(x, Tensor) else torch.from_numpy(np.array(x, dtype=np.float64))
     except (TypeError, ValueError):
         raise UserError("the rows must be numbers, as a tensor, an array or a DataFrame") from None
+    if x.dtype == torch.uint8 and x.ndim == 4:  # images, a byte for each number
+        x = x.float() / 255
     x = x if x.is_floating_point() else x.float()
     if x.ndim < 2 or x.numel() == 0:
         raise UserError(f"give rows, shape (n, columns), not {tuple(x.shape)}; one column is x[:, None]")

@@ -85,7 +85,7 @@ class FEBM:
         f = losses.DIVERGENCES[self.divergence]
         loss = losses.f_ebm(e_pos, e_neg, c_pos, c_neg, f)
         if self.l2:
-            squares = losses.l2(e_pos, e_neg, self.l2) + losses.l2(c_pos, c_neg, self.l2)
+            squares = self.l2 * (losses.squares(e_pos, e_neg) + losses.squares(c_pos, c_neg))
             loss = squares if aux.updates < self.l2_first else loss + squares
         aux.updates += 1
         value = losses.variational_bound((e_pos + c_pos).detach(), (e_neg + c_neg).detach(), f)
