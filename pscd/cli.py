@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from pscd import __version__, checkpoint, cli_tables
+from pscd import __version__, checkpoint, cli_data, cli_tables
 from pscd.cli_parts import Parser, add_out, add_run, check_out, command, device, parse_names, write
 from pscd.config import TrainConfig
 from pscd.data import TOYS
@@ -77,6 +77,7 @@ def build_parser(argv: Sequence[str]) -> Parser:
     cli_tables.add_score(commands)
     _add_evaluate(commands)
     _add_plot(commands)
+    cli_data.add_data(commands)
     _add_reproduce(commands)
     return parser
 
