@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from pscd import __version__, checkpoint, cli_data, cli_tables
+from pscd import __version__, checkpoint, cli_data, cli_images, cli_tables, pictures
 from pscd.cli_parts import Parser, add_out, add_run, check_out, command, device, parse_names, write
 from pscd.config import TrainConfig
 from pscd.data import TOYS
@@ -77,6 +77,8 @@ def build_parser(argv: Sequence[str]) -> Parser:
     cli_tables.add_score(commands)
     _add_evaluate(commands)
     _add_plot(commands)
+    cli_images.add_strip(commands)
+    cli_images.add_mend(commands)
     cli_data.add_data(commands)
     _add_reproduce(commands)
     return parser
@@ -233,23 +235,35 @@ def _verdict(run: Path) -> list[str]:
 def _add_sample(commands: Any) -> None:
     parser = command(commands, "sample", _sample, "draw from the model of a run")
     add_run(parser)
-    add_out(parser, ".npy or .csv file for the samples")
-    parser.add_argument("--n", type=int, default=10_000, help="how many (default: 10000)")
+    add_out(parser, ".npy or .csv file for the samples; of images also a grid, .png")
+    parser.add_argument("--n", type=int, help="how many (default: 10000; of images 100)")
+    parser.add_argument("--label", type=int, help="what to draw, from a conditional model")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same samples (default: 0)")
     parser.add_argument("--steps", type=int, help="sampler steps (default: the run's sample_steps)")
 
 
 def _sample(args: argparse.Namespace) -> None:
-    check_out(args.out, args.force)
+    check_out(args.out, args.force, (".npy", ".csv", *cli_images.PICTURES))
     if cli_tables.is_detector(args.run):
+        args.n = 10_000 if args.n is None else args.n
         cli_tables.sample(args)
         return
-    model = load(args.run, device=device(args.device))
-    samples = model.sample(args.n, seed=args.seed, n_steps=args.steps)
+    is_picture = args.out.suffix in cli_images.PICTURES
+    model = (cli_images.load_image_model if is_picture else _load_on)(args.run, args.device)
+    n = args.n if args.n is not None else 100 if model.is_image else 10_000
+    samples = model.sample(n, seed=args.seed, n_steps=args.steps, label=args.label)
+    if is_picture:
+        pictures.save(pictures.grid(samples), args.out)
+        print(f"{n} samples: {args.out}")
+        return
     flat = samples.flatten(1).numpy()
     names = model.columns or [f"x{i}" for i in range(flat.shape[1])]
     write(args.out, samples.numpy(), dict(zip(names, flat.T, strict=True)))
     print(f"{len(samples)} samples: {args.out}")
+
+
+def _load_on(run: Path, where: str) -> Model:
+    return load(run, device=device(where))
 
 
 def _add_evaluate(commands: Any) -> None:
@@ -322,8 +336,10 @@ def _print_measurements(measurements: Sequence[Measurement]) -> None:
 def _plot_into(model: Model, samples: torch.Tensor, path: Path) -> Path:
     from pscd.plots import plot_run
 
-    data = load_run_data(model).train
+    data = load_run_data(model)
+    if model.is_image:
+        return cli_images.plot_images(data, samples, path)
     try:
-        return plot_run(model, data, samples, path)
+        return plot_run(model, data.train, samples, path)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from None

@@ -23,6 +23,7 @@ LATER = {
     "chains": "persistent",
     "base": "gaussian",
     "precision": "float32",
+    "image_size": None,
     "energy.classes": 0,
     "objective.unit": "nats",
 }
@@ -45,6 +46,7 @@ class TrainConfig:
     data: str = option("moon", "a toy's name or a file of your own")
     columns: tuple[str, ...] | None = option(None, "columns of the file to use, by name (a,b,c); none: all")
     n_data: int = option(50_000, "training rows to draw, for toys")
+    image_size: int | None = option(None, "side to scale the images of a folder to; none: as they are")
     objective: Objective = field(default_factory=PseudoSpherical)
     sampler: Sampler = field(default_factory=Mala)
     energy: Architecture = field(default_factory=Architecture)

@@ -6,12 +6,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pscd.data import TOYS, Dataset, load_dataset
+from pscd.data import TOYS, Dataset
 from pscd.data.toys import Draw
 from pscd.errors import UserError
 from pscd.metrics import mmd
 from pscd.model import DETECTOR, MODEL, Model
 from pscd.rng import generator
+from pscd.runs import load_config_data
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def load(run: Path | str, *, energy: nn.Module | None = None, device: torch.devi
 def load_run_data(model: Model) -> Dataset:
     """The data a run was trained on, split as it was; a `UserError` if they have changed since."""
     config = model.config
-    data = load_dataset(config.data, seed=config.seed, n=config.n_data, columns=config.columns)
+    data = load_config_data(config)
     if model.fingerprint is not None and data.fingerprint != model.fingerprint:
         raise UserError(f"{config.data} is not what the run was trained on: it has changed since")
     return data

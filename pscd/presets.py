@@ -12,7 +12,7 @@ from pscd.objectives import PseudoSpherical
 from pscd.samplers import Langevin
 
 # Chains of 8 to 32 pixels a side on a CPU. Short ones: with a buffer, updates count more than steps.
-_SHORT = Langevin(n_steps=30, step_size=10.0, noise_scale=0.005, max_grad=0.03, low=0.0, high=1.0)
+_SHORT = Langevin(n_steps=8, step_size=10.0, noise_scale=0.005, max_grad=0.03, low=0.0, high=1.0)
 _SMALL = TrainConfig(
     data="mnist",
     objective=PseudoSpherical(gamma=1.0, warmup=0.5, l2=0.1, unit="spread"),
@@ -57,7 +57,7 @@ _PAPER = TrainConfig(
 
 PRESETS: dict[str, TrainConfig] = {
     "digits": _SMALL.changed(
-        {"data": "digits", "energy.depth": 2, "energy.width": 32, "sampler.n_steps": 20, "steps": 1500}
+        {"data": "digits", "energy.depth": 2, "energy.width": 32, "steps": 2000}
     ),
     "mnist": _SMALL,
     "fashion-mnist": _SMALL.changed({"data": "fashion-mnist"}),

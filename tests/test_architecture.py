@@ -18,6 +18,7 @@ LAYERS = [
         "buffer",
         "energies",
         "networks",
+        "pictures",
         "proposal",
         "columns",
         "gaussian",
@@ -33,16 +34,16 @@ LAYERS = [
     {"checkpoint", "model"},
     {"initial", "presets"},
     {"trainer"},
-    {"runs", "estimator"},
+    {"runs", "estimator", "restoration"},
     {"evaluation"},
     {"plots"},
     {"paper"},
-    {"cli", "cli_parts", "cli_tables", "cli_data"},
+    {"cli", "cli_parts", "cli_tables", "cli_data", "cli_images"},
     {"__main__"},
 ]
 ONLY_IN = {
     "matplotlib": {"plots.py", "paper/figures.py"},
-    "argparse": {"cli.py", "cli_parts.py", "cli_tables.py", "cli_data.py"},
+    "argparse": {"cli.py", "cli_parts.py", "cli_tables.py", "cli_data.py", "cli_images.py"},
 }
 
 
