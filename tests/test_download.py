@@ -11,8 +11,6 @@ from pscd.data import IMAGE_SETS
 from pscd.data.download import DOWNLOADS, Download, download
 from pscd.errors import UserError
 
-pytest.importorskip("pooch")
-
 
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *args):
