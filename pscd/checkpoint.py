@@ -90,6 +90,19 @@ def save(values: dict[str, Any], folder: Path) -> None:
     os.replace(temporary, folder / STATE)
 
 
+def branch(source: Path, folder: Path) -> None:
+    """Let a run in `folder` begin where the one in `source` stands: its weights, chains and optimiser at update 0.
+
+    A run that is there already goes on instead.
+    """
+    values = load(source)
+    if values is None:
+        raise UserError(f"{source}: no run to begin from")
+    folder.mkdir(parents=True, exist_ok=True)
+    if load(folder) is None:
+        save({**values, "step": 0, "retries": 0}, folder)
+
+
 def load(folder: Path) -> dict[str, Any] | None:
     """The newest whole snapshot in `folder`; None if there has been none.
 

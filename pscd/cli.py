@@ -301,19 +301,30 @@ def _add_reproduce(commands: Any) -> None:
     parser.add_argument("--seeds", type=int, help="seeds per cell (default: the artefact's own; 1 with --quick)")
     parser.add_argument("--out", type=Path, help="folder (default: results, results/quick with --quick); resumes there")
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one per core)")
+    images = parser.add_argument_group("artefacts with images")
+    images.add_argument("--data", help="set of images (default: mnist); pscd data lists them")
+    images.add_argument("--preset", choices=PRESETS, help="settings of the runs (default: those for the data)")
+    images.add_argument(
+        "--features", help="feature map: pixels, classifier (default) or a TorchScript Inception's path"
+    )
+    images.add_argument("--n", type=int, help="samples to measure (default: 5000)")
 
 
 def _reproduce(args: argparse.Namespace) -> None:
-    from pscd.paper import ARTEFACTS, reproduce
+    from pscd.paper import ARTEFACTS, WITH_IMAGES, Choice, reproduce
 
     if args.name is None:
-        for artefact in ARTEFACTS.values():
-            print(f"{artefact.name:<24} {artefact.title} - about {artefact.cost} on 2 cores")
+        for artefact in (*ARTEFACTS.values(), *(make(Choice()) for make in WITH_IMAGES.values())):
+            name = artefact.name.removesuffix("-mnist")
+            print(f"{name:<24} {artefact.title} - about {artefact.cost} on 2 cores")
         return
+    chosen = {name: getattr(args, name) for name in ("data", "preset", "features", "n")}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
     if args.jobs == 0:
         raise UserError("--jobs must not be 0; -1 means one per core")
     out = args.out or Path("results/quick" if args.quick else "results")
-    page = reproduce(args.name, out, quick=args.quick, seeds=args.seeds, n_jobs=args.jobs)
+    images = Choice(**chosen) if chosen else None
+    page = reproduce(args.name, out, quick=args.quick, seeds=args.seeds, n_jobs=args.jobs, images=images)
     print(page.read_text())
     print(f"page: {page}")
 

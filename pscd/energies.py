@@ -120,7 +120,7 @@ class Architecture:
     fourier: int = option(16, "random waves beside the input, for fine structure; 0: none")
     spectral_norm: bool = option(False, "bound the slope of every layer")
     base_scale: float | None = option(2.0, "width of the Gaussian base in standard deviations; none: no base")
-    classes: int = option(0, "labels 0 to classes - 1 that conv and resnet are conditional on; 0: no labels")
+    classes: int = option(0, "labels 0 to classes - 1 that a network for images is conditional on; 0: no labels")
 
     def __post_init__(self) -> None:
         if self.name not in ENERGIES:
@@ -165,7 +165,13 @@ def _conv(shape: tuple[int, ...], config: Architecture) -> nn.Module:
 
 def _cnn(shape: tuple[int, ...], config: Architecture) -> nn.Module:
     _check_image(shape, config)
-    return PlainCNN(shape, width=config.width, depth=config.depth, spectral_norm=config.spectral_norm)
+    return PlainCNN(
+        shape,
+        width=config.width,
+        depth=config.depth,
+        classes=config.classes,
+        spectral_norm=config.spectral_norm,
+    )
 
 
 def _resnet(shape: tuple[int, ...], config: Architecture) -> nn.Module:
@@ -198,4 +204,4 @@ ENERGIES: dict[str, Callable[[tuple[int, ...], Architecture], nn.Module]] = {
     "cnn": _cnn,
     "resnet": _resnet,
 }
-CONDITIONAL = ("conv", "resnet")
+CONDITIONAL = ("conv", "cnn", "resnet")

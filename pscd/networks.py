@@ -73,10 +73,7 @@ class ConvNet(nn.Module):
 
     def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
         """`(B, *shape)` to `(B,)`."""
-        e = self.net(x)
-        if label is None:
-            return e.squeeze(1) if not self.classes else e.amin(1)
-        return e.gather(1, label[:, None]).squeeze(1)
+        return _of_label(self.net(x), label)
 
 
 class PlainCNN(nn.Module):
@@ -84,25 +81,34 @@ class PlainCNN(nn.Module):
 
     With width 64, depth 4 and a 4 x 4 convolution to one number at the end this is the paper's network for CelebA
     (Figure 6b, channels 64, 128, 256, 512, 512, 1); with depth 3, its size for 32 x 32 images, the 5-layer CNN.
+    With labels the last convolution has one output for each.
     """
 
-    classes = 0
-
-    def __init__(self, shape: tuple[int, ...], *, width: int = 64, depth: int = 3, spectral_norm: bool = False) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        *,
+        width: int = 64,
+        depth: int = 3,
+        classes: int = 0,
+        spectral_norm: bool = False,
+    ) -> None:
         super().__init__()
         channels, height, breadth = shape
         wrap = with_spectral_norm if spectral_norm else _unchanged
+        self.classes = classes
         layers: list[nn.Module] = [wrap(nn.Conv2d(channels, width, 3, 1, 1)), nn.LeakyReLU(SLOPE)]
         channels = width
         for i in range(depth):
             wider = width * min(2 ** (i + 1), 8)
             layers += [wrap(nn.Conv2d(channels, wider, 4, 2, 1)), nn.LeakyReLU(SLOPE)]
             channels, height, breadth = wider, height // 2, breadth // 2
-        self.net = nn.Sequential(*layers, wrap(nn.Conv2d(channels, 1, (height, breadth))), nn.Flatten(0))
+        last = wrap(nn.Conv2d(channels, max(classes, 1), (height, breadth)))
+        self.net = nn.Sequential(*layers, last, nn.Flatten())
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
         """`(B, *shape)` to `(B,)`."""
-        return self.net(x)
+        return _of_label(self.net(x), label)
 
 
 class ResNet(nn.Module):
@@ -176,6 +182,13 @@ class ResBlock(nn.Module):
 
 def _first(channels: int, width: int) -> nn.Module:
     return nn.Conv2d(channels, width, 5, 2, 2)
+
+
+def _of_label(e: Tensor, label: Tensor | None) -> Tensor:
+    """One column of `(B, classes)`, or the lowest; `(B, 1)` has but one."""
+    if label is None:
+        return e.squeeze(1) if e.shape[1] == 1 else e.amin(1)
+    return e.gather(1, label[:, None]).squeeze(1)
 
 
 def _unchanged(module: nn.Module) -> nn.Module:

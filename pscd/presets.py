@@ -56,12 +56,20 @@ _PAPER = TrainConfig(
 )
 
 PRESETS: dict[str, TrainConfig] = {
-    "digits": _SMALL.changed(
-        {"data": "digits", "energy.depth": 2, "energy.width": 32, "steps": 2000}
-    ),
+    "digits": _SMALL.changed({"data": "digits", "energy.depth": 2, "energy.width": 32, "steps": 2000}),
     "mnist": _SMALL,
     "fashion-mnist": _SMALL.changed({"data": "fashion-mnist"}),
-    "cifar10-small": _SMALL.changed({"data": "cifar10", "energy.width": 32, "steps": 4000}),
+    "cifar10-small": _SMALL.changed(
+        {
+            "data": "cifar10",
+            "energy.name": "cnn",
+            "energy.depth": 3,
+            "energy.classes": 10,
+            "sampler.n_steps": 10,
+            "restart": 0.02,
+            "steps": 3000,
+        }
+    ),
     "paper-cifar10": _PAPER,
     # Short-run chains from noise (Nijkamp et al. 2019) with 100 steps; their step 1 and noise .01 are for pixels in
     # [-1, 1], of which [0, 1] is half as wide.

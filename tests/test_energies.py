@@ -81,7 +81,7 @@ def test_a_correction_starts_as_the_gaussian_and_stays_near_it():
 
 
 def test_labels_and_sizes_that_do_not_fit_are_told():
-    with pytest.raises(UserError, match="conv or resnet"):
+    with pytest.raises(UserError, match="conv or cnn or resnet"):
         Architecture("mlp", classes=10)
     with pytest.raises(UserError, match="lower the depth"):
         Architecture("conv", depth=4).build((1, 8, 8))

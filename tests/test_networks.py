@@ -10,7 +10,7 @@ def parameters(module):
     return sum(p.numel() for p in module.parameters())
 
 
-@pytest.mark.parametrize("kind", [ConvNet, ResNet])
+@pytest.mark.parametrize("kind", [ConvNet, PlainCNN, ResNet])
 def test_without_a_label_the_energy_is_that_of_the_likeliest_one(kind):
     torch.manual_seed(0)
     energy = kind((1, 8, 8), width=8, depth=2, classes=3).eval()

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from matplotlib import pyplot as plt
 
+from pscd import pictures
 from pscd.data.toys import GaussianMixture1d
 from pscd.paper.artefact import Row
 from pscd.plots import save
@@ -126,4 +127,32 @@ def bars(rows: list[Row], path: Path, *, quantity: str = "MMD x 1e4", floor: flo
     axis.tick_params(axis="y", labelsize=8)
     axis.invert_yaxis()
     figure.legend(loc="outside upper center", ncols=min(len(columns), 3), frameon=False, fontsize=8)
+    return save(figure, path)
+
+
+def image_grids(grids: dict[str, torch.Tensor], path: Path) -> Path:
+    """Grids of images `(n, channels, height, width)`, each under its name."""
+    figure, axes = plt.subplots(1, len(grids), figsize=(2.3 * len(grids), 2.6), layout="constrained", squeeze=False)
+    for axis, (name, images) in zip(axes[0], grids.items(), strict=True):
+        side = math.isqrt(len(images))
+        axis.imshow(pictures.grid(images[: side**2], side, enlarge=False))
+        axis.set_title(name, fontsize=8)
+        axis.set_axis_off()
+    return save(figure, path)
+
+
+def over_gamma(gammas: list[float], curves: dict[str, list[list[float]]], path: Path) -> Path:
+    """A panel for each quantity: its values over gamma, a dot for each seed and a line through the means."""
+    n_columns = 3
+    n_rows = -(-len(curves) // n_columns)
+    figure, axes = plt.subplots(n_rows, n_columns, figsize=(7.5, 2.3 * n_rows), layout="constrained", squeeze=False)
+    for axis, colour, (name, values) in zip(axes.flat, CYCLE, curves.items(), strict=False):
+        present = [(gamma, group) for gamma, group in zip(gammas, values, strict=True) if group]
+        axis.plot([g for g, _ in present], [sum(group) / len(group) for _, group in present], color=colour, linewidth=1)
+        for gamma, group in present:
+            axis.plot([gamma] * len(group), group, ".", color=colour)
+        axis.set(xlabel="gamma", title=name)
+        axis.title.set_fontsize(9)
+    for axis in list(axes.flat)[len(curves) :]:
+        axis.set_visible(False)
     return save(figure, path)
