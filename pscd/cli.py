@@ -11,7 +11,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from pscd.config import TrainConfig
 from pscd.data import TOYS
 from pscd.diagnostics import verdict
 from pscd.errors import Diverged, UserError
-from pscd.evaluation import Measurement, evaluate, load, load_run_data
+from pscd.evaluation import Measurement, evaluate, evaluate_images, load, load_run_data
 from pscd.model import Model
 from pscd.objectives import OBJECTIVES, PseudoSpherical
 from pscd.presets import DEFAULT_OF, PRESETS, default_preset
@@ -213,8 +213,8 @@ def _train(args: argparse.Namespace) -> None:
     model = load(out, device=device(args.device))
     for sentence in _verdict(out):
         print(f"verdict: {sentence}")
-    samples = model.sample(10_000)
-    _print_measurements(_evaluate_into(model, out, n=len(samples), seed=0, samples=samples))
+    samples = model.sample(cli_images.N_MEASURED if model.is_image else 10_000)
+    _evaluate_into(model, out, n=len(samples), seed=0, samples=samples)
     print(f"picture: {_plot_into(model, samples, out / 'plot.png')}")
     print(f"run: {out}")
 
@@ -269,15 +269,21 @@ def _load_on(run: Path, where: str) -> Model:
 def _add_evaluate(commands: Any) -> None:
     parser = command(commands, "evaluate", _evaluate, "compare samples of a run with data it has not seen")
     add_run(parser)
-    parser.add_argument("--n", type=int, default=10_000, help="points on each side (default: 10000)")
+    parser.add_argument("--n", type=int, help="points on each side (default: 10000; of images 1000)")
     parser.add_argument("--seed", type=int, default=0, help="of the samples and fresh data (default: 0)")
+    parser.add_argument(
+        "--features",
+        default="pixels",
+        help="of images: pixels (default), classifier, or a TorchScript Inception's path for the FID",
+    )
 
 
 def _evaluate(args: argparse.Namespace) -> None:
-    if args.n < 2:
+    if args.n is not None and args.n < 2:
         raise UserError(f"--n must be at least 2, got {args.n}")
     model = load(args.run, device=device(args.device))
-    _print_measurements(_evaluate_into(model, args.run, n=args.n, seed=args.seed))
+    n = args.n or (cli_images.N_MEASURED if model.is_image else 10_000)
+    _evaluate_into(model, args.run, n=n, seed=args.seed, features=args.features)
 
 
 def _add_plot(commands: Any) -> None:
@@ -291,7 +297,8 @@ def _plot(args: argparse.Namespace) -> None:
     if args.out is not None:
         check_out(args.out, args.force, (".png", ".pdf", ".svg"))
     model = load(args.run, device=device(args.device))
-    print(f"picture: {_plot_into(model, model.sample(10_000), args.out or args.run / 'plot.png')}")
+    samples = model.sample(cli_images.SHOWN if model.is_image else 10_000)
+    print(f"picture: {_plot_into(model, samples, args.out or args.run / 'plot.png')}")
 
 
 def _add_reproduce(commands: Any) -> None:
@@ -330,12 +337,18 @@ def _reproduce(args: argparse.Namespace) -> None:
 
 
 def _evaluate_into(
-    model: Model, run: Path, *, n: int, seed: int, samples: torch.Tensor | None = None
-) -> list[Measurement]:
-    measurements = evaluate(model, n=n, seed=seed, samples=samples)
-    rows = [{"name": m.name, "mmd": m.mmd, "n_real": m.n_real, "n_fake": m.n_fake} for m in measurements]
+    model: Model, run: Path, *, n: int, seed: int, samples: torch.Tensor | None = None, features: str = "pixels"
+) -> None:
+    """Measure, print, and keep in the run folder."""
+    if model.is_image:
+        of_images = evaluate_images(model, n=n, seed=seed, features=features, samples=samples)
+        cli_images.print_measurements(of_images)
+        rows = [asdict(m) for m in of_images]
+    else:
+        measurements = evaluate(model, n=n, seed=seed, samples=samples)
+        _print_measurements(measurements)
+        rows = [asdict(m) for m in measurements]
     (run / "evaluation.json").write_text(json.dumps({"seed": seed, "rows": rows}, indent=1) + "\n")
-    return measurements
 
 
 def _print_measurements(measurements: Sequence[Measurement]) -> None:

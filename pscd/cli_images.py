@@ -1,6 +1,7 @@
 """Commands for models of images: grids, strips of chains, mending."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from pscd import pictures
 from pscd.cli_parts import add_out, add_run, check_out, command, device
 from pscd.data import Dataset
 from pscd.errors import UserError
-from pscd.evaluation import load
+from pscd.evaluation import ImageMeasurement, load
 from pscd.model import Model
 from pscd.restoration import SIDES, denoise, inpaint, known_side
 from pscd.rng import generator
@@ -18,6 +19,7 @@ from pscd.rng import generator
 PICTURES = (".png", ".jpg")
 STRIP_FRAMES = 12
 SHOWN = 100
+N_MEASURED = 1000
 
 
 def add_strip(commands: Any) -> None:
@@ -82,6 +84,16 @@ def _mend(args: argparse.Namespace) -> None:
         shown = torch.where(known, x, 0.5)
     pictures.save(pictures.grid(torch.cat([x, shown, mended]), 10), args.out)
     print(f"given, {'held' if args.keep else 'given'}, mended: {args.out}")
+
+
+def print_measurements(measurements: Sequence[ImageMeasurement]) -> None:
+    """A line for samples, and one for training images: what a perfect model would reach."""
+    first = measurements[0]
+    print(f"against {first.n_real} held-out images, by {first.features}")
+    print("                    Frechet  precision  recall  density  coverage        n")
+    for m in measurements:
+        shares = f"{m.precision:>10.3f} {m.recall:>7.3f} {m.density:>8.3f} {m.coverage:>9.3f}"
+        print(f"  {m.name:<14} {m.frechet:>10.4g} {shares} {m.n_fake:>8}")
 
 
 def load_image_model(run: Path, where: str) -> Model:

@@ -57,7 +57,8 @@ def read(path: Path | str, shape: tuple[int, ...]) -> Tensor:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        picture = Image.open(path).convert("L" if shape[0] == 1 else "RGB")
+        with Image.open(path) as file:
+            picture = file.convert("L" if shape[0] == 1 else "RGB")
     except (OSError, UnidentifiedImageError) as error:
         raise UserError(f"cannot read {path} as a picture: {error}") from None
     if picture.size != (shape[2], shape[1]):

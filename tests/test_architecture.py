@@ -34,7 +34,7 @@ LAYERS = [
     {"checkpoint", "model"},
     {"initial", "presets"},
     {"trainer"},
-    {"runs", "estimator", "restoration"},
+    {"runs", "estimator", "restoration", "features"},
     {"evaluation"},
     {"plots"},
     {"paper"},

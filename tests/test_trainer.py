@@ -18,6 +18,7 @@ from pscd.errors import Diverged, UserError
 from pscd.initial import init_state, standardisation
 from pscd.model import MODEL, Model
 from pscd.objectives import OBJECTIVES, PseudoSpherical
+from pscd.presets import PRESETS
 from pscd.rng import generator
 from pscd.samplers import Langevin, Mala
 from pscd.trainer import (
@@ -83,6 +84,8 @@ def test_resume_after_kill_9_is_bitwise(small, tmp_path):
 import json, os, signal, sys
 from pathlib import Path
 import torch
+from pscd.checkpoint import branch, load
+from pscd.checkpoint import branch, load
 from pscd.config import TrainConfig
 from pscd.data import load_dataset
 from pscd.trainer import fit
@@ -312,3 +315,42 @@ def test_the_log_says_how_chains_are_spread_over_known_modes(small, x):
     fit(x, small, log=rows.append, modes=MODES["moon"])
     assert rows[-1]["mode_0"] + rows[-1]["mode_1"] == pytest.approx(1)
     assert rows[-1]["mode_error"] == pytest.approx(abs(rows[-1]["mode_0"] - 0.5), abs=0.05)
+
+
+class Stop(Exception):
+    """Raised in the middle of a run."""
+
+
+def test_a_conditional_model_of_images_resumes_to_the_last_bit(tmp_path):
+    x = torch.randint(256, (40, 1, 8, 8), generator=generator(0)).to(torch.uint8)
+    label = torch.arange(40) % 3
+    small = {"energy.width": 2, "energy.classes": 3, "buffer_size": 30, "batch_size": 8, "log_every": 1}
+    config = PRESETS["digits"].changed({**small, "steps": 6, "checkpoint_every": 3})
+
+    def stop(row):
+        if row["step"] == 5:
+            raise Stop
+
+    with pytest.raises(Stop):
+        fit(x, config, label=label, folder=tmp_path, log=stop)
+    resumed = fit(x, config, label=label, folder=tmp_path)
+    straight = fit(x, config, label=label)
+    torch.testing.assert_close(resumed.state_dict(), straight.state_dict(), rtol=0, atol=0)
+    assert resumed.proposal.points.dtype == torch.uint8
+    assert set(resumed.proposal.label.tolist()) == {0, 1, 2}
+
+
+def test_branching_begins_where_another_run_stands(tmp_path):
+    x = torch.randint(256, (40, 1, 8, 8), generator=generator(0)).to(torch.uint8)
+    config = PRESETS["digits"].changed({"energy.width": 2, "buffer_size": 30, "batch_size": 8, "steps": 3})
+    fit(x, config, folder=tmp_path / "first")
+    branch(tmp_path / "first", tmp_path / "second")
+    before, after = load(tmp_path / "first"), load(tmp_path / "second")
+    assert (before["step"], after["step"]) == (3, 0)
+    torch.testing.assert_close(after["energy"], before["energy"], rtol=0, atol=0)
+    assert torch.equal(after["buffer"], before["buffer"])
+    fit(x, config, folder=tmp_path / "second")
+    branch(tmp_path / "first", tmp_path / "second")  # does not start it again
+    assert load(tmp_path / "second")["step"] == 3
+    with pytest.raises(UserError, match="no run"):
+        branch(tmp_path / "nothing", tmp_path / "third")

@@ -15,13 +15,14 @@ from pscd.config import TrainConfig
 from pscd.data import Dataset, load_dataset
 from pscd.data.contaminate import contaminate
 from pscd.errors import Diverged
+from pscd.evaluation import as_bytes
 from pscd.features import FeatureMap, load_feature_map
 from pscd.losses import effective_sample_fraction, energy_spread, importance_weights
 from pscd.metrics import frechet_distance
 from pscd.model import Model
 from pscd.paper import published
 from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, digest, mean_rows
-from pscd.paper.images import SHOWN, Choice, as_bytes, decode, encode
+from pscd.paper.images import SHOWN, Choice, decode, encode
 from pscd.rng import generator
 from pscd.trainer import fit
 

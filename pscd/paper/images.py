@@ -15,9 +15,9 @@ from torch import Tensor
 from pscd.config import TrainConfig
 from pscd.data import Dataset, load_dataset
 from pscd.errors import Diverged, UserError
+from pscd.evaluation import as_bytes
 from pscd.features import load_feature_map
 from pscd.metrics import frechet_distance, prdc
-from pscd.model import Model
 from pscd.paper import published
 from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, digest, mean_rows, objective_label
 from pscd.paper.out_of_distribution import measure_ood, ood_rows
@@ -107,11 +107,6 @@ def measure(samples: Tensor, data: Dataset, features: str) -> Result:
         "feature_map": feature_map.name,
         **prdc(real, fake)._asdict(),
     }
-
-
-def as_bytes(x: Tensor) -> Tensor:
-    """Images in [0, 1] as bytes."""
-    return (x * 255).round().clamp(0, 255).to(torch.uint8)
 
 
 def encode(x: Tensor) -> Result:
@@ -256,13 +251,6 @@ many held-out images; lower FID is better, and training images against held-out 
 Of {len(done)} runs, {lost} diverged. Published numbers ({where}) are those of CIFAR-10 at 32 x 32 with a network, a
 number of updates and a feature map of another size: another experiment, not a level to reach here.
 """
-
-
-def load_model(settings: Settings, runs: Path) -> Model:
-    """The trained model of a cell again; quick, since its training is found finished."""
-    config = TrainConfig.from_dict(settings["config"])
-    data = load_dataset(config.data, seed=config.seed)
-    return fit(data.train, config, label=data.train_labels, folder=runs / digest(settings["config"]))
 
 
 IMAGE_ARTEFACTS = {"images-fid": images_fid, "images-gamma": images_gamma, "images-samples": images_samples, "ood": ood}
