@@ -84,8 +84,6 @@ def test_resume_after_kill_9_is_bitwise(small, tmp_path):
 import json, os, signal, sys
 from pathlib import Path
 import torch
-from pscd.checkpoint import branch, load
-from pscd.checkpoint import branch, load
 from pscd.config import TrainConfig
 from pscd.data import load_dataset
 from pscd.trainer import fit
@@ -344,13 +342,13 @@ def test_branching_begins_where_another_run_stands(tmp_path):
     x = torch.randint(256, (40, 1, 8, 8), generator=generator(0)).to(torch.uint8)
     config = PRESETS["digits"].changed({"energy.width": 2, "buffer_size": 30, "batch_size": 8, "steps": 3})
     fit(x, config, folder=tmp_path / "first")
-    branch(tmp_path / "first", tmp_path / "second")
-    before, after = load(tmp_path / "first"), load(tmp_path / "second")
+    checkpoint.branch(tmp_path / "first", tmp_path / "second")
+    before, after = checkpoint.load(tmp_path / "first"), checkpoint.load(tmp_path / "second")
     assert (before["step"], after["step"]) == (3, 0)
     torch.testing.assert_close(after["energy"], before["energy"], rtol=0, atol=0)
     assert torch.equal(after["buffer"], before["buffer"])
     fit(x, config, folder=tmp_path / "second")
-    branch(tmp_path / "first", tmp_path / "second")  # does not start it again
-    assert load(tmp_path / "second")["step"] == 3
+    checkpoint.branch(tmp_path / "first", tmp_path / "second")  # does not start it again
+    assert checkpoint.load(tmp_path / "second")["step"] == 3
     with pytest.raises(UserError, match="no run"):
-        branch(tmp_path / "nothing", tmp_path / "third")
+        checkpoint.branch(tmp_path / "nothing", tmp_path / "third")
