@@ -17,6 +17,7 @@ from torch.nn.functional import softplus
 from pscd.errors import NotFinite, UserError
 
 LARGEST = 5.0  # log density ratio up to which an f-divergence is what its name says
+IN_PLAY = 0.75  # share of the rows that weights per spread leave in play at gamma 1; that of a 2-D Gaussian
 
 
 def contrastive_divergence(e_pos: Tensor, e_neg: Tensor) -> Tensor:
@@ -239,13 +240,26 @@ def squares(e_pos: Tensor, e_neg: Tensor, gamma: float = 0.0, *, drawn_from_r: b
 
 
 def energy_spread(e: Tensor) -> Tensor:
-    """How widely energies are spread: their interquartile range over log 3, which makes it 1 for a Gaussian in 2-D.
+    """The temperature at which three quarters of the rows are in play: exp(-e / spread) has an ESS of 3/4.
 
-    Energies of a 2-D Gaussian under itself are exponentially distributed, with quartiles log(4/3) and log 4. Up to a
-    quarter of the rows may be junk without moving it far.
+    It is 1 for the energies of a Gaussian in two dimensions under itself, and scales with the energies. High
+    energies, of junk, hardly count: up to a quarter of the rows may have any.
+
+    >>> e = -torch.log1p(-torch.linspace(0, 0.99999, 10_001))  # quantiles of the exponential distribution
+    >>> round(energy_spread(e).item(), 2), round(energy_spread(100 * e).item())
+    (1.0, 100)
     """
-    low, high = torch.quantile(e.detach(), torch.tensor([0.25, 0.75], device=e.device, dtype=e.dtype))
-    return (high - low) / math.log(3)
+    e = e.detach().sort().values
+    e = e - e[0]
+    # The ESS falls as the temperature does, so one pass over a grid of temperatures brackets the one asked for.
+    unit = e[(3 * len(e)) // 4].clamp(min=torch.finfo(e.dtype).tiny)
+    log_t = torch.linspace(-7.0, 7.0, 141, device=e.device, dtype=e.dtype)
+    weights = torch.exp(-(e / unit) / log_t.exp()[:, None])
+    ess = weights.sum(1).square() / (len(e) * weights.square().sum(1))
+    upper = torch.searchsorted(ess, torch.full_like(ess[:1], IN_PLAY)).clamp(1, len(ess) - 1)
+    lower = upper - 1
+    share = ((IN_PLAY - ess[lower]) / (ess[upper] - ess[lower]).clamp(min=1e-9)).clamp(0, 1)
+    return (unit * torch.lerp(log_t[lower], log_t[upper], share).exp()).squeeze()
 
 
 def free_energy(e: Tensor, gamma: float) -> Tensor:

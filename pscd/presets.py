@@ -29,8 +29,8 @@ _SMALL = TrainConfig(
     standardise="none",
     buffer_size=5000,
     base="box",
-    restart=0.05,
-    sample_steps=60,
+    restart=0.02,
+    sample_steps=100,
     checkpoint_every=250,
     log_every=25,
 )
@@ -65,9 +65,9 @@ PRESETS: dict[str, TrainConfig] = {
             "energy.name": "cnn",
             "energy.depth": 3,
             "energy.classes": 10,
-            "sampler.n_steps": 10,
-            "restart": 0.02,
-            "steps": 3000,
+            "sampler.n_steps": 15,
+            "lr": 1e-4,
+            "steps": 2500,
         }
     ),
     "paper-cifar10": _PAPER,

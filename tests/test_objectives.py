@@ -323,10 +323,17 @@ def test_gamma_in_spreads_is_gamma_in_nats_where_the_spread_is_one():
     torch.testing.assert_close({name: others[name] for name in stats}, stats)
 
 
-def test_spread_is_one_for_a_gaussian_in_two_dimensions():
-    # Energies are exponential with mean 1, on exact quantiles of which the spread is exact.
+def test_the_spread_leaves_three_quarters_in_play_whatever_the_junk():
+    # Energies of a 2-D Gaussian are exponential with mean 1; here on exact quantiles.
     e = -torch.log1p(-torch.linspace(0, 0.99999, 100_001, dtype=torch.float64))
-    assert energy_spread(e).item() == pytest.approx(1.0, abs=1e-4)
+    assert energy_spread(e).item() == pytest.approx(1.0, abs=2e-3)
+    junk = torch.cat([e, torch.full((11_111,), 1e4, dtype=torch.float64)])  # a tenth
+    for energies in (e, 1e-5 * e - 3, junk):
+        weights = importance_weights(energies / energy_spread(energies), 1.0)
+        assert 1 / (len(energies) * weights.square().sum().item()) == pytest.approx(0.75, abs=2e-3)
+    # Junk takes up a part of the quarter that is out of play, so that the others are weighted more gently.
+    assert 1 < energy_spread(junk).item() < 2
+    assert energy_spread(torch.zeros(8)).isfinite()
 
 
 def test_the_squares_ignore_the_rows_that_the_score_ignores():
