@@ -65,9 +65,11 @@ PRESETS: dict[str, TrainConfig] = {
             "energy.name": "cnn",
             "energy.depth": 3,
             "energy.classes": 10,
-            "sampler.n_steps": 15,
-            "lr": 1e-4,
-            "steps": 2500,
+            "sampler.n_steps": 10,
+            "lr": 2e-4,
+            "steps": 2000,
+            # Two and a half times as fast on processors that have it.
+            "precision": "bfloat16",
         }
     ),
     "paper-cifar10": _PAPER,
