@@ -6,7 +6,7 @@ from pscd.errors import UserError
 from pscd.paper.ablations import ABLATIONS_2D
 from pscd.paper.artefact import Artefact, run
 from pscd.paper.blame import BLAME_2D
-from pscd.paper.contamination_images import contamination_images
+from pscd.paper.contamination_images import contamination_images, robustness_images
 from pscd.paper.discrete_models import DISCRETE
 from pscd.paper.images import IMAGE_ARTEFACTS, Choice
 from pscd.paper.one_dimension import CONTAMINATION_GAUSSIAN, GAMMA_1D, LANDSCAPES
@@ -22,7 +22,11 @@ ARTEFACTS: dict[str, Artefact] = {
 
 
 # Artefacts whose images are chosen by `--data`.
-WITH_IMAGES = {**IMAGE_ARTEFACTS, "contamination-images": contamination_images}
+WITH_IMAGES = {
+    **IMAGE_ARTEFACTS,
+    "contamination-images": contamination_images,
+    "robustness-images": robustness_images,
+}
 
 
 def reproduce(

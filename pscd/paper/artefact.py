@@ -74,7 +74,7 @@ class Artefact:
     notes: Callable[[Sequence[Done]], str] = field(default=lambda done: "")
     cells_name: str | None = None
     keeps_runs: bool = False
-    options: str = ""  # what the command that makes it has beside its name
+    command: str | None = None  # what follows `pscd reproduce`, where that is not the name alone
 
     @property
     def family(self) -> str:
@@ -187,7 +187,7 @@ def mean_rows(
 
 def markdown(artefact: Artefact, report: dict[str, Any], done: Sequence[Done]) -> str:
     """The page of an artefact: the command, the table with published beside measured, the figures."""
-    words = [artefact.name, artefact.options, "--quick" if report["quick"] else "", f"--seeds {report['seeds']}"]
+    words = [artefact.command or artefact.name, "--quick" if report["quick"] else "", f"--seeds {report['seeds']}"]
     command = "pscd reproduce " + " ".join(word for word in words if word)
     lines = [f"# {artefact.title}", "", f"Made by `{command}`. {report['machine']}; {report['versions']['torch']}."]
     lines += [f"Computing its cells took {report['cell_seconds']:.0f} s of one core in all.", ""]

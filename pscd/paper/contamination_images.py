@@ -29,22 +29,42 @@ from pscd.trainer import fit
 RATIO = 0.1
 STAGE = 1000  # updates between two measurements
 STAGES = 2
-# Gamma, and whether images are contaminated. The last is what CD would have done without the junk.
-LINES = ((0.0, True), (1.0, True), (0.0, False))
 
 
-def cells(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
+def line(gamma: float, *, unit: str = "spread", contaminated: bool = True) -> Settings:
+    """One way to go on after the warm-up."""
+    return {"gamma": gamma, "unit": unit, "contaminated": contaminated}
+
+
+# The last is what CD would have done without the junk.
+LINES = (line(0.0), line(1.0), line(0.0, contaminated=False))
+CURVE = 500  # updates of each line of the curve over gamma
+CURVE_LINES = (
+    *(line(gamma) for gamma in (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)),
+    *(line(gamma, unit="nats") for gamma in (0.5, 1.0, 2.0, 10.0)),
+)
+
+
+def cells(
+    choice: Choice,
+    quick: bool,
+    seeds: int,
+    lines: Sequence[Settings] = LINES,
+    stages: int = STAGES,
+    updates: int = STAGE,
+) -> list[Settings]:
     """A cell for each seed, with all its lines, which share a warm-up."""
     made = []
     for seed in range(seeds):
         # Without labels, as the paper has it.
         warm = choice.config(0.0, seed, quick=quick).changed({"energy.classes": 0})
-        after = warm.changed({"steps": 10 if quick else STAGE, "objective.warmup": 0.0})
+        after = warm.changed({"steps": 10 if quick else updates, "objective.warmup": 0.0})
         made.append(
             {
                 "data": choice.data,
                 "ratio": RATIO,
-                "lines": [list(line) for line in LINES],
+                "lines": list(lines[:3] if quick else lines),
+                "stages": stages,
                 "seed": seed,
                 "warm": warm.to_dict(),
                 "after": after.to_dict(),
@@ -65,10 +85,9 @@ def compute(settings: Settings, runs: Path) -> Result:
     model = fit(data.train, warm, label=data.train_labels, folder=folder, progress=True)
     before = measure(model, data, real, feature_map, settings)
     lines = []
-    for gamma, dirty in settings["lines"]:
-        line = {"gamma": gamma, "contaminated": dirty}
-        stages = [before, *_go_on({**settings, **line}, data, real, feature_map, folder)]
-        lines.append({**line, **{f"fid_{i}": stage["fid"] for i, stage in enumerate(stages)}, "stages": stages})
+    for way in settings["lines"]:
+        stages = [before, *_go_on({**settings, **way, "stages": settings["stages"]}, data, real, feature_map, folder)]
+        lines.append({**way, **{f"fid_{i}": stage["fid"] for i, stage in enumerate(stages)}, "stages": stages})
     return {"fid_data": frechet_distance(real, feature_map(data.train[: settings["n"]])), "lines": lines}
 
 
@@ -76,9 +95,13 @@ def _go_on(settings: Settings, data: Dataset, real: Tensor, feature_map: Feature
     """The stages of one line, from the run in `folder`; the last has no FID if training diverged."""
     x, noise = training_images(data, settings)
     stages: list[Result] = []
-    for stage in range(STAGES):
+    for stage in range(settings["stages"]):
         # Another seed for each stage: randomness is a function of seed and update.
-        changes = {"objective.gamma": settings["gamma"], "seed": 1000 * (stage + 1) + settings["seed"]}
+        changes = {
+            "objective.gamma": settings["gamma"],
+            "objective.unit": settings["unit"],
+            "seed": 1000 * (stage + 1) + settings["seed"],
+        }
         config = TrainConfig.from_dict(settings["after"]).changed(changes)
         follow = folder.parent / digest(folder.name, config.to_dict(), settings["contaminated"], settings["ratio"])
         checkpoint.branch(folder, follow)
@@ -88,7 +111,7 @@ def _go_on(settings: Settings, data: Dataset, real: Tensor, feature_map: Feature
         except Diverged as error:
             return [*stages, {"fid": None, "error": str(error)}]
         found = measure(model, data, real, feature_map, settings)
-        stages.append({**found, **weights(model, x, noise, settings["gamma"])})
+        stages.append({**found, **weights(model, x, noise, settings["gamma"], settings["unit"])})
     return stages
 
 
@@ -119,11 +142,11 @@ def measure(model: Model, data: Dataset, real: Tensor, feature_map: FeatureMap, 
     }
 
 
-def weights(model: Model, x: Tensor, noise: Tensor, gamma: float) -> Result:
+def weights(model: Model, x: Tensor, noise: Tensor, gamma: float, unit: str) -> Result:
     """What share of the training weight noise has, and how many images are in play."""
     order = torch.randperm(len(x), generator=generator(0, 28))[:5000]
     e = model.score(x[order])
-    w = importance_weights(e / energy_spread(e).clamp(min=1e-9), gamma)
+    w = importance_weights(e / energy_spread(e).clamp(min=1e-9) if unit == "spread" else e, gamma)
     return {"weight_of_noise": float(w[noise[order]].sum()), "ess": float(effective_sample_fraction(w))}
 
 
@@ -141,31 +164,52 @@ def contamination_images(choice: Choice) -> Artefact:
         lambda done, out: _draw(done, out / f"{name}.png"),
         _notes,
         keeps_runs=True,
-        options=choice.options,
+        command=f"contamination-images {choice.options}",
     )
 
 
-def label(line: Settings) -> str:
+def robustness_images(choice: Choice) -> Artefact:
+    """What a gamma does, in spreads and in nats: a curve that the paper has not."""
+    name = f"robustness-images-{choice.data}"
+    return Artefact(
+        name,
+        f"Robustness and ESS over gamma on {choice.data}, in spreads of the energy and in nats",
+        "30 minutes",
+        1,
+        lambda quick, seeds: cells(choice, quick, seeds, CURVE_LINES, stages=1, updates=CURVE),
+        compute,
+        _rows,
+        lambda done, out: _draw_curve(done, out / f"{name}.png"),
+        _notes,
+        cells_name=f"contamination-images-{choice.data}",
+        keeps_runs=True,
+        command=f"robustness-images {choice.options}",
+    )
+
+
+def label(way: Settings) -> str:
     """What a table calls a line."""
-    name = "CD" if line["gamma"] == 0 else f"PS-CD, gamma {line['gamma']:g}"
-    return name if line["contaminated"] else f"{name}, clean images"
+    per = " per nat" if way["unit"] == "nats" else ""
+    name = "CD" if way["gamma"] == 0 else f"PS-CD, gamma {way['gamma']:g}{per}"
+    return name if way["contaminated"] else f"{name}, clean images"
 
 
 def _lines(done: Sequence[Done]) -> list[Done]:
     """A cell for each line."""
-    return [Done({**d.settings, **line}, line) for d in done for line in d.result["lines"]]
+    return [Done({**d.settings, **way}, way) for d in done for way in d.result["lines"]]
 
 
 def _rows(done: Sequence[Done]) -> list[Row]:
     is_cifar = done[0].settings["data"] == "cifar10"
     lines = _lines(done)
     rows: list[Row] = []
-    for stage in range(STAGES + 1):
-        column, value = f"FID after {stage * STAGE}", f"fid_{stage}"
+    updates = done[0].settings["after"]["steps"]
+    for stage in range(done[0].settings["stages"] + 1):
+        column, value = f"FID after {stage * updates}", f"fid_{stage}"
         table = {
-            (line, column): published.CIFAR10_CONTAMINATED[name][stage * STAGE]
-            for name, line in (("CD", "CD"), ("PS-CD", "PS-CD, gamma 1"))
-            if is_cifar
+            (row, column): published.CIFAR10_CONTAMINATED[name][stage * updates]
+            for name, row in (("CD", "CD"), ("PS-CD", "PS-CD, gamma 1"))
+            if is_cifar and updates == STAGE
         }
         kept = [d for d in lines if value in d.result]
         rows += mean_rows(kept, lambda s, c=column: (label(s), c), value, table)  # type: ignore[misc]
@@ -186,15 +230,27 @@ def _draw(done: Sequence[Done], path: Path) -> list[Path]:
     return [figures.image_grids(grids, path)]
 
 
+def _draw_curve(done: Sequence[Done], path: Path) -> list[Path]:
+    from pscd.paper import figures
+
+    found: dict[str, list[tuple[float, Result]]] = {"spread": [], "nats": []}
+    for d in _lines(done):
+        last = d.result["stages"][-1]
+        if last["fid"] is not None:
+            found[d.settings["unit"]].append((d.settings["gamma"], last))
+    before = done[0].result["lines"][0]["stages"][0]["fid"]
+    return [figures.robustness(found, before, path)]
+
+
 def _notes(done: Sequence[Done]) -> str:
     warm, config = (TrainConfig.from_dict(done[0].settings[name]) for name in ("warm", "after"))
     stage = done[0].result["lines"][0]["stages"][0]
     gaps = [d.result["lines"][0]["stages"][0]["gap_in_spreads"] for d in done]
     return f"""
-{warm.steps} updates of CD on clean images, then {STAGES} x {config.steps} on images {RATIO:.0%} of which are uniform
-noise. A {config.energy.name} of width {config.energy.width}, {config.sampler.n_steps} sampler steps an update, batches
-of {config.batch_size}. FID with {stage["feature_map"]}, {stage["n"]} samples. Gamma is in spreads of the data's
-energies: after the warm-up noise lies {min(gaps):.0f} to {max(gaps):.0f} spreads above the data, so that any gamma
-above {3 / min(gaps):.2g} gives a noise image less than a twentieth of the weight of a real one. The published numbers
-are of a larger network and, very likely, another warm-up: another experiment.
+{warm.steps} updates of CD on clean images, then {done[0].settings["stages"]} x {config.steps} on images {RATIO:.0%} of
+which are uniform noise. A {config.energy.name} of width {config.energy.width}, {config.sampler.n_steps} sampler steps
+an update, batches of {config.batch_size}. FID with {stage["feature_map"]}, {stage["n"]} samples. Gamma is in spreads of
+the data's energies unless said: after the warm-up noise lies {min(gaps):.0f} to {max(gaps):.0f} spreads above the data,
+so that any gamma above {3 / min(gaps):.2g} gives a noise image less than a twentieth of the weight of a real one. The
+published numbers are of a larger network and, very likely, another warm-up: another experiment.
 """

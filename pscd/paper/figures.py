@@ -156,3 +156,21 @@ def over_gamma(gammas: list[float], curves: dict[str, list[list[float]]], path: 
     for axis in list(axes.flat)[len(curves) :]:
         axis.set_visible(False)
     return save(figure, path)
+
+
+def robustness(found: dict[str, list[tuple[float, dict[str, Any]]]], before: float, path: Path) -> Path:
+    """FID, share of the weight on noise, and ESS over gamma, for both units; CD stands at the left edge."""
+    panels = {"fid": "FID after contaminated training", "weight_of_noise": "share of the weight on noise", "ess": "ESS"}
+    figure, axes = plt.subplots(1, 3, figsize=(9.5, 2.9), layout="constrained")
+    for axis, (name, title) in zip(axes, panels.items(), strict=True):
+        for colour, (unit, points) in zip(CYCLE, found.items(), strict=False):
+            kept = sorted((gamma, result[name]) for gamma, result in points)
+            axis.plot(*zip(*kept, strict=True), ".-", color=colour, label=f"per {unit}".removesuffix("s"))
+        axis.set_xscale("symlog", linthresh=0.003)
+        axis.set(xlabel="gamma", title=title)
+        axis.title.set_fontsize(9)
+    axes[0].axhline(before, color="0.6", linewidth=0.8, linestyle=":")
+    axes[0].annotate("before", (0.02, before), xycoords=("axes fraction", "data"), fontsize=7, va="bottom")
+    axes[0].set_yscale("log")
+    axes[0].legend(frameon=False, fontsize=8)
+    return save(figure, path)

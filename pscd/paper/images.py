@@ -45,7 +45,9 @@ class Choice:
         if name not in PRESETS:
             raise UserError(f"there is no preset for {self.data!r}; choose one with --preset: {', '.join(PRESETS)}")
         changes = {"data": self.data, "objective.gamma": gamma, "seed": seed}
-        small = {"steps": 20, "energy.width": 4, "buffer_size": 200, "batch_size": 16} if quick else {}
+        small = (
+            {"steps": 20, "energy.width": 4, "buffer_size": 200, "batch_size": 16, "sample_steps": 5} if quick else {}
+        )
         return PRESETS[name].changed({**changes, **small})
 
     @property
@@ -136,7 +138,7 @@ def images_fid(choice: Choice) -> Artefact:
         lambda done: _notes(done, "Table 1"),
         cells_name=f"images-{choice.data}",
         keeps_runs=True,
-        options=choice.options,
+        command=f"images-fid {choice.options}",
     )
 
 
@@ -154,7 +156,7 @@ def images_gamma(choice: Choice) -> Artefact:
         lambda done: _notes(done, "Table 4"),
         cells_name=f"images-{choice.data}",
         keeps_runs=True,
-        options=choice.options,
+        command=f"images-gamma {choice.options}",
     )
 
 
@@ -172,7 +174,7 @@ def images_samples(choice: Choice) -> Artefact:
         lambda done: _notes(done, "Figure 5"),
         cells_name=f"images-{choice.data}",
         keeps_runs=True,
-        options=choice.options,
+        command=f"images-samples {choice.options}",
     )
 
 
@@ -190,7 +192,7 @@ def ood(choice: Choice) -> Artefact:
         lambda done: _notes(done, "Table 5"),
         cells_name=f"images-{choice.data}",
         keeps_runs=True,
-        options=choice.options,
+        command=f"ood {choice.options}",
     )
 
 
