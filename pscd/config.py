@@ -66,7 +66,9 @@ class TrainConfig:
     restart: float = option(0.01, "fraction of the drawn persistent chains that start afresh at each update")
     precision: str = option("float32", "arithmetic of the network: float32, or bfloat16 where a GPU is quicker with it")
     jump_components: int = option(32, "Gaussians in the proposal of the sampler's jumps")
-    max_gap: float = option(50.0, "gap between the phases' median energies that counts as running away")
+    max_gap: float = option(
+        50.0, "gap between the phases' median energies that counts as running away (nats or spreads)"
+    )
     max_retries: int = option(5, "how often a run may roll back before it ends with an error")
     checkpoint_every: int = option(500, "updates between checkpoints")
     log_every: int = option(50, "updates between rows of metrics.jsonl")

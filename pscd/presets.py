@@ -30,6 +30,7 @@ _SMALL = TrainConfig(
     buffer_size=5000,
     base="box",
     restart=0.02,
+    max_gap=20.0,
     sample_steps=100,
     checkpoint_every=250,
     log_every=25,

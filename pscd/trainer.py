@@ -265,8 +265,10 @@ def _check(stats: dict[str, Tensor], config: TrainConfig) -> None:
     for name, value in values.items():
         if not math.isfinite(value):
             raise Diverged(f"{name} is {value}")
-    if abs(values.get("gap", 0.0)) > config.max_gap:
-        raise Diverged(f"the energies of data and samples are {abs(values['gap']):.0f} apart")
+    # Where energies have no scale of their own, their spread is the unit.
+    gap = abs(values.get("gap", 0.0)) / values.get("spread", 1.0)
+    if gap > config.max_gap:
+        raise Diverged(f"the energies of data and samples are {gap:.0f} {'spreads ' * ('spread' in values)}apart")
 
 
 def _mode_stats(state: TrainState, modes: Modes | None, true_shares: Tensor | None) -> dict[str, float]:

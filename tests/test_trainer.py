@@ -352,3 +352,21 @@ def test_branching_begins_where_another_run_stands(tmp_path):
     assert checkpoint.load(tmp_path / "second")["step"] == 3
     with pytest.raises(UserError, match="no run"):
         checkpoint.branch(tmp_path / "nothing", tmp_path / "third")
+
+
+def test_phases_that_are_many_spreads_apart_are_noticed(tmp_path):
+    """A tenth of a nat is much where energies are spread over a thousandth."""
+
+    class Apart(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor(1.0))
+
+        def forward(self, x):
+            e = x.mean((1, 2, 3))
+            return self.weight * torch.where(e > 0.4, 0.1 + 0.001 * e, 0.001 * e)  # noise against black images
+
+    x = torch.rand(40, 1, 8, 8, generator=generator(0)) * 0.2
+    config = PRESETS["digits"].changed({"buffer_size": 30, "batch_size": 8, "steps": 2, "max_retries": 0})
+    with pytest.raises(Diverged, match="spreads apart"):
+        fit(x, config, energy=Apart())
