@@ -48,12 +48,13 @@ class ReplayBuffer:
     def draw(self, n: int, restart: float, generator: torch.Generator | None = None) -> Rows:
         """`n` different rows, each with probability `restart` replaced by a fresh point of the base.
 
-        A batch larger than the buffer takes rows more than once; the last one written stays.
+        All rows are equally likely. A batch larger than the buffer takes rows more than once; the last one written
+        stays.
         """
         device = self.x.device
         size = len(self.x)
         if n <= size:
-            index = torch.randperm(size, generator=generator, device=device)[:n]
+            index = _different(n, size, generator, device)
         else:
             index = torch.randint(size, (n,), generator=generator, device=device)
         x = self._decode(self.x[index])
@@ -76,3 +77,16 @@ class ReplayBuffer:
 
     def _decode(self, x: Tensor) -> Tensor:
         return x.float() / 255 if self.uint8 else x
+
+
+def _different(n: int, size: int, generator: torch.Generator | None, device: torch.device) -> Tensor:
+    """`n` different numbers below `size`: one from each of `n` equal parts of a circle that is turned at random.
+
+    Each number has the same chance, and the cost does not grow with `size` as that of a permutation would.
+    """
+    edges = torch.arange(n + 1, device=device) * size // n
+    width = edges.diff()
+    within = torch.rand(n, generator=generator, device=device, dtype=torch.float64)
+    turn = torch.randint(size, (1,), generator=generator, device=device)
+    # Rounding may take the product to the end of its part; the next part's first number is not ours.
+    return (edges[:-1] + torch.minimum((within * width).long(), width - 1) + turn) % size

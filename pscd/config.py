@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from pscd.energies import Architecture
 from pscd.errors import UserError
+from pscd.gradients import MODES as GRADIENTS
 from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, Objective, PseudoSpherical
 from pscd.options import option
 from pscd.samplers import Langevin, Mala, Sampler
@@ -21,6 +22,7 @@ PRECISIONS = ("float32", "bfloat16")
 # so that it equals that of an old run, which so goes on, and the digest of an old result, which so is found.
 LATER = {
     "chains": "persistent",
+    "gradients": "auto",
     "base": "gaussian",
     "precision": "float32",
     "image_size": None,
@@ -73,6 +75,7 @@ class TrainConfig:
     checkpoint_every: int = option(500, "updates between checkpoints")
     log_every: int = option(50, "updates between rows of metrics.jsonl")
     sample_steps: int = option(100, "sampler steps from the proposal to a sample, after training")
+    gradients: str = option("auto", "in chains: by hand where the layers are known (auto), or by autograd (plain)")
     seed: int = option(0, "the same seed gives the same result")
 
     def __post_init__(self) -> None:
@@ -94,6 +97,7 @@ class TrainConfig:
             "chains": CHAINS,
             "base": BASES,
             "precision": PRECISIONS,
+            "gradients": GRADIENTS,
         }
         for name, words in choices.items():
             value = getattr(self, name)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm as with_spectral_norm
 
 from pscd.errors import UserError
+from pscd.gradients import Evaluate, LayerChain
 from pscd.networks import ConvNet, PlainCNN, ResNet
 from pscd.options import option
 
@@ -84,6 +85,33 @@ class MLP(nn.Module):
             e = e + x.square().sum(1) / (2 * self.base_scale**2)
         return e
 
+    def input_gradient(self) -> Evaluate | None:
+        """The energy and its gradient without a graph; see `pscd.gradients`."""
+        net = LayerChain.of(self.net)
+        if net is None:
+            return None
+        frequencies = self.frequencies if self.fourier else None
+        precision = self.base_scale**-2 if self.base_scale is not None else None
+
+        @torch.no_grad()
+        def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
+            flat = x.flatten(1)
+            if frequencies is None:
+                e, grad = net(flat)
+            else:
+                phase = flat @ frequencies
+                sin, cos = phase.sin(), phase.cos_()
+                e, along = net(torch.cat([flat, sin, cos], 1))
+                grad, along_sin, along_cos = along.split([flat.shape[1], self.fourier, self.fourier], 1)
+                turned = cos.mul_(along_sin).addcmul_(sin, along_cos, value=-1)
+                grad = torch.addmm(grad, turned, frequencies.T)
+            if precision is not None:
+                e.add_(flat.square().sum(1), alpha=0.5 * precision)
+                grad = grad.add_(flat, alpha=precision)
+            return e, grad.view_as(x)
+
+        return evaluate
+
 
 class Correction(nn.Module):
     """E(x) = |x|^2 / 2 + f(x): a standard Gaussian, corrected by a network of bounded size, |f| < bound.
@@ -108,6 +136,21 @@ class Correction(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`(B, dim)` to `(B,)`."""
         return 0.5 * x.square().sum(1) + self.bound * torch.tanh(self.net(x).squeeze(1) / self.bound)
+
+    def input_gradient(self) -> Evaluate | None:
+        """The energy and its gradient without a graph; see `pscd.gradients`."""
+        net = LayerChain.of(self.net)
+        if net is None:
+            return None
+
+        @torch.no_grad()
+        def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
+            f, grad = net(x)
+            bounded = torch.tanh(f / self.bound)
+            slope = 1 - bounded.square()
+            return torch.add(self.bound * bounded, x.square().sum(1), alpha=0.5), grad.mul_(slope[:, None]).add_(x)
+
+        return evaluate
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,9 @@ def init_state(
         energy=energy,
         averaged=copy.deepcopy(energy).requires_grad_(False),
         aux=aux,
-        optimizer=torch.optim.Adam(parameters, lr=config.lr, betas=(config.beta1, 0.999)),
+        optimizer=torch.optim.Adam(
+            parameters, lr=config.lr, betas=(config.beta1, 0.999), fused=device.type in ("cpu", "cuda")
+        ),
         buffer=ReplayBuffer(
             config.buffer_size // distributed.world_size(),
             start,

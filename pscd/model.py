@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from pscd import gradients
 from pscd.config import TrainConfig
 from pscd.data import Rows, as_rows
 from pscd.errors import UserError
@@ -115,15 +116,16 @@ class Model(nn.Module):
         block = IMAGE_BLOCK if self.is_image else n
         done = []
         for part in torch.arange(n, device=z.device).split(block):
-            moved, _ = self.config.sampler.run(
-                self.energy if labels is None else Conditioned(self.energy, labels[part]),
-                z[part],
-                step_size=self.step_size,
-                n_steps=n_steps,
-                proposal=self.proposal,
-                generator=rng,
-                callback=callback,
-            )
+            with gradients.using(self.config.gradients):
+                moved, _ = self.config.sampler.run(
+                    self.energy if labels is None else Conditioned(self.energy, labels[part]),
+                    z[part],
+                    step_size=self.step_size,
+                    n_steps=n_steps,
+                    proposal=self.proposal,
+                    generator=rng,
+                    callback=callback,
+                )
             done.append(moved)
         return (torch.cat(done) * self.scale + self.shift).cpu()
 

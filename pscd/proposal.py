@@ -37,14 +37,16 @@ class MixtureProposal(nn.Module):
 
     def __init__(self, weights: Tensor, means: Tensor, factors: Tensor) -> None:
         super().__init__()
-        whiten = torch.linalg.inv(factors)
+        inverse = torch.linalg.inv(factors)
         log_det = torch.diagonal(factors, dim1=1, dim2=2).log().sum(1)
         log_scale = weights.log() - log_det - 0.5 * means.shape[1] * math.log(2 * math.pi)
         for name, value in (("weights", weights), ("means", means), ("factors", factors)):
             self.register_buffer(name, value)
-        for name, value in (("whiten", whiten), ("log_scale", log_scale)):
-            self.register_buffer(name, value, persistent=False)
-        self.register_buffer("offset", torch.einsum("kij,kj->ki", whiten, means), persistent=False)
+        # Rows are whitened for all components by one matrix product, whose columns are d blocks of K.
+        whiten = inverse.permute(2, 1, 0).flatten(1)
+        offset = -torch.einsum("kij,kj->ik", inverse, means).flatten()
+        for name, value in (("whiten", whiten), ("offset", offset), ("log_scale", log_scale)):
+            self.register_buffer(name, value.contiguous(), persistent=False)
 
     @classmethod
     def fit(cls, x: Tensor, *, components: int, seed: int, max_rows: int = 10_000) -> Self:
@@ -97,8 +99,13 @@ class MixtureProposal(nn.Module):
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Log density of rows `(n, d)`."""
-        white = torch.einsum("kij,nj->nki", self.whiten, x.flatten(1)) - self.offset
-        return torch.logsumexp(self.log_scale - 0.5 * white.square().sum(2), 1)
+        x = x.flatten(1)
+        white = torch.addmm(self.offset, x, self.whiten)
+        squared = white.square().view(len(x), -1, len(self.weights)).sum(1)
+        parts = torch.add(self.log_scale, squared, alpha=-0.5)
+        top = parts.amax(1, keepdim=True)
+        # What is smaller than the largest by exp(-80) does not count, and an exponential that underflows is slow.
+        return (parts - top).clamp(min=-80).exp().sum(1).log() + top.squeeze(1)
 
     def tensors(self) -> dict[str, Tensor]:
         """What `MixtureProposal(**tensors)` needs, for saving."""

@@ -14,10 +14,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from pscd import gradients
 from pscd.errors import UserError
+from pscd.gradients import Evaluate
 from pscd.options import option
 
-Energy = Callable[[Tensor], Tensor]
+Energy = gradients.Energy
 Callback = Callable[[dict[str, Any]], None]
 
 
@@ -66,14 +68,17 @@ class Tempered(nn.Module):
         """`(B, *shape)` to `(B,)`."""
         return self.power * self.energy(x)
 
+    def input_gradient(self) -> Evaluate | None:
+        """That of the energy, times the power."""
+        inner = gradients.by_hand(self.energy)
+        if inner is None:
+            return None
 
-def energy_and_grad(energy: Energy, x: Tensor) -> tuple[Tensor, Tensor]:
-    """E(x) of shape `(B,)` and its gradient with respect to x, both detached."""
-    with torch.enable_grad():
-        x = x.detach().requires_grad_(True)
-        e = energy(x)
-        (grad,) = torch.autograd.grad(e.sum(), x)
-    return e.detach(), grad
+        def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
+            e, grad = inner(x)
+            return e.mul_(self.power), grad.mul_(self.power)
+
+        return evaluate
 
 
 def langevin(
@@ -104,14 +109,15 @@ def langevin(
     x = x.detach().clone() if bounds is None else x.detach().clamp(*bounds)
     noise = _langevin_noise(step_size) if noise_scale is None else noise_scale
     z = torch.empty_like(x)
-    with frozen(energy):
+    with torch.no_grad(), frozen(energy):
+        evaluate = gradients.evaluator(energy)
         for step in range(n_steps):
-            e, grad = energy_and_grad(energy, x)
+            e, grad = evaluate(x)
             if max_grad is not None:
                 grad = grad.clamp(-max_grad, max_grad)
             x = x - step_size * grad
             if noise_scale != 0:
-                x = x + noise * z.normal_(generator=generator)
+                x += z.normal_(generator=generator).mul_(noise)
             if bounds is not None:
                 x = x.clamp_(*bounds)
             if callback is not None:
@@ -147,19 +153,21 @@ def mala(
     accepted_local = torch.zeros((), device=x.device)
     accepted_jumps = torch.zeros((), device=x.device)
     n_jumps = 0
-    with frozen(energy):
+    with torch.no_grad(), frozen(energy):
         x = x.detach().clone() if bounds is None else x.detach().clamp(*bounds)
-        e, grad = energy_and_grad(energy, x)
+        evaluate = gradients.evaluator(energy)
+        e, grad = evaluate(x)
         for step in range(n_steps):
             jump = proposal is not None and step % jump_every == jump_every - 1
             if proposal is not None and jump:
                 y = proposal.sample(len(x), generator).view_as(x)
-                e_y, grad_y = energy_and_grad(energy, y)
-                log_ratio = e - e_y + proposal.log_prob(x) - proposal.log_prob(y)
+                e_y, grad_y = evaluate(y)
+                before, after = proposal.log_prob(torch.cat([x, y])).chunk(2)
+                log_ratio = e - e_y + before - after
             else:
                 forward = noise * z.normal_(generator=generator)
                 y = x - step_size * grad + forward
-                e_y, grad_y = energy_and_grad(energy, y)
+                e_y, grad_y = evaluate(y)
                 backward = x - y + step_size * grad_y
                 excess = (forward.square() - backward.square()).flatten(1).sum(1)
                 log_ratio = e - e_y + excess / (4 * step_size)

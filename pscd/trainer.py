@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pscd import buffer as buffers
-from pscd import checkpoint, distributed, theory
+from pscd import checkpoint, distributed, gradients, theory
 from pscd.buffer import ReplayBuffer
 from pscd.checkpoint import TrainState
 from pscd.config import TrainConfig
@@ -62,14 +62,15 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
         rows = _starts(state.buffer, x_pos, label_pos, config, rng)
         label_neg = rows.label
         energy = _as_function(state.energy, config, label_neg)
-        x_neg, sampler_stats = config.sampler.run(
-            energy if objective.sampling_power == 1 else Tempered(energy, objective.sampling_power),
-            rows.x,
-            step_size=state.step_size,
-            n_steps=config.sampler.n_steps,
-            proposal=state.proposal,
-            generator=rng,
-        )
+        with gradients.using(config.gradients):
+            x_neg, sampler_stats = config.sampler.run(
+                energy if objective.sampling_power == 1 else Tempered(energy, objective.sampling_power),
+                rows.x,
+                step_size=state.step_size,
+                n_steps=config.sampler.n_steps,
+                proposal=state.proposal,
+                generator=rng,
+            )
         stats = {name: distributed.mean(value) for name, value in sampler_stats.items()}
 
     state.energy.train()
@@ -82,7 +83,7 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
     loss.backward()
     parameters = [p for group in state.optimizer.param_groups for p in group["params"]]
     distributed.sum_gradients(parameters)
-    norm = nn.utils.clip_grad_norm_(parameters, math.inf if config.clip is None else config.clip)
+    norm = _gradient_norm(parameters, config.clip)
     stats |= {"loss": loss.detach(), "gradient": norm, **loss_stats}
     _check(stats, config)
 
@@ -213,14 +214,15 @@ def settle_step_size(state: TrainState, config: TrainConfig) -> None:
     rng = generator(config.seed, 19, device=state.shift.device)
     x = state.proposal.sample(SETTLE_CHAINS, rng).view(-1, *state.shift.shape)
     for _ in range(SETTLE_ROUNDS):
-        x, stats = config.sampler.run(
-            state.averaged,
-            x,
-            step_size=state.step_size,
-            n_steps=2,  # one of them may be a jump
-            proposal=state.proposal,
-            generator=rng,
-        )
+        with gradients.using(config.gradients):
+            x, stats = config.sampler.run(
+                state.averaged,
+                x,
+                step_size=state.step_size,
+                n_steps=2,  # one of them may be a jump
+                proposal=state.proposal,
+                generator=rng,
+            )
         before, state.step_size = state.step_size, config.sampler.adapt(state.step_size, stats)
         if state.step_size is before:  # a sampler whose step is fixed
             return
@@ -244,6 +246,14 @@ def last_step(config: TrainConfig) -> int:
     rates = torch.tensor([learning_rate(config, step) for step in range(config.steps)], dtype=torch.float64)
     alpha = 0.5
     return theory.randomised_stop(rates, alpha, (1 - alpha) / float(rates.max()), generator(config.seed, 16))
+
+
+def _gradient_norm(parameters: list[nn.Parameter], clip: float | None) -> Tensor:
+    """The norm of the whole gradient, which is shortened to `clip` where it is longer."""
+    if clip is not None:
+        return nn.utils.clip_grad_norm_(parameters, clip)
+    norms = torch._foreach_norm([p.grad for p in parameters if p.grad is not None])
+    return torch.linalg.vector_norm(torch.stack(norms))
 
 
 @torch.no_grad()

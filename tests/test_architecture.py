@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "pscd"
 # A module may import from layers below its own, and from its own.
 LAYERS = [
     {"errors", "version", "options", "progress", "threads", "interrupt"},
-    {"rng", "losses", "distributed"},
+    {"rng", "losses", "distributed", "gradients"},
     {
         "samplers",
         "buffer",

@@ -58,3 +58,14 @@ def test_a_batch_may_be_larger_than_the_buffer():
     assert rows.x.shape == (10, 2)
     buffer.write(rows, rows.x)
     assert torch.equal(buffer.x, numbered(4))
+
+
+@pytest.mark.parametrize(("n", "size"), [(3, 7), (7, 7), (1, 5), (64, 100)])
+def test_drawn_rows_differ_and_are_equally_likely(n, size):
+    buffer, g = ReplayBuffer(size, numbered), generator(0)
+    draws = [buffer.draw(n, 0.0, g).index for _ in range(4000)]
+    assert all(len(index.unique()) == n for index in draws)
+    share = torch.bincount(torch.cat(draws), minlength=size) / 4000
+    # A row is in a draw or not: 4,000 coins of chance n / size, and the largest of `size` deviations.
+    chance = n / size
+    assert (share - chance).abs().max() <= 5 * (chance * (1 - chance) / 4000) ** 0.5

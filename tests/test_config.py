@@ -52,6 +52,7 @@ def test_differences_name_the_setting():
         {"schedule": "linear"},
         {"standardise": "max"},
         {"chains": "free"},
+        {"gradients": "none"},
         {"seed": -1},
         {"data_noise": -0.1},
         {"data_noise": float("nan")},
