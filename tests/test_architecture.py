@@ -29,7 +29,7 @@ LAYERS = [
         "diagnostics",
     },
     {"config"},
-    {"checkpoint", "model"},
+    {"checkpoint", "model", "features"},
     {"trainer"},
     {"runs", "estimator"},
     {"evaluation"},
