@@ -53,7 +53,7 @@ def load_feature_map(
 
     Args:
         spec: `pixels`; `classifier`, a small network trained on the labels of `data`; or the path of a
-            TorchScript file, such as the Inception network of the FID.
+            TorchScript file, such as the Inception network of the FID, as it is or below the folder of image sets.
         data: images with labels, for the classifier.
         cache: folder where trained classifiers are kept (default: `classifiers` in the folder of image sets).
         threads: processor threads while features are computed (default: as set).
@@ -64,9 +64,10 @@ def load_feature_map(
         if data is None or data.train_labels is None or data.held_out_labels is None:
             raise UserError("a classifier needs labels, which these data have not; use pixels or a TorchScript file")
         return classifier_of(data, cache=cache, threads=threads, progress=progress)
-    if not Path(spec).is_file():
-        raise UserError(f"unknown features {spec!r}; give pixels, classifier or the path of a TorchScript file")
-    return Scripted(spec, threads=threads, progress=progress)
+    for path in (Path(spec), data_root() / spec):
+        if path.is_file():
+            return Scripted(path, threads=threads, progress=progress)
+    raise UserError(f"unknown features {spec!r}; give pixels, classifier or the path of a TorchScript file")
 
 
 class Pixels:
