@@ -10,6 +10,8 @@ from pscd.paper.contamination_images import contamination_images, robustness_ima
 from pscd.paper.discrete_models import DISCRETE
 from pscd.paper.images import IMAGE_ARTEFACTS, Choice
 from pscd.paper.one_dimension import CONTAMINATION_GAUSSIAN, GAMMA_1D, LANDSCAPES
+from pscd.paper.rivals import OBJECTIVES_2D
+from pscd.paper.rivals_1d import OBJECTIVES_1D
 from pscd.paper.theory_checks import THEORY
 from pscd.paper.two_dimensions import TOYS_2D_TABLE
 
@@ -17,7 +19,18 @@ __all__ = ["ARTEFACTS", "WITH_IMAGES", "Artefact", "Choice", "reproduce"]
 
 ARTEFACTS: dict[str, Artefact] = {
     a.name: a
-    for a in (GAMMA_1D, LANDSCAPES, CONTAMINATION_GAUSSIAN, THEORY, TOYS_2D_TABLE, ABLATIONS_2D, BLAME_2D, DISCRETE)
+    for a in (
+        GAMMA_1D,
+        LANDSCAPES,
+        CONTAMINATION_GAUSSIAN,
+        THEORY,
+        TOYS_2D_TABLE,
+        ABLATIONS_2D,
+        BLAME_2D,
+        DISCRETE,
+        OBJECTIVES_1D,
+        OBJECTIVES_2D,
+    )
 }
 
 
