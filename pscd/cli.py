@@ -119,7 +119,8 @@ def _add_train(commands: Any, argv: Sequence[str]) -> None:
 
 def _starting_config(chosen: argparse.Namespace, argv: Sequence[str]) -> TrainConfig:
     """What flags change: the preset, or that of the data if they have one, with the objective and sampler chosen."""
-    data = next((word for word in argv if word in PRESETS or word in DEFAULT_OF), "")
+    words = [word for word, before in zip(argv, ("", *argv), strict=False) if before != "--out"]
+    data = next((word for word in words if word in PRESETS or word in DEFAULT_OF or Path(word).is_dir()), "")
     base = PRESETS[chosen.preset] if chosen.preset else default_preset(data)
     if chosen.objective in ("cd", "ps-cd") and isinstance(base.objective, PseudoSpherical):
         # The same objective with another gamma: what else the preset says of it stays.
@@ -214,7 +215,10 @@ def _train(args: argparse.Namespace) -> None:
     for sentence in _verdict(out):
         print(f"verdict: {sentence}")
     samples = model.sample(cli_images.N_MEASURED if model.is_image else 10_000)
-    _evaluate_into(model, out, n=len(samples), seed=0, samples=samples)
+    try:
+        _evaluate_into(model, out, n=len(samples), seed=0, samples=samples)
+    except UserError as error:  # too few rows to measure by are no reason to lose the picture
+        print(f"not measured: {error}")
     print(f"picture: {_plot_into(model, samples, out / 'plot.png')}")
     print(f"run: {out}")
 

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from pscd import pictures
-from pscd.cli_parts import add_out, add_run, check_out, command, device
+from pscd.cli_parts import add_out, add_run, check_out, command, device, write
 from pscd.data import Dataset
+from pscd.data.image_files import list_pictures, read_pictures
 from pscd.errors import UserError
 from pscd.evaluation import ImageMeasurement, load
 from pscd.model import Model
@@ -20,6 +22,7 @@ PICTURES = (".png", ".jpg")
 STRIP_FRAMES = 12
 SHOWN = 100
 N_MEASURED = 1000
+STRANGEST = 10
 
 
 def add_strip(commands: Any) -> None:
@@ -94,6 +97,23 @@ def print_measurements(measurements: Sequence[ImageMeasurement]) -> None:
     for m in measurements:
         shares = f"{m.precision:>10.3f} {m.recall:>7.3f} {m.density:>8.3f} {m.coverage:>9.3f}"
         print(f"  {m.name:<14} {m.frechet:>10.4g} {shares} {m.n_fake:>8}")
+
+
+def score_folder(model: Model, folder: Path, out: Path) -> None:
+    """Write the energy of every picture of a folder, name the strangest, and draw them."""
+    paths, _ = list_pictures(folder)
+    if not paths:
+        raise UserError(f"{folder}: holds no pictures")
+    channels, size = model.shape[:2]
+    x = torch.from_numpy(read_pictures(paths, size=size, channels=channels))
+    energy = model.score(x).numpy()
+    write(out, energy, {"file": [str(path.relative_to(folder)) for path in paths], "energy": energy})
+    order = np.argsort(-energy)
+    print(f"{len(paths)} pictures scored: {out}; the strangest:")
+    for i in order[:STRANGEST]:
+        print(f"  {paths[i].relative_to(folder)!s:<32} energy {energy[i]:.4g}")
+    picture = out.with_suffix(".png")
+    print(f"picture: {pictures.save(pictures.grid(x[torch.from_numpy(order[:SHOWN].copy())]), picture)}")
 
 
 def load_image_model(run: Path, where: str) -> Model:

@@ -16,6 +16,9 @@ from pscd.rng import generator
 from pscd.runs import load_config_data
 
 
+FEWEST_IMAGES = 10  # a tenth of a folder, and more than the neighbours that PRDC looks at
+
+
 @dataclass(frozen=True)
 class Measurement:
     """MMD^2 between two sets of points, with how many there were of each."""
@@ -98,6 +101,8 @@ def evaluate_images(
         samples: images in [0, 1] drawn already.
     """
     data = load_run_data(model)
+    if len(data.held_out) < FEWEST_IMAGES:
+        raise UserError(f"{len(data.held_out)} held-out images are too few to measure by; {FEWEST_IMAGES} are needed")
     feature_map = load_feature_map(features, data, progress=True)
     samples = model.sample(n, seed=seed) if samples is None else samples
     order = torch.randperm(len(data.train), generator=generator(seed, 23))[:n]

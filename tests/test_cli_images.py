@@ -79,3 +79,22 @@ def test_rows_of_numbers_are_no_images(tmp_path, capsys):
     assert main(["strip", str(out), "--out", str(tmp_path / "x.png")]) == 2
     assert main(["sample", str(out), "--out", str(tmp_path / "x.png")]) == 2
     assert "not images" in capsys.readouterr().err
+
+
+def test_a_folder_of_pictures_from_training_to_the_strangest(tmp_path, capsys):
+    folder, out = tmp_path / "mine", tmp_path / "run"
+    digits = load_dataset("digits", seed=0).held_out[:30]
+    for i, x in enumerate(digits):
+        pictures.save(x[0].numpy(), folder / f"{i:02}.png")
+    sizes = ["--image-size", "8", "--depth", "2", "--precision", "float32"]
+    assert main(["train", str(folder), *SMALL, *sizes, "--out", str(out)]) == 0
+    scores = tmp_path / "scores.csv"
+    assert main(["score", str(out), str(folder), "--out", str(scores)]) == 0
+    lines = scores.read_text().splitlines()
+    assert lines[0] == "file,energy"
+    energy = {line.split(",")[0]: float(line.split(",")[1]) for line in lines[1:]}
+    expected = load(out).score(digits)
+    assert energy["03.png"] == pytest.approx(expected[3].item(), rel=1e-5)
+    assert size_of(tmp_path / "scores.png")[0] > 100
+    strangest = max(energy, key=energy.get)
+    assert strangest in capsys.readouterr().out.split("the strangest:")[1].split("energy")[0]
