@@ -125,6 +125,7 @@ def load_image_model(run: Path, where: str) -> Model:
 
 
 def plot_images(data: Dataset, samples: torch.Tensor, path: Path) -> Path:
-    """Held-out images and samples side by side."""
-    sides = (pictures.grid(x[:SHOWN]) for x in (data.held_out, samples))
+    """Training images and samples side by side."""
+    n = min(SHOWN, len(data.train), len(samples))
+    sides = (pictures.grid(x[:n]) for x in (data.train, samples))
     return pictures.save(pictures.beside(*sides), path)

@@ -15,7 +15,6 @@ from pscd.model import DETECTOR, MODEL, Model
 from pscd.rng import generator
 from pscd.runs import load_config_data
 
-
 FEWEST_IMAGES = 10  # a tenth of a folder, and more than the neighbours that PRDC looks at
 
 
