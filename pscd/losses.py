@@ -138,6 +138,16 @@ DIVERGENCES: dict[str, Divergence] = {
 }
 
 
+def mixed(f: Divergence, g: Divergence, share: float) -> Divergence:
+    """The divergence of the function `share` f + (1 - `share`) g, in which slope and conjugate are linear."""
+    if f is g or share == 1:
+        return f
+    return Divergence(
+        lambda t: share * f.slope(t) + (1 - share) * g.slope(t),
+        lambda t: share * f.conjugate(t) + (1 - share) * g.conjugate(t),
+    )
+
+
 def variational_bound(log_ratio_pos: Tensor, log_ratio_neg: Tensor, f: Divergence, *, weight: float = 1.0) -> Tensor:
     """E_p[f'(u)] - weight E_q[f*(f'(u))], u = exp(log_ratio): at most D_f(p || q), and equal to it at u = p / q.
 

@@ -248,12 +248,18 @@ def test_a_divergence_of_one_s_own_is_chosen_by_its_name(batch, monkeypatch):
         (FEBM, {"divergence": "total"}),
         (FEBM, {"critic": "mine"}),
         (FEBM, {"l2": -1.0}),
+        (FEBM, {"share": 1.5}),
+        (FEBM, {"warmup": -1.0}),
         (FEBM, {"l2_first": -1}),
         (NoiseContrastive, {"noise": "flow"}),
         (NoiseContrastive, {"ratio": 0}),
         (NoiseContrastive, {"components": 0}),
         (NoiseContrastive, {"divergence": "total"}),
         (DenoisingScoreMatching, {"sigma": 0.0}),
+        (DenoisingScoreMatching, {"first_sigma": 0.0}),
+        (ScoreMatching, {"sigma": -1.0}),
+        (ScoreMatching, {"warmup": 2.0}),
+        (SlicedScoreMatching, {"first_sigma": math.inf}),
         (SlicedScoreMatching, {"n_projections": 0}),
         (DensityPower, {"beta": -0.5}),
         (DensityPower, {"warmup": 2.0}),
@@ -280,6 +286,42 @@ def test_every_objective_takes_rows_of_any_shape_and_leaves_the_global_generator
     assert all(value.ndim == 0 and not value.requires_grad for value in losses[0][1].values())
     losses[0][0].backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in energy.parameters())
+
+
+def test_noise_of_score_matching_falls_by_equal_factors_and_ends_at_its_setting():
+    objective = DenoisingScoreMatching(sigma=0.1, first_sigma=1.6, warmup=0.5)
+    assert [objective.at(p).sigma for p in (0, 0.125, 0.25, 0.5, 1)] == pytest.approx([1.6, 0.8, 0.4, 0.1, 0.1])
+    for objective in (ScoreMatching(), SlicedScoreMatching()):
+        assert objective.at(0.0).sigma == 1
+        assert 0.05 < objective.at(0.49).sigma < 0.06
+        assert objective.at(0.5).sigma == 0
+    assert ScoreMatching(warmup=0.0).at(0.0).sigma == 0
+
+
+@pytest.mark.parametrize("kind", [ScoreMatching, SlicedScoreMatching])
+def test_score_matching_with_noise_is_that_of_noisy_data(kind, batch):
+    energy, x_pos, x_neg = batch
+    x = x_pos + 0.5 * torch.randn(x_pos.shape, generator=generator(3))
+    noisy, _ = kind(sigma=0.5)(energy, None, x_pos, x_neg, generator(3))
+    # Noise of its own is drawn with sigma 0 too, so that the directions that follow are the same.
+    torch.testing.assert_close(noisy, kind()(energy, None, x, x_neg, generator(3))[0])
+    assert not torch.isclose(noisy, kind()(energy, None, x_pos, x_neg, generator(3))[0])
+
+
+def test_f_ebm_turns_from_kl_into_its_divergence(batch):
+    energy, x_pos, x_neg = batch
+    torch.manual_seed(1)
+    aux = FEBM().init(energy, x_pos)
+    objective = FEBM(divergence="js", warmup=0.5)
+    assert [objective.at(p).share for p in (0.0, 0.25, 1.0)] == [0, 0.5, 1]
+
+    def loss(objective):
+        return objective(energy, aux, x_pos, x_neg, generator(0))[0]
+
+    kl, js = loss(FEBM()), loss(FEBM(divergence="js"))
+    torch.testing.assert_close(loss(objective.at(0.0)), kl)
+    torch.testing.assert_close(loss(objective.at(0.25)), (kl + js) / 2)
+    assert torch.equal(loss(objective.at(0.5)), js)
 
 
 def test_beta_warms_up_and_is_logged(batch):

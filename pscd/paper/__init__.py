@@ -8,6 +8,8 @@ from pscd.paper.artefact import Artefact, run
 from pscd.paper.blame import BLAME_2D
 from pscd.paper.discrete_models import DISCRETE
 from pscd.paper.one_dimension import CONTAMINATION_GAUSSIAN, GAMMA_1D, LANDSCAPES
+from pscd.paper.rivals import OBJECTIVES_2D
+from pscd.paper.rivals_1d import OBJECTIVES_1D
 from pscd.paper.theory_checks import THEORY
 from pscd.paper.two_dimensions import TOYS_2D_TABLE
 
@@ -15,7 +17,18 @@ __all__ = ["ARTEFACTS", "Artefact", "reproduce"]
 
 ARTEFACTS: dict[str, Artefact] = {
     a.name: a
-    for a in (GAMMA_1D, LANDSCAPES, CONTAMINATION_GAUSSIAN, THEORY, TOYS_2D_TABLE, ABLATIONS_2D, BLAME_2D, DISCRETE)
+    for a in (
+        GAMMA_1D,
+        LANDSCAPES,
+        CONTAMINATION_GAUSSIAN,
+        THEORY,
+        TOYS_2D_TABLE,
+        ABLATIONS_2D,
+        BLAME_2D,
+        DISCRETE,
+        OBJECTIVES_1D,
+        OBJECTIVES_2D,
+    )
 }
 
 
