@@ -20,7 +20,7 @@ demo: $(READY) ## train on two moons in about a minute; numbers, samples and a p
 	$(BIN)/pscd train moon --gamma 1 --seed 0 --out runs/demo
 
 test: lint ## lint, type-check and test (under 5 minutes on 2 cores)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 test-slow: $(READY) ## the long scientific checks
 	$(BIN)/python -m pytest -m slow

@@ -260,7 +260,7 @@ def test_a_divergence_of_one_s_own_is_chosen_by_its_name(batch, monkeypatch):
         (FEBM, {"share": 1.5}),
         (FEBM, {"warmup": -1.0}),
         (FEBM, {"l2_first": -1}),
-        (NoiseContrastive, {"noise": "flow"}),
+        (NoiseContrastive, {"noise": "uniform"}),
         (NoiseContrastive, {"ratio": 0}),
         (NoiseContrastive, {"components": 0}),
         (NoiseContrastive, {"divergence": "total"}),

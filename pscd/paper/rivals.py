@@ -200,7 +200,7 @@ def _draw(done: Sequence[Done], out: Path) -> list[Path]:
 OBJECTIVES_2D = Artefact(
     "objectives-2d",
     "All objectives on the six 2-D sets (beyond the paper)",
-    "70 minutes",
+    "90 minutes",
     5,
     _cells,
     _compute,
