@@ -14,7 +14,7 @@ from pscd import gradients
 from pscd.config import TrainConfig
 from pscd.data import Rows, as_rows
 from pscd.errors import UserError
-from pscd.networks import Conditioned
+from pscd.networks import as_function
 from pscd.proposal import Chains, MixtureProposal, from_tensors
 from pscd.rng import generator
 from pscd.samplers import Callback
@@ -118,7 +118,7 @@ class Model(nn.Module):
         for part in torch.arange(n, device=z.device).split(block):
             with gradients.using(self.config.gradients):
                 moved, _ = self.config.sampler.run(
-                    self.energy if labels is None else Conditioned(self.energy, labels[part]),
+                    as_function(self.energy, self.config.precision, None if labels is None else labels[part]),
                     z[part],
                     step_size=self.step_size,
                     n_steps=n_steps,

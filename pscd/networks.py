@@ -180,6 +180,13 @@ class ResBlock(nn.Module):
         return functional.avg_pool2d(h, 2) if self.halve else h
 
 
+def as_function(energy: nn.Module, precision: str, *label: Tensor | None) -> nn.Module:
+    """The energy as a function of x alone: with its labels, if there are any, and in the precision asked for."""
+    known = [part for part in label if part is not None]
+    energy = Conditioned(energy, torch.cat(known)) if known else energy
+    return Mixed(energy) if precision == "bfloat16" else energy
+
+
 def _first(channels: int, width: int) -> nn.Module:
     return nn.Conv2d(channels, width, 5, 2, 2)
 

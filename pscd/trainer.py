@@ -21,7 +21,7 @@ from pscd.errors import Diverged, NotFinite, UserError
 from pscd.initial import check_label, in_coordinates, init_state
 from pscd.interrupt import deferred_interrupt
 from pscd.model import MODEL, Model
-from pscd.networks import Conditioned, Mixed
+from pscd.networks import as_function
 from pscd.progress import progress_bar
 from pscd.proposal import Chains, MixtureProposal
 from pscd.rng import generator
@@ -61,7 +61,7 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
     if objective.needs_negatives:
         rows = _starts(state.buffer, x_pos, label_pos, config, rng)
         label_neg = rows.label
-        energy = _as_function(state.energy, config, label_neg)
+        energy = as_function(state.energy, config.precision, label_neg)
         with gradients.using(config.gradients):
             x_neg, sampler_stats = config.sampler.run(
                 energy if objective.sampling_power == 1 else Tempered(energy, objective.sampling_power),
@@ -75,7 +75,7 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
 
     state.energy.train()
     try:
-        energy = _as_function(state.energy, config, label_pos, label_neg)
+        energy = as_function(state.energy, config.precision, label_pos, label_neg)
         loss, loss_stats = objective(energy, state.aux, x_pos, x_neg, rng)
     except NotFinite as error:
         raise Diverged(str(error)) from None
@@ -97,13 +97,6 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
         state.step_size = config.sampler.adapt(state.step_size, stats)
     state.step += 1
     return stats
-
-
-def _as_function(energy: nn.Module, config: TrainConfig, *label: Tensor | None) -> nn.Module:
-    """The energy as a function of x alone: with its labels, if it has any, and in the precision asked for."""
-    known = [part for part in label if part is not None]
-    energy = Conditioned(energy, torch.cat(known)) if known else energy
-    return Mixed(energy) if config.precision == "bfloat16" else energy
 
 
 def _starts(
