@@ -22,7 +22,7 @@ class Smooth(nn.Module):
 
 @pytest.fixture
 def model():
-    return make(PRESETS["digits"].changed({"sampler.noise_scale": 0.0}))
+    return make(PRESETS["mnist"].changed({"sampler.noise_scale": 0.0}))
 
 
 def make(config, shape=SHAPE):
@@ -57,9 +57,9 @@ def test_the_gradient_of_held_pixels_is_zero():
 def test_denoising_lowers_the_energy_and_draws_no_noise(model):
     x = torch.rand(2, *SHAPE, generator=generator(1))
     torch.manual_seed(0)
-    clean = denoise(make(PRESETS["digits"]), x, n_steps=20)
+    clean = denoise(make(PRESETS["mnist"]), x, n_steps=20)
     assert (model.score(clean) < 0.2 * model.score(x)).all()
-    assert torch.equal(clean, denoise(make(PRESETS["digits"]), x, n_steps=20, seed=7))
+    assert torch.equal(clean, denoise(make(PRESETS["mnist"]), x, n_steps=20, seed=7))
 
 
 @pytest.mark.parametrize(("side", "pixel"), [("left", (0, 0)), ("right", (0, 3)), ("top", (0, 0)), ("bottom", (3, 0))])
