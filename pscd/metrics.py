@@ -177,8 +177,11 @@ def _squared_distances(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 def _by_subtraction(x: Tensor, i: Tensor, y: Tensor, j: Tensor) -> Tensor:
     """|x[i] - y[j]|^2 of pairs of rows: exactly 0 for copies, and good in all digits."""
-    parts = zip(i.split(PAIRS), j.split(PAIRS), strict=True)
-    return torch.cat([(x[a].double() - y[b].double()).square_().sum(1) for a, b in parts])
+    # Filled in place: small results kept between large temporaries would leave holes in memory.
+    squared = torch.empty(len(i), dtype=torch.float64, device=x.device)
+    for part, a, b in zip(squared.split(PAIRS), i.split(PAIRS), j.split(PAIRS), strict=True):
+        torch.sum((x[a].double() - y[b].double()).square_(), 1, out=part)
+    return squared
 
 
 def _radii(x: Tensor, centre: Tensor, k: int, block: int, bar: "tqdm[None]") -> Tensor:
