@@ -88,7 +88,8 @@ class Scripted:
 
     A network that takes bytes of any size gets them as they are. Any other gets what the FID is defined by:
     299 x 299 pixels, scaled as TensorFlow 1 did, in (x - 128) / 128. Grey images are repeated to three channels.
-    Of several outputs the first one counts.
+    Of several outputs the first one counts; a network that can be asked to `return_features`, as the widespread
+    inception-2015-12-05.pt of NVIDIA, is.
     """
 
     def __init__(
@@ -99,6 +100,8 @@ class Scripted:
             self.module = torch.jit.load(path, map_location="cpu").eval()
         except (RuntimeError, ValueError, OSError) as error:
             raise UserError(f"{path}: not a readable TorchScript file ({str(error).splitlines()[0]})") from None
+        arguments = [argument.name for argument in self.module.forward.schema.arguments]
+        self.options = {"return_features": True} if "return_features" in arguments else {}
         self.batch_size, self.threads, self.progress = batch_size, threads, progress
         self.takes_bytes = True
         if not self._works():
@@ -124,7 +127,7 @@ class Scripted:
         if not self.takes_bytes:
             x = (scale_as_tensorflow(x.float(), INCEPTION_SIZE) - 128) / 128
             x = x.contiguous(memory_format=torch.channels_last)  # a sixth faster
-        found = self.module(x)
+        found = self.module(x, **self.options)
         found = found if isinstance(found, Tensor) else found[0]
         return found.flatten(1).float()
 

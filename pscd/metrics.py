@@ -175,10 +175,13 @@ def _squared_distances(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return squared, error
 
 
-def _by_subtraction(x: Tensor, y: Tensor) -> Tensor:
-    """|x - y|^2 of pairs of rows: exactly 0 for copies, and good in all digits."""
-    parts = zip(x.split(PAIRS), y.split(PAIRS), strict=True)
-    return torch.cat([(a.double() - b.double()).square().sum(1) for a, b in parts])
+def _by_subtraction(x: Tensor, i: Tensor, y: Tensor, j: Tensor) -> Tensor:
+    """|x[i] - y[j]|^2 of pairs of rows: exactly 0 for copies, and good in all digits."""
+    # Filled in place: small results kept between large temporaries would leave holes in memory.
+    squared = torch.empty(len(i), dtype=torch.float64, device=x.device)
+    for part, a, b in zip(squared.split(PAIRS), i.split(PAIRS), j.split(PAIRS), strict=True):
+        torch.sum((x[a].double() - y[b].double()).square_(), 1, out=part)
+    return squared
 
 
 def _radii(x: Tensor, centre: Tensor, k: int, block: int, bar: "tqdm[None]") -> Tensor:
@@ -202,7 +205,8 @@ def _radii(x: Tensor, centre: Tensor, k: int, block: int, bar: "tqdm[None]") -> 
             if i != j:
                 merge(j, i, squared.T)
             bar.update()
-    exact = [_by_subtraction(x, x[index[:, column]]) for column in range(k)]
+    itself = torch.arange(n, device=x.device)
+    exact = [_by_subtraction(x, itself, x, index[:, column]) for column in range(k)]
     return torch.stack(exact, 1).amax(1)
 
 
@@ -212,7 +216,7 @@ def _inside(squared: Tensor, error: Tensor, radius: Tensor, x: Tensor, y: Tensor
     in_doubt = (squared - radius).abs_() <= error + TIE * radius
     row, column = in_doubt.nonzero(as_tuple=True)
     if len(row) > 0:
-        exact = _by_subtraction(x[row], y[column])
+        exact = _by_subtraction(x, row, y, column)
         limit = radius.expand_as(squared)[row, column]
         inside[row, column] = (exact < (1 - TIE) * limit) | (exact == 0)
     return inside

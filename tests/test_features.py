@@ -62,6 +62,13 @@ class OfInception(nn.Module):
         return self.scale(self.pool(x).flatten(1))
 
 
+class OnRequest(nn.Module):
+    """Gives classes unless it is asked for features."""
+
+    def forward(self, x: torch.Tensor, return_features: bool = False) -> torch.Tensor:
+        return x.float().amax((2, 3)) if return_features else x.float().mean((2, 3))
+
+
 def scripted(module, path):
     torch.jit.script(module).save(path)
     return str(path)
@@ -74,6 +81,12 @@ def test_a_network_of_bytes_gets_them_in_batches(tmp_path):
     assert features.takes_bytes
     assert features.name.startswith("net.pt (")
     assert features.name.endswith("), bytes")
+
+
+def test_a_network_is_asked_for_features_if_it_can_be(tmp_path):
+    x = images(4)
+    features = Scripted(scripted(OnRequest(), tmp_path / "net.pt"))(x)
+    torch.testing.assert_close(features, x.float().amax((2, 3)))
 
 
 def test_grey_is_repeated_to_three_channels(tmp_path):
@@ -103,7 +116,7 @@ def test_threads_are_what_they_were_afterwards(tmp_path):
     seen = []
     features = Scripted(scripted(OfBytes(), tmp_path / "net.pt"), threads=2)
     inner, before = features.module, torch.get_num_threads()
-    features.module = lambda x: (seen.append(torch.get_num_threads()), inner(x))[1]
+    features.module = lambda x, **_: (seen.append(torch.get_num_threads()), inner(x))[1]
     features(images(3))
     assert seen == [2]
     assert torch.get_num_threads() == before != 2

@@ -198,6 +198,7 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 prdc(x, y, block=512)
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 frechet_distance(x, y)
+prdc(torch.ones(600, 1024), torch.ones(600, 1024), block=512)  # every pair is in doubt
 print((after - before) / 1024, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
@@ -208,7 +209,7 @@ def test_memory_does_not_grow_with_the_square_of_the_number_of_points():
     done = subprocess.run([sys.executable, "-c", MEMORY], check=True, capture_output=True, text=True)
     neighbours, both = map(float, done.stdout.split())
     assert neighbours < 100
-    assert both < 200
+    assert both < 200  # and that of constant features, where 262,144 pairs of a block are looked at twice, 1 GB a side
 
 
 # --- scores ---
