@@ -195,37 +195,18 @@ def _quadratic(shape: tuple[int, ...], config: Architecture) -> nn.Module:
     return Quadratic(dim=math.prod(shape))
 
 
-def _conv(shape: tuple[int, ...], config: Architecture) -> nn.Module:
-    _check_image(shape, config)
-    return ConvNet(
-        shape,
-        width=config.width,
-        depth=config.depth,
-        classes=config.classes,
-        spectral_norm=config.spectral_norm,
-    )
+def _of_images(kind: type[ConvNet] | type[PlainCNN] | type[ResNet]) -> Callable[..., nn.Module]:
+    def build(shape: tuple[int, ...], config: Architecture) -> nn.Module:
+        _check_image(shape, config)
+        return kind(
+            shape,
+            width=config.width,
+            depth=config.depth,
+            classes=config.classes,
+            spectral_norm=config.spectral_norm,
+        )
 
-
-def _cnn(shape: tuple[int, ...], config: Architecture) -> nn.Module:
-    _check_image(shape, config)
-    return PlainCNN(
-        shape,
-        width=config.width,
-        depth=config.depth,
-        classes=config.classes,
-        spectral_norm=config.spectral_norm,
-    )
-
-
-def _resnet(shape: tuple[int, ...], config: Architecture) -> nn.Module:
-    _check_image(shape, config)
-    return ResNet(
-        shape,
-        width=config.width,
-        depth=config.depth,
-        classes=config.classes,
-        spectral_norm=config.spectral_norm,
-    )
+    return build
 
 
 def _check_image(shape: tuple[int, ...], config: Architecture) -> None:
@@ -243,8 +224,8 @@ def _unchanged(module: nn.Module) -> nn.Module:
 ENERGIES: dict[str, Callable[[tuple[int, ...], Architecture], nn.Module]] = {
     "mlp": _mlp,
     "quadratic": _quadratic,
-    "conv": _conv,
-    "cnn": _cnn,
-    "resnet": _resnet,
+    "conv": _of_images(ConvNet),
+    "cnn": _of_images(PlainCNN),
+    "resnet": _of_images(ResNet),
 }
 CONDITIONAL = ("conv", "cnn", "resnet")

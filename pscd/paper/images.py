@@ -5,7 +5,7 @@ those of a CPU: published numbers, of networks and runs a thousand times larger,
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,76 +124,57 @@ def decode(kept: Result) -> Tensor:
 # --- the four ways to look at the cells ---
 
 
-def images_fid(choice: Choice) -> Artefact:
-    """FID by objective (Table 1)."""
+def _artefact(
+    choice: Choice,
+    name: str,
+    title: str,
+    where: str,
+    rows: Callable[[Sequence[Done]], list[Row]],
+    draw: Callable[[Sequence[Done], Path], list[Path]] = lambda done, path: [],
+    gammas: Sequence[float] = GAMMAS,
+    seeds: int = 2,
+) -> Artefact:
     return Artefact(
-        f"images-fid-{choice.data}",
-        f"FID of CD and PS-CD on {choice.data} (Table 1, at the size of a CPU)",
-        "90 minutes",
-        2,
-        lambda quick, seeds: cells(choice, GAMMAS, quick, seeds),
+        f"{name}-{choice.data}",
+        f"{title} ({where}, at the size of a CPU)",
+        f"{len(gammas) * seeds * 5} minutes, none of it for models that were trained for another",
+        seeds,
+        lambda quick, seeds: cells(choice, gammas, quick, seeds),
         compute,
-        _fid_rows,
-        lambda done, out: [],
-        lambda done: _notes(done, "Table 1"),
+        rows,
+        lambda done, out: draw(done, out / f"{name}-{choice.data}.png"),
+        lambda done: _notes(done, where),
         cells_name=f"images-{choice.data}",
         keeps_runs=True,
-        command=f"images-fid {choice.options}",
+        command=f"{name} {choice.options}",
     )
+
+
+def images_fid(choice: Choice) -> Artefact:
+    """FID by objective."""
+    return _artefact(choice, "images-fid", f"FID of CD and PS-CD on {choice.data}", "Table 1", _fid_rows)
 
 
 def images_gamma(choice: Choice) -> Artefact:
-    """Density, coverage, precision and recall by gamma (Table 4)."""
-    return Artefact(
-        f"images-gamma-{choice.data}",
-        f"The effect of gamma on {choice.data} (Table 4, at the size of a CPU)",
-        "90 minutes, or none after images-fid",
-        2,
-        lambda quick, seeds: cells(choice, GAMMAS, quick, seeds),
-        compute,
-        _gamma_rows,
-        lambda done, out: _draw_gamma(done, out / f"images-gamma-{choice.data}.png"),
-        lambda done: _notes(done, "Table 4"),
-        cells_name=f"images-{choice.data}",
-        keeps_runs=True,
-        command=f"images-gamma {choice.options}",
-    )
+    """Density, coverage, precision and recall by gamma."""
+    title = f"The effect of gamma on {choice.data}"
+    return _artefact(choice, "images-gamma", title, "Table 4", _gamma_rows, _draw_gamma)
 
 
 def images_samples(choice: Choice) -> Artefact:
-    """Grids of samples (Figure 5)."""
-    return Artefact(
-        f"images-samples-{choice.data}",
-        f"Samples of CD and PS-CD on {choice.data} (Figure 5, at the size of a CPU)",
-        "90 minutes, or none after images-fid",
-        1,
-        lambda quick, seeds: cells(choice, GAMMAS, quick, seeds),
-        compute,
-        _fid_rows,
-        lambda done, out: _draw_samples(done, out / f"images-samples-{choice.data}.png"),
-        lambda done: _notes(done, "Figure 5"),
-        cells_name=f"images-{choice.data}",
-        keeps_runs=True,
-        command=f"images-samples {choice.options}",
-    )
+    """Grids of samples."""
+    title = f"Samples of CD and PS-CD on {choice.data}"
+    return _artefact(choice, "images-samples", title, "Figure 5", _fid_rows, _draw_samples, seeds=1)
 
 
 def ood(choice: Choice) -> Artefact:
-    """AUROC against other sets of images (Table 5)."""
-    return Artefact(
-        f"ood-{choice.data}",
-        f"Out-of-distribution detection with models of {choice.data} (Table 5, at the size of a CPU)",
-        "40 minutes, or none after images-fid",
-        2,
-        lambda quick, seeds: cells(choice, (0.0, 1.0), quick, seeds),
-        compute,
-        lambda done: ood_rows(done, choice.data),
-        lambda done, out: [],
-        lambda done: _notes(done, "Table 5"),
-        cells_name=f"images-{choice.data}",
-        keeps_runs=True,
-        command=f"ood {choice.options}",
-    )
+    """AUROC against other sets of images."""
+
+    def rows(done: Sequence[Done]) -> list[Row]:
+        return ood_rows(done, choice.data)
+
+    title = f"Out-of-distribution detection with models of {choice.data}"
+    return _artefact(choice, "ood", title, "Table 5", rows, gammas=(0.0, 1.0))
 
 
 def _fid_rows(done: Sequence[Done]) -> list[Row]:
