@@ -11,7 +11,6 @@ from pscd.data.images import load_images
 from pscd.data.ood import as_shape, gaussian_noise, interpolations, uniform_noise
 from pscd.errors import UserError
 from pscd.metrics import aupr, auroc, fpr_at_95
-from pscd.model import Model
 from pscd.paper import published
 from pscd.paper.artefact import Done, Result, Row, Settings, mean_rows, objective_label
 from pscd.rng import generator
@@ -40,15 +39,16 @@ def other_images(data: Dataset, name: str, n: int, seed: int) -> dict[str, Tenso
     return sets
 
 
-def measure_ood(score: Model, data: Dataset, name: str, *, n: int, seed: int) -> Result:
-    """AUROC, AUPR and FPR at 95 % for every other set, with the sizes; the energy is the score.
+def measure_ood(energy: Callable[[Tensor], Tensor], data: Dataset, name: str, *, n: int, seed: int) -> Result:
+    """AUROC, AUPR and FPR at 95 % for every other set, with the sizes.
 
-    A conditional model scores an image by its likeliest label, min over y of E(x, y).
+    `energy` is higher for what is strange. That of a conditional model is the energy of an image's likeliest label,
+    min over y of E(x, y).
     """
-    inside = score.score(data.held_out[:n])
+    inside = energy(data.held_out[:n])
     found: Result = {}
     for other, x in other_images(data, name, n, seed).items():
-        outside = score.score(x)
+        outside = energy(x)
         found[other] = {
             "auroc": auroc(inside, outside),
             "aupr": aupr(inside, outside).value,
