@@ -31,7 +31,7 @@ LAYERS = [
     {"config"},
     {"checkpoint", "model"},
     {"trainer"},
-    {"runs", "estimator"},
+    {"runs", "estimator", "baselines"},
     {"evaluation"},
     {"plots"},
     {"paper"},
