@@ -34,7 +34,7 @@ LAYERS = [
     {"checkpoint", "model", "features"},
     {"initial", "presets"},
     {"trainer"},
-    {"runs", "estimator", "restoration"},
+    {"runs", "estimator", "restoration", "baselines"},
     {"evaluation"},
     {"plots"},
     {"paper"},

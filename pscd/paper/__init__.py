@@ -10,6 +10,7 @@ from pscd.paper.contamination_images import contamination_images, robustness_ima
 from pscd.paper.discrete_models import DISCRETE
 from pscd.paper.images import IMAGE_ARTEFACTS, Choice
 from pscd.paper.one_dimension import CONTAMINATION_GAUSSIAN, GAMMA_1D, LANDSCAPES
+from pscd.paper.rival_images import rivals_images
 from pscd.paper.rivals import OBJECTIVES_2D
 from pscd.paper.rivals_1d import OBJECTIVES_1D
 from pscd.paper.theory_checks import THEORY
@@ -39,6 +40,7 @@ WITH_IMAGES = {
     **IMAGE_ARTEFACTS,
     "contamination-images": contamination_images,
     "robustness-images": robustness_images,
+    "rivals-images": rivals_images,
 }
 
 
