@@ -214,7 +214,7 @@ def _train(args: argparse.Namespace) -> None:
     model = load(out, device=device(args.device))
     for sentence in _verdict(out):
         print(f"verdict: {sentence}")
-    samples = model.sample(cli_images.N_MEASURED if model.is_image else 10_000)
+    samples = model.sample(cli_images.N_MEASURED if model.is_image else 10_000, progress=model.is_image)
     try:
         _evaluate_into(model, out, n=len(samples), seed=0, samples=samples)
     except UserError as error:  # too few rows to measure by are no reason to lose the picture
@@ -255,7 +255,7 @@ def _sample(args: argparse.Namespace) -> None:
     is_picture = args.out.suffix in cli_images.PICTURES
     model = (cli_images.load_image_model if is_picture else _load_on)(args.run, args.device)
     n = args.n if args.n is not None else 100 if model.is_image else 10_000
-    samples = model.sample(n, seed=args.seed, n_steps=args.steps, label=args.label)
+    samples = model.sample(n, seed=args.seed, n_steps=args.steps, label=args.label, progress=model.is_image)
     if is_picture:
         pictures.save(pictures.grid(samples), args.out)
         print(f"{n} samples: {args.out}")

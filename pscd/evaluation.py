@@ -103,7 +103,7 @@ def evaluate_images(
     if len(data.held_out) < FEWEST_IMAGES:
         raise UserError(f"{len(data.held_out)} held-out images are too few to measure by; {FEWEST_IMAGES} are needed")
     feature_map = load_feature_map(features, data, progress=True)
-    samples = model.sample(n, seed=seed) if samples is None else samples
+    samples = model.sample(n, seed=seed, progress=True) if samples is None else samples
     order = torch.randperm(len(data.train), generator=generator(seed, 23))[:n]
     real = feature_map(data.held_out[:n])
 

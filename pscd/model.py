@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -15,6 +15,7 @@ from pscd.config import TrainConfig
 from pscd.data import Rows, as_rows
 from pscd.errors import UserError
 from pscd.networks import as_function
+from pscd.progress import progress_bar
 from pscd.proposal import Chains, MixtureProposal, from_tensors
 from pscd.rng import generator
 from pscd.samplers import Callback
@@ -92,6 +93,7 @@ class Model(nn.Module):
         label: int | None = None,
         start: Tensor | None = None,
         callback: Callback | None = None,
+        progress: bool = False,
     ) -> Tensor:
         """`n` draws of the model, in float64: chains that start at the proposal and run `n_steps`.
 
@@ -103,6 +105,7 @@ class Model(nn.Module):
             label: what to draw, from a conditional model; by default whatever the chains have.
             start: points `(n, *shape)` to start at instead, such as noise.
             callback: see `pscd.samplers.langevin`; its points are in the network's coordinates.
+            progress: show a progress line with the time left.
         """
         if n < 1:
             raise UserError(f"the number of samples must be at least 1, got {n}")
@@ -113,10 +116,16 @@ class Model(nn.Module):
         z, labels = self._starts(n, rng, label)
         if start is not None:
             z = ((as_rows(start).to(self.shift.device) - self.shift) / self.scale).float()
-        block = IMAGE_BLOCK if self.is_image else n
+        parts = torch.arange(n, device=z.device).split(IMAGE_BLOCK if self.is_image else n)
         done = []
-        for part in torch.arange(n, device=z.device).split(block):
-            with gradients.using(self.config.gradients):
+        with progress_bar(len(parts) * n_steps, show=progress) as bar, gradients.using(self.config.gradients):
+
+            def after_step(at: dict[str, Any]) -> None:
+                bar.update()
+                if callback is not None:
+                    callback(at)
+
+            for part in parts:
                 moved, _ = self.config.sampler.run(
                     as_function(self.energy, self.config.precision, None if labels is None else labels[part]),
                     z[part],
@@ -124,9 +133,9 @@ class Model(nn.Module):
                     n_steps=n_steps,
                     proposal=self.proposal,
                     generator=rng,
-                    callback=callback,
+                    callback=after_step if progress else callback,
                 )
-            done.append(moved)
+                done.append(moved)
         return (torch.cat(done) * self.scale + self.shift).cpu()
 
     def _starts(self, n: int, rng: torch.Generator, label: int | None) -> tuple[Tensor, Tensor | None]:
