@@ -116,7 +116,7 @@ def _moments(x: Tensor, centre: Tensor, block: int = 4096) -> tuple[Tensor, Tens
 
 
 class PRDC(NamedTuple):
-    """How many fakes look real, and how much of the real they show; each is 1, or near it, for equal sets."""
+    """How many fakes look real, and how much of the real they show; each is 1 for a set and itself."""
 
     precision: float  # share of fakes inside of the balls around real points
     recall: float  # share of real points inside of the balls around fakes
@@ -132,7 +132,7 @@ def prdc(real: Tensor, fake: Tensor, k: int = 5, *, block: int = 2048, progress:
     has no size. Memory beyond the points themselves grows with `block`, not with their number.
 
     Squared distances come from a matrix product in float64. Where rounding could decide on which side of a
-    radius a point lies, they are computed again by subtraction; so equal sets have a density of exactly 1.
+    radius a point lies, they are computed again by subtraction; so a set without copies and itself have density 1.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
