@@ -54,7 +54,7 @@ def run(objective, value, seed=0, name="moon"):
     """A finished cell; its MMD and KL are all one number, or none for a run that diverged."""
     settings = {"objective": objective, "set": name, "seed": seed, "n_fresh": 10, "config": {"steps": 3}}
     result = {"mmd": value, "mmd_density": value}
-    return Done(settings, result | ({} if value is None else {"mmd_exact": value, "kl": value}))
+    return Done(settings, result | ({} if value is None else {"mmd_exact": value, "kl": value, "mmd_data": 0.5}))
 
 
 COST = Done({"rounds": 4}, {"costs": {"cd": [0.01, 0.02, 0.03, 0.04], "nce": [0.2, 0.3, 0.5, 0.6]}})
@@ -73,10 +73,11 @@ def test_rows_and_notes_bear_with_an_objective_that_never_ended():
     assert rows["nce", "failures"].measured == 2
     assert ("nce", "moon: MMD, density") not in rows
     notes = rivals.OBJECTIVES_2D.notes(done)
-    assert "| cd | 2.00 / 2.00 |" in notes
+    assert "| cd | 2.00 / 2.00 / 2.00 |" in notes
+    assert "| data against data | 0.50 |" in notes
     assert "| cd | 2 | 1.00 | 0 of 2 |" in notes
     assert "| nce | none | 0.40 | 2 of 2 |" in notes
-    assert "`cd` took\n25.0 ms" in notes
+    assert "`cd` took 25.0 ms" in notes
 
 
 def test_costs_are_medians_of_ratios_and_half_the_width_of_their_middle_half():

@@ -257,7 +257,7 @@ def fit(
     *,
     steps: int = 2000,
     batch_size: int = 32,
-    width: int = 20,
+    width: int = 16,
     mixtures: int = 5,
     lr: float = 2e-3,
     ema: float = 0.998,
