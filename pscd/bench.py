@@ -49,6 +49,7 @@ class Case:
     n_steps: int
     rows: int = ROWS
     buffer_size: int = BUFFER
+    step_size: float | None = None
 
     @property
     def is_image(self) -> bool:
@@ -59,8 +60,9 @@ class Case:
     def sampler(self) -> Langevin:
         """Unadjusted Langevin, which all libraries have; at temperature 1, or for images with little noise in a box."""
         if self.is_image:
-            return Langevin(n_steps=self.n_steps, step_size=1.0, noise_scale=0.005, low=0.0, high=1.0)
-        return Langevin(n_steps=self.n_steps, step_size=0.01)
+            step_size = self.step_size or 1.0
+            return Langevin(n_steps=self.n_steps, step_size=step_size, noise_scale=0.005, low=0.0, high=1.0)
+        return Langevin(n_steps=self.n_steps, step_size=self.step_size or 0.01)
 
     def config(self, gamma: float) -> TrainConfig:
         """Persistent chains, Adam and averaged weights; gamma 0 is CD."""
@@ -84,7 +86,8 @@ class Case:
         return draw(self.rows, *self.shape, generator=generator(0, 30))
 
 
-def _mlp(width: int) -> Architecture:
+def mlp(width: int) -> Architecture:
+    """Two hidden layers, and nothing else."""
     return Architecture("mlp", width=width, depth=2, fourier=0, base_scale=None)
 
 
@@ -93,8 +96,8 @@ def _images(name: str, width: int, depth: int) -> Architecture:
 
 
 CASES: dict[str, Case] = {
-    "mlp-2": Case("MLP 2-128-128-1, batch 256, 60 steps", (2,), _mlp(128), 256, 60),
-    "mlp-20": Case("MLP 20-256-256-1, batch 512, 20 steps", (20,), _mlp(256), 512, 20),
+    "mlp-2": Case("MLP 2-128-128-1, batch 256, 60 steps", (2,), mlp(128), 256, 60),
+    "mlp-20": Case("MLP 20-256-256-1, batch 512, 20 steps", (20,), mlp(256), 512, 20),
     "conv": Case("conv net 1x28x28, batch 64, 30 steps", (1, 28, 28), _images("conv", 16, 4), 64, 30, IMAGES),
     "resnet": Case("ResNet 3x32x32, batch 16, 5 steps", (3, 32, 32), _images("resnet", 64, 3), 16, 5, IMAGES),
 }
