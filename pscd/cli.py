@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from pscd import __version__, checkpoint, cli_data, cli_images, cli_tables, pictures
+from pscd import __version__, checkpoint, cli_bench, cli_data, cli_images, cli_tables, pictures
 from pscd.cli_parts import Parser, add_out, add_run, check_out, command, device, parse_names, write
 from pscd.config import TrainConfig
 from pscd.data import TOYS
@@ -81,6 +81,7 @@ def build_parser(argv: Sequence[str]) -> Parser:
     cli_images.add_mend(commands)
     cli_data.add_data(commands)
     _add_reproduce(commands)
+    cli_bench.add_bench(commands)
     return parser
 
 

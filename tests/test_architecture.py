@@ -34,16 +34,16 @@ LAYERS = [
     {"checkpoint", "model", "features"},
     {"initial", "presets"},
     {"trainer"},
-    {"runs", "estimator", "restoration", "baselines"},
+    {"runs", "estimator", "restoration", "baselines", "bench"},
     {"evaluation"},
     {"plots"},
     {"paper"},
-    {"cli", "cli_parts", "cli_tables", "cli_data", "cli_images"},
+    {"cli", "cli_parts", "cli_tables", "cli_data", "cli_images", "cli_bench"},
     {"__main__"},
 ]
 ONLY_IN = {
     "matplotlib": {"plots.py", "paper/figures.py"},
-    "argparse": {"cli.py", "cli_parts.py", "cli_tables.py", "cli_data.py", "cli_images.py"},
+    "argparse": {"cli.py", "cli_parts.py", "cli_tables.py", "cli_data.py", "cli_images.py", "cli_bench.py"},
 }
 
 
