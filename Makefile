@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+RIVALS := .venv/.rivals
 
 .DEFAULT_GOAL := help
 
@@ -25,6 +26,13 @@ test: lint ## lint, type-check and test (under 5 minutes on 2 cores)
 test-slow: $(READY) ## the long scientific checks
 	$(BIN)/python -m pytest -m slow
 
+$(RIVALS): $(READY)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	@touch $@
+
+bench: $(RIVALS) ## speed beside other libraries, in docs/results/speed.md (over an hour, of an idle machine)
+	$(BIN)/python -m benchmarks.speed
+
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -33,4 +41,4 @@ lint: $(READY) ## ruff and mypy
 clean: ## remove the environment, builds and caches; runs stay
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help setup demo test test-slow lint clean
+.PHONY: help setup demo test test-slow bench lint clean

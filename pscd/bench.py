@@ -26,6 +26,7 @@ from pscd.energies import Architecture
 from pscd.initial import in_coordinates, init_state
 from pscd.objectives import PseudoSpherical
 from pscd.progress import progress_bar
+from pscd.proposal import MixtureProposal
 from pscd.rng import generator
 from pscd.samplers import Langevin
 from pscd.threads import enough_threads
@@ -76,7 +77,6 @@ class Case:
             schedule="constant",
             standardise="none" if self.is_image else "std",
             base="box" if self.is_image else "gaussian",
-            jump_components=1,
             max_gap=1e6,
         )
 
@@ -110,7 +110,9 @@ class Training:
     def __init__(self, case: Case, gamma: float) -> None:
         self.config = case.config(gamma)
         x = case.data()
-        self.state = init_state(x, self.config, None, torch.device("cpu"))
+        # These chains never jump, so nothing has to be fitted for that.
+        proposal = None if case.is_image else MixtureProposal.standard(math.prod(case.shape))
+        self.state = init_state(x, self.config, None, torch.device("cpu"), proposal=proposal)
         self.x = in_coordinates(x, self.state.shift, self.state.scale, self.config)
         self._rng = generator(0, 31)
         self._starts = self.state.buffer.draw(case.batch_size, 0.0, self._rng).x

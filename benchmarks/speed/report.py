@@ -22,7 +22,7 @@ SAME_MEMORY = 1.05  # largest over smallest peak that counts as constant
 def targets(results: Results) -> list[dict[str, Any]]:
     """Every target that can be judged by what was measured: what, wanted, measured, met."""
     found = [*_of_updates(results.get("updates", {})), *_of_quality(results.get("quality", {}))]
-    return found + [*_of_growth(results.get("growth", {})), *_of_processes(results.get("processes", {}))]
+    return [*found, *_of_growth(results.get("growth", {})), *_of_processes(results.get("processes", {}))]
 
 
 def _target(what: str, wanted: str, measured: float, met: bool, shown: str | None = None) -> dict[str, Any]:
@@ -110,9 +110,10 @@ def page(report: dict[str, Any]) -> str:
     lines = ["# Speed", "", f"Made by `{report['command']}`. {report['machine']}; {_versions(report)}.", ""]
     lines += [f"**{text}**" for text in report["remarks"]] + [""] * bool(report["remarks"])
     lines += [
-        "Whatever is compared takes turns in one process; a ratio is taken within a round, then the median over rounds.",
-        "In brackets: the interval that holds the median with 95 per cent. Everybody trains the same module on the same",
-        "rows, with the same batch, steps, buffer and Adam, and each rival has the number of threads that suits it best.",
+        "Whatever is compared takes turns in one process; a ratio is taken within a round, then the median over",
+        "rounds. In brackets: the interval that holds the median with 95 per cent. Everybody trains the same module on",
+        "the same rows, with the same batch, steps, buffer and Adam; each rival has the number of threads, one or all,",
+        "that suits it best.",
         "",
     ]
     wanted = report["targets"]
