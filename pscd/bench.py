@@ -120,7 +120,7 @@ class Training:
     @property
     def gradients(self) -> str:
         """How chains get their gradient."""
-        return gradients.kind(self.state.energy)
+        return gradients.evaluator(self.state.energy).how
 
     def update(self) -> None:
         """One update, with as many threads as `fit` would use."""

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm as with_spectral_norm
 
 from pscd.errors import UserError
-from pscd.gradients import Evaluate, LayerChain
+from pscd.gradients import sequence
+from pscd.layers import Evaluator
 from pscd.networks import ConvNet, PlainCNN, ResNet
 from pscd.options import option
 
@@ -85,32 +86,13 @@ class MLP(nn.Module):
             e = e + x.square().sum(1) / (2 * self.base_scale**2)
         return e
 
-    def input_gradient(self) -> Evaluate | None:
-        """The energy and its gradient without a graph; see `pscd.gradients`."""
-        net = LayerChain.of(self.net)
-        if net is None:
-            return None
-        frequencies = self.frequencies if self.fourier else None
-        precision = self.base_scale**-2 if self.base_scale is not None else None
-
-        @torch.no_grad()
-        def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
-            flat = x.flatten(1)
-            if frequencies is None:
-                e, grad = net(flat)
-            else:
-                phase = flat @ frequencies
-                sin, cos = phase.sin(), phase.cos_()
-                e, along = net(torch.cat([flat, sin, cos], 1))
-                grad, along_sin, along_cos = along.split([flat.shape[1], self.fourier, self.fourier], 1)
-                turned = cos.mul_(along_sin).addcmul_(sin, along_cos, value=-1)
-                grad = torch.addmm(grad, turned, frequencies.T)
-            if precision is not None:
-                e.add_(flat.square().sum(1), alpha=0.5 * precision)
-                grad = grad.add_(flat, alpha=precision)
-            return e, grad.view_as(x)
-
-        return evaluate
+    def input_gradient(self) -> Evaluator | None:
+        """See `pscd.gradients`."""
+        return sequence(
+            self.net,
+            frequencies=self.frequencies if self.fourier else None,
+            precision=self.base_scale**-2 if self.base_scale is not None else None,
+        )
 
 
 class Correction(nn.Module):
@@ -137,9 +119,9 @@ class Correction(nn.Module):
         """`(B, dim)` to `(B,)`."""
         return 0.5 * x.square().sum(1) + self.bound * torch.tanh(self.net(x).squeeze(1) / self.bound)
 
-    def input_gradient(self) -> Evaluate | None:
-        """The energy and its gradient without a graph; see `pscd.gradients`."""
-        net = LayerChain.of(self.net)
+    def input_gradient(self) -> Evaluator | None:
+        """See `pscd.gradients`."""
+        net = sequence(self.net)
         if net is None:
             return None
 
@@ -150,7 +132,7 @@ class Correction(nn.Module):
             slope = 1 - bounded.square()
             return torch.add(self.bound * bounded, x.square().sum(1), alpha=0.5), grad.mul_(slope[:, None]).add_(x)
 
-        return evaluate
+        return Evaluator(evaluate, net.how)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pscd.buffer import ReplayBuffer
 from pscd.checkpoint import TrainState
 from pscd.config import TrainConfig
 from pscd.errors import UserError
+from pscd.layers import prefer_channels_last
 from pscd.proposal import Chains, MixtureProposal
 from pscd.rng import generator, integer_seed
 from pscd.samplers import frozen
@@ -39,7 +40,7 @@ def init_state(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             energy = config.energy.build(shape)
-    energy = energy.to(device)
+    energy = prefer_channels_last(energy.to(device))
     _check_energy(energy, z[:2].to(device))
     shift, scale = shift.to(device), scale.to(device)
     distributed.broadcast([*energy.state_dict().values(), shift, scale, *proposal.tensors().values()])

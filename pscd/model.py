@@ -14,6 +14,7 @@ from pscd import gradients
 from pscd.config import TrainConfig
 from pscd.data import Rows, as_rows
 from pscd.errors import UserError
+from pscd.layers import prefer_channels_last
 from pscd.networks import as_function
 from pscd.progress import progress_bar
 from pscd.proposal import Chains, MixtureProposal, from_tensors
@@ -50,7 +51,7 @@ class Model(nn.Module):
         fingerprint: str | None = None,
     ) -> None:
         super().__init__()
-        self.energy = energy
+        self.energy = prefer_channels_last(energy)
         self.config = config
         self.columns = columns
         self.fingerprint = fingerprint

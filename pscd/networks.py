@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm as with_spectral_norm
 
+from pscd import gradients
+from pscd.layers import Evaluator
+
 SLOPE = 0.2  # of the leaky ReLU, as in the paper
 
 
@@ -74,6 +77,10 @@ class ConvNet(nn.Module):
     def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
         """`(B, *shape)` to `(B,)`."""
         return _of_label(self.net(x), label)
+
+    def input_gradient(self) -> Evaluator | None:
+        """The gradient by hand; with labels it depends on them, and is left to autograd."""
+        return None if self.classes else gradients.sequence(self.net)
 
 
 class PlainCNN(nn.Module):

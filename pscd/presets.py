@@ -17,7 +17,7 @@ from pscd.samplers import Langevin
 _SHORT = Langevin(n_steps=8, step_size=10.0, noise_scale=0.005, max_grad=0.03, low=0.0, high=1.0)
 _SMALL = TrainConfig(
     data="mnist",
-    objective=PseudoSpherical(gamma=1.0, warmup=0.5, l2=0.1, unit="spread"),
+    objective=PseudoSpherical(gamma=0.3, warmup=0.5, l2=0.1, unit="spread"),
     sampler=_SHORT,
     energy=Architecture("conv", width=16, depth=4, fourier=0, base_scale=None),
     steps=2000,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pscd import gradients
 from pscd.errors import UserError
-from pscd.gradients import Evaluate
+from pscd.layers import Evaluator
 from pscd.options import option
 
 Energy = gradients.Energy
@@ -57,6 +57,17 @@ def frozen(energy: Energy) -> Iterator[None]:
         energy.train(was_training)
 
 
+@contextmanager
+def _evaluating(energy: Energy) -> Iterator[Evaluator]:
+    """What chains call at every step; what goes by hand builds no graph, and need not be frozen."""
+    by_hand = gradients.by_hand(energy)
+    if by_hand is not None:
+        yield by_hand
+        return
+    with frozen(energy):
+        yield gradients.by_autograd(energy)
+
+
 class Tempered(nn.Module):
     """power * E(x): its samples follow q^power."""
 
@@ -68,7 +79,7 @@ class Tempered(nn.Module):
         """`(B, *shape)` to `(B,)`."""
         return self.power * self.energy(x)
 
-    def input_gradient(self) -> Evaluate | None:
+    def input_gradient(self) -> Evaluator | None:
         """That of the energy, times the power."""
         inner = gradients.by_hand(self.energy)
         if inner is None:
@@ -76,9 +87,9 @@ class Tempered(nn.Module):
 
         def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
             e, grad = inner(x)
-            return e.mul_(self.power), grad.mul_(self.power)
+            return self.power * e, self.power * grad
 
-        return evaluate
+        return Evaluator(evaluate, inner.how)
 
 
 def langevin(
@@ -109,8 +120,7 @@ def langevin(
     x = x.detach().clone() if bounds is None else x.detach().clamp(*bounds)
     noise = _langevin_noise(step_size) if noise_scale is None else noise_scale
     z = torch.empty_like(x)
-    with torch.no_grad(), frozen(energy):
-        evaluate = gradients.evaluator(energy)
+    with torch.no_grad(), _evaluating(energy) as evaluate:
         for step in range(n_steps):
             e, grad = evaluate(x)
             if max_grad is not None:
@@ -153,9 +163,8 @@ def mala(
     accepted_local = torch.zeros((), device=x.device)
     accepted_jumps = torch.zeros((), device=x.device)
     n_jumps = 0
-    with torch.no_grad(), frozen(energy):
+    with torch.no_grad(), _evaluating(energy) as evaluate:
         x = x.detach().clone() if bounds is None else x.detach().clamp(*bounds)
-        evaluate = gradients.evaluator(energy)
         e, grad = evaluate(x)
         for step in range(n_steps):
             jump = proposal is not None and step % jump_every == jump_every - 1
@@ -168,9 +177,11 @@ def mala(
                 forward = noise * z.normal_(generator=generator)
                 y = x - step_size * grad + forward
                 e_y, grad_y = evaluate(y)
-                backward = x - y + step_size * grad_y
-                excess = (forward.square() - backward.square()).flatten(1).sum(1)
-                log_ratio = e - e_y + excess / (4 * step_size)
+                # The way back needs the noise step_size (grad + grad_y) - forward: what is left of the difference
+                # of squares over 4 step_size when the squares of `forward` are cancelled by hand.
+                both = grad + grad_y
+                excess = (both * (2 * forward - step_size * both)).flatten(1).sum(1)
+                log_ratio = e - e_y + 0.25 * excess
             if bounds is not None:
                 outside = ((y < bounds[0]) | (y > bounds[1])).flatten(1).any(1)
                 log_ratio = log_ratio.masked_fill(outside, -torch.inf)

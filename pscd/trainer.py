@@ -73,7 +73,8 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
             )
         stats = {name: distributed.mean(value) for name, value in sampler_stats.items()}
 
-    state.energy.train()
+    if not state.energy.training:
+        state.energy.train()
     try:
         energy = as_function(state.energy, config.precision, label_pos, label_neg)
         loss, loss_stats = objective(energy, state.aux, x_pos, x_neg, rng)

@@ -11,8 +11,8 @@ PACKAGE = Path(__file__).parents[1] / "pscd"
 
 # A module may import from layers below its own, and from its own.
 LAYERS = [
-    {"errors", "version", "options", "progress", "threads", "interrupt"},
-    {"rng", "losses", "distributed", "gradients"},
+    {"errors", "version", "options", "progress", "threads", "interrupt", "native"},
+    {"rng", "losses", "distributed", "layers", "gradients"},
     {
         "samplers",
         "buffer",

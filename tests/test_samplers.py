@@ -5,6 +5,7 @@ from torch import nn
 
 from pscd.energies import MLP, Quadratic
 from pscd.errors import UserError
+from pscd.gradients import using
 from pscd.proposal import MixtureProposal
 from pscd.rng import generator
 from pscd.samplers import SAMPLERS, Langevin, Mala, adapt_step_size, frozen, langevin, mala
@@ -59,7 +60,9 @@ def test_noise_off_langevin_is_gradient_descent_bit_for_bit(bounds):
         x = x - 0.1 * leaf.grad
         if bounds:
             x = x.clamp(*bounds)
-    assert torch.equal(langevin(energy, start, n_steps=10, step_size=0.1, noise_scale=0.0, bounds=bounds), x)
+    for mode in ("plain", "eager"):
+        with using(mode):
+            assert torch.equal(langevin(energy, start, n_steps=10, step_size=0.1, noise_scale=0.0, bounds=bounds), x)
 
 
 def test_equation_two_of_the_paper():

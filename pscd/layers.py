@@ -1,0 +1,381 @@
+"""Layers and their input gradients by hand: in C++ where there is a compiler, otherwise with torch.
+
+With torch the kernels are those that autograd would call, in the same order, so that results of fully connected layers
+are equal bit for bit; memory is used again from call to call, and images keep the order that convolutions are fastest
+in, channels last, on the whole way there and back. In C++ (`pscd.native`; fully connected layers only) a few rows at a
+time go through all layers. Both are equal to autograd to rounding.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
+
+from pscd import native
+
+FEW_CHANNELS = 4  # of an image, up to which a matrix product is faster than the gradient of a convolution
+_aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """A function of x `(B, *shape)`: E(x), `(B,)`, and its gradient, both detached; and how it goes about it."""
+
+    function: Callable[[Tensor], tuple[Tensor, Tensor]]
+    how: str
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """E(x) and its gradient."""
+        return self.function(x)
+
+
+class Layer(Protocol):
+    """Forward, and then backward for the same input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The output, which may be overwritten by the next call."""
+        ...
+
+    def backward(self, grad: Tensor) -> Tensor:
+        """The gradient with respect to the input, from that of the output."""
+        ...
+
+
+def sequence(
+    net: nn.Module, *, frequencies: Tensor | None = None, precision: float | None = None, cpp: bool = True
+) -> Evaluator | None:
+    """For `net` an `nn.Sequential` of known layers with one output; None if a layer is not known.
+
+    Args:
+        frequencies: `(inputs, waves)`: the first layer sees the input x, then sin and cos of x times these.
+        precision: precision |x|^2 / 2 is added.
+        cpp: in C++ if possible.
+    """
+    layers = list(_layers(net))
+    takes_rows = bool(layers) and isinstance(layers[0], Linear | Flatten)
+    if layers and isinstance(layers[0], Flatten):
+        layers = layers[1:]
+    *hidden, last = layers or [None]
+    known = [layer for layer in hidden if layer is not None]
+    if len(known) < len(hidden) or not isinstance(last, Linear) or len(last.weight) != 1:
+        return None
+    in_cpp = _in_cpp(known, last, frequencies, precision or 0.0) if cpp else None
+    function = in_cpp or _with_waves_and_base(LayerChain(known, last), frequencies, precision)
+
+    @torch.no_grad()
+    def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
+        e, grad = function(x.flatten(1) if takes_rows else x.detach())
+        return e, grad.reshape(x.shape)
+
+    return Evaluator(evaluate, "by hand in C++" if in_cpp is not None else "by hand")
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether calling the module does more than its class says."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
+
+
+def _layers(net: nn.Module) -> Iterator[Layer | None]:
+    """The layers of a sequence, nested ones too; None for one that is not known."""
+    if type(net) is nn.Sequential and not has_hooks(net):
+        for part in net:
+            yield from _layers(part)
+    else:
+        make = LAYERS.get(type_before_parametrizations(net))
+        yield make(net) if make is not None and not has_hooks(net) else None
+
+
+def _in_cpp(hidden: list[Layer], last: "Linear", frequencies: Tensor | None, precision: float) -> native.Network | None:
+    """The network in C++, if it is of a kind that is known there, on the CPU and in float32."""
+    linear: list[Linear] = []
+    activations: list[tuple[int, float]] = []
+    for layer in hidden:
+        if isinstance(layer, Linear):
+            linear.append(layer)
+            activations.append(native.NONE)
+        elif isinstance(layer, Activation) and activations and activations[-1] == native.NONE and layer.in_cpp:
+            activations[-1] = layer.in_cpp
+        else:
+            return None
+    weights = [layer.weight for layer in (*linear, last)]
+    plain = all(w.dtype == torch.float32 and w.device.type == "cpu" for w in weights)
+    if not plain or not 1 <= len(linear) <= native.MOST_LAYERS or native.library() is None:
+        return None
+    biases = [layer.bias for layer in (*linear, last)]
+    threads = torch.get_num_threads()
+    return native.Network(weights, biases, activations, frequencies=frequencies, precision=precision, threads=threads)
+
+
+def _with_waves_and_base(
+    chain: "LayerChain", frequencies: Tensor | None, precision: float | None
+) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
+        if frequencies is None:
+            e, grad = chain(x)
+        else:
+            phase = x @ frequencies
+            sin, cos = phase.sin(), phase.cos_()
+            e, along = chain(torch.cat([x, sin, cos], 1))
+            grad, along_sin, along_cos = along.split([x.shape[1], *[frequencies.shape[1]] * 2], 1)
+            turned = cos.mul_(along_sin).addcmul_(sin, along_cos, value=-1)
+            grad = torch.addmm(grad, turned, frequencies.T)
+        if precision is not None:
+            e.add_(x.square().flatten(1).sum(1), alpha=0.5 * precision)
+            grad = grad.add_(x, alpha=precision)
+        return e, grad
+
+    return evaluate
+
+
+class LayerChain:
+    """Layers one after the other: called with a batch, it gives the single output of each row, and the gradient.
+
+    Intermediate values are overwritten by the next call; what is returned is not.
+    """
+
+    def __init__(self, hidden: list[Layer], last: "Linear") -> None:
+        self.hidden, self.last = hidden, last
+        self._top = last.weight
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """`(B,)`, and as `x`."""
+        h = x
+        for layer in self.hidden:
+            h = layer.forward(h)
+        e = self.last.forward(h).squeeze(1).clone()
+        # The gradient of a sum over rows enters the last layer as ones, and leaves it as its weights.
+        if len(self._top) != len(x):
+            self._top = self.last.weight.expand(len(x), -1).contiguous()
+        grad = self._top
+        for layer in reversed(self.hidden):
+            grad = layer.backward(grad)
+        return e, grad.clone()
+
+
+class Linear:
+    """x W^T + b, and back."""
+
+    def __init__(self, module: Any) -> None:
+        self.weight = _weight(module)
+        self.bias: Tensor | None = module.bias.detach() if module.bias is not None else None
+        self._out = self._grad = self.weight.new_empty(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, n)` to `(B, m)`."""
+        self._out = _room(self._out, len(x), self.weight.shape[0])
+        if self.bias is None:
+            return torch.mm(x, self.weight.T, out=self._out)
+        return torch.addmm(self.bias, x, self.weight.T, out=self._out)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        """`(B, m)` to `(B, n)`."""
+        self._grad = _room(self._grad, len(grad), self.weight.shape[1])
+        return torch.mm(grad, self.weight, out=self._grad)
+
+
+class Convolution:
+    """A 2-D convolution, channels last."""
+
+    def __init__(self, module: Any) -> None:
+        self.weight = _weight(module).contiguous(memory_format=torch.channels_last)
+        self.bias: Tensor | None = module.bias.detach() if module.bias is not None else None
+        self.settings = (module.stride, module.padding, module.dilation, module.groups)
+        self._x = self.weight[:0]
+        near = module.dilation == (1, 1) and module.stride == (1, 1) and module.groups == 1
+        self._few_channels = near and module.in_channels <= FEW_CHANNELS
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, C, H, W)` to `(B, C', H', W')`."""
+        self._x = channels_last(x)
+        return functional.conv2d(self._x, self.weight, self.bias, *self.settings)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        """Back to `(B, C, H, W)`."""
+        if self._few_channels:
+            return self._by_products(grad)
+        stride, padding, dilation, groups = self.settings
+        arguments = (None, stride, padding, dilation, False, (0, 0), groups, (True, False, False))
+        return _aten.convolution_backward(grad, self._x, self.weight, *arguments)[0]
+
+    def _by_products(self, grad: Tensor) -> Tensor:
+        """One matrix product gives what each pixel sends to its neighbours, which are then added up."""
+        batch, channels, height, width = grad.shape
+        _, inputs, tall, wide = self.weight.shape
+        sent = self.weight.flatten(1).T @ grad.permute(0, 2, 3, 1).reshape(-1, channels).T
+        sent = sent.view(inputs, tall, wide, batch, height, width)
+        total = grad.new_zeros(inputs, batch, height + tall - 1, width + wide - 1)
+        for i in range(tall):
+            for j in range(wide):
+                total[:, :, i : i + height, j : j + width] += sent[:, i, j]
+        _, _, rows, columns = self._x.shape
+        top, left = self.settings[1]
+        return total[:, :, top : top + rows, left : left + columns].transpose(0, 1)
+
+
+class AveragePool:
+    """Means over windows of an image."""
+
+    def __init__(self, module: Any) -> None:
+        size = _pair(module.kernel_size)
+        windows = (size, _pair(module.stride or size), _pair(module.padding))
+        self.settings = (*windows, module.ceil_mode, module.count_include_pad, module.divisor_override)
+        self._x = torch.empty(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, C, H, W)` to `(B, C, H', W')`."""
+        self._x = x
+        return _aten.avg_pool2d(x, *self.settings)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        """Back to `(B, C, H, W)`."""
+        return _aten.avg_pool2d_backward(grad, self._x, *self.settings)
+
+
+class Flatten:
+    """`(B, C, H, W)` to `(B, C H W)`, and back to channels last."""
+
+    def __init__(self, module: Any) -> None:
+        self._shape = torch.Size()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Rows."""
+        self._shape = x.shape
+        return x.flatten(1)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        """Images."""
+        grad = grad.view(self._shape)
+        return channels_last(grad) if grad.ndim == 4 else grad
+
+
+@dataclass
+class Activation:
+    """A function of each number.
+
+    Args:
+        function: called with the input, and `out`.
+        derivative: called with the gradient, then with the input of `function`, or its output if `from_output`;
+            and `grad_input`.
+        in_cpp: what it is called there, with its slope.
+    """
+
+    function: Callable[..., Tensor]
+    derivative: Callable[..., Tensor]
+    from_output: bool = False
+    in_cpp: tuple[int, float] | None = None
+
+    def __post_init__(self) -> None:
+        self._x = self._out = self._grad = torch.empty(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Like `x`."""
+        self._x, self._out = x, _room_like(self._out, x)
+        return self.function(x, out=self._out)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        """Like `x`."""
+        self._grad = _room_like(self._grad, self._x)
+        return self.derivative(grad, self._out if self.from_output else self._x, grad_input=self._grad)
+
+
+def _relu(module: Any) -> Activation:
+    return Activation(
+        lambda x, out: torch.clamp(x, min=0, out=out),
+        lambda g, x, grad_input: _aten.threshold_backward.grad_input(g, x, 0, grad_input=grad_input),
+        in_cpp=(native.LEAKY, 0.0),
+    )
+
+
+def _leaky_relu(module: Any) -> Activation:
+    slope = module.negative_slope
+    return Activation(
+        lambda x, out: _aten.leaky_relu.out(x, slope, out=out),
+        lambda g, x, grad_input: _aten.leaky_relu_backward.grad_input(g, x, slope, False, grad_input=grad_input),
+        in_cpp=(native.LEAKY, slope),
+    )
+
+
+def _softplus(module: Any) -> Activation:
+    beta, threshold = module.beta, module.threshold
+    return Activation(
+        lambda x, out: _aten.softplus.out(x, beta, threshold, out=out),
+        lambda g, x, grad_input: _aten.softplus_backward.grad_input(g, x, beta, threshold, grad_input=grad_input),
+    )
+
+
+def _silu(module: Any) -> Activation:
+    return Activation(_aten.silu.out, _aten.silu_backward.grad_input, in_cpp=(native.SILU, 0.0))
+
+
+def _tanh(module: Any) -> Activation:
+    return Activation(torch.tanh, _aten.tanh_backward.grad_input, from_output=True, in_cpp=(native.TANH, 0.0))
+
+
+ACTIVATIONS: dict[type, Callable[[Any], Activation]] = {
+    nn.SiLU: _silu,
+    nn.Tanh: _tanh,
+    nn.ReLU: _relu,
+    nn.LeakyReLU: _leaky_relu,
+    nn.Softplus: _softplus,
+}
+
+
+def _convolution(module: Any) -> Convolution | None:
+    return Convolution(module) if module.padding_mode == "zeros" and not isinstance(module.padding, str) else None
+
+
+def _flatten(module: Any) -> Flatten | None:
+    return Flatten(module) if (module.start_dim, module.end_dim) == (1, -1) else None
+
+
+LAYERS: dict[type, Callable[[Any], Layer | None]] = {
+    **ACTIVATIONS,
+    nn.Linear: Linear,
+    nn.Conv2d: _convolution,
+    nn.AvgPool2d: AveragePool,
+    nn.Flatten: _flatten,
+}
+
+
+def _weight(module: Any) -> Tensor:
+    """The weight as it is in evaluation mode, in which spectral normalisation takes no further power iteration."""
+    if module.training and is_parametrized(module):
+        weight = module.eval().weight
+        module.train()
+        return weight.detach()
+    return module.weight.detach()
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """Images `(B, C, H, W)` in the order that convolutions are fastest in.
+
+    With one channel both orders are the same, but torch takes the strides for channels first, and so goes on.
+    """
+    x = x.contiguous(memory_format=torch.channels_last)
+    _, channels, height, width = x.shape
+    return x if channels > 1 else x.contiguous().as_strided(x.shape, (height * width, 1, width, 1))
+
+
+def prefer_channels_last(net: nn.Module) -> nn.Module:
+    """Put the weights of convolutions into the order in which they are fastest, in place; values stay."""
+    if any(isinstance(module, nn.Conv2d) for module in net.modules()):
+        net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return net
+
+
+def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else size
+
+
+def _room(room: Tensor, *shape: int) -> Tensor:
+    """A tensor of this shape to write to: the one there is if it fits."""
+    return room if room.shape == shape else room.new_empty(shape)
+
+
+def _room_like(room: Tensor, x: Tensor) -> Tensor:
+    """The same for a tensor like `x`, in its order of dimensions too."""
+    return room if room.shape == x.shape and room.stride() == x.stride() else torch.empty_like(x)

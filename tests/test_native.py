@@ -1,0 +1,135 @@
+import tempfile
+
+import pytest
+import torch
+
+from pscd import native
+
+needs_compiler = pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
+LAST = (torch.ones(1, 3), torch.zeros(1))
+
+
+def network(weight, bias, activation=(native.LEAKY, 1.0), **settings):
+    """One hidden layer of 3, whose units are summed."""
+    return native.Network([weight, LAST[0]], [bias, LAST[1]], [activation], **settings)
+
+
+@needs_compiler
+def test_by_hand_of_the_reader():
+    w = torch.tensor([[1.0, 2.0], [0.0, 1.0], [-1.0, 0.0]])
+    x = torch.tensor([[1.0, 1.0], [2.0, -1.0]])
+    # Without an activation the gradient are the sums of w's columns, 0 and 3.
+    e, grad = network(w, torch.tensor([0.5, 0.0, 0.0]))(x)
+    assert torch.equal(e, torch.tensor([3.5, -2.5]))
+    assert torch.equal(grad, torch.tensor([[0.0, 3.0], [0.0, 3.0]]))
+    # ReLU: units of the first row are 3, 1, -1; of the second 0, -1, -2.
+    e, grad = network(w, None, (native.LEAKY, 0.0))(x)
+    assert torch.equal(e, torch.tensor([4.0, 0.0]))
+    assert torch.equal(grad, torch.tensor([[1.0, 3.0], [0.0, 0.0]]))
+    # A base of precision 2 adds |x|^2 and 2 x.
+    e, grad = network(w, None, (native.LEAKY, 0.0), precision=2.0)(x)
+    assert torch.equal(e, torch.tensor([6.0, 5.0]))
+    assert torch.equal(grad, torch.tensor([[3.0, 5.0], [4.0, -2.0]]))
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", [native.SILU, native.TANH])
+def test_activations_over_their_whole_range(kind):
+    x = torch.linspace(-200, 200, 4001)[:, None]
+    value, slope = native.Network([torch.ones(1, 1), torch.ones(1, 1)], [None, None], [(kind, 0.0)])(x)
+    exact = x.double().requires_grad_()
+    expected = (torch.nn.functional.silu if kind == native.SILU else torch.tanh)(exact)
+    expected.sum().backward()
+    torch.testing.assert_close(value.double(), expected[:, 0].detach(), rtol=5e-7, atol=5e-7)
+    torch.testing.assert_close(slope.double(), exact.grad, rtol=5e-7, atol=5e-7)
+
+
+@needs_compiler
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e6])
+def test_waves(scale):
+    """sin and cos one at a time, near and far, where the argument is reduced by the library."""
+    x = scale * torch.linspace(-9, 9, 1001)[:, None]
+    for column, wave in ((1, torch.sin), (2, torch.cos)):
+        w = torch.zeros(3, 3)
+        w[0, column] = 1
+        e, grad = network(w, None, frequencies=torch.ones(1, 1))(x)
+        exact = x.double().requires_grad_()
+        expected = wave(exact)
+        expected.sum().backward()
+        torch.testing.assert_close(e.double(), expected[:, 0].detach(), rtol=0, atol=5e-7)
+        torch.testing.assert_close(grad.double(), exact.grad, rtol=0, atol=5e-7)
+
+
+@needs_compiler
+def test_a_row_does_not_depend_on_its_company_nor_on_threads():
+    torch.manual_seed(0)
+    weights = [torch.randn(40, 5), torch.randn(40, 40), torch.randn(1, 40)]
+    biases = [torch.randn(40), torch.randn(40), torch.randn(1)]
+    x = torch.randn(100, 5)
+    nets = [native.Network(weights, biases, [(native.SILU, 0.0)] * 2, threads=t) for t in (1, 2, 3)]
+    e, grad = nets[0](x)
+    for net in nets:
+        for part in (slice(0, 100), slice(7, 8), slice(50, 77)):
+            ours = net(x[part])
+            assert torch.equal(ours[0], e[part])
+            assert torch.equal(ours[1], grad[part])
+    assert nets[0](x[:0])[0].shape == (0,)
+
+
+@needs_compiler
+def test_what_is_not_finite_stays_so():
+    net = network(torch.ones(3, 2), None, (native.SILU, 0.0))
+    for bad in (torch.nan, torch.inf):
+        e, grad = net(torch.tensor([[bad, 0.0], [1.0, 1.0]]))
+        assert not e[0].isfinite()
+        assert e[1].isfinite()
+        assert grad[1].isfinite().all()
+
+
+@needs_compiler
+@pytest.mark.parametrize("x", [torch.zeros(2, 3), torch.zeros(2, 2).double(), torch.zeros(2)])
+def test_other_rows_are_refused(x):
+    with pytest.raises(RuntimeError, match="expected float32 rows of 2 on the CPU"):
+        network(torch.ones(3, 2), None)(x)
+
+
+@pytest.fixture
+def empty_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "pscd"
+
+
+def test_no_compiler_no_library(empty_cache, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    assert native.library.__wrapped__() is None
+    assert not empty_cache.exists()
+
+
+@pytest.mark.parametrize("script", ["exit 1", "touch $NOWHERE"])
+def test_a_compiler_that_fails_is_none(empty_cache, monkeypatch, tmp_path, script):
+    compiler = tmp_path / "bad-c++"
+    compiler.write_text(f"#!/bin/sh\n{script}\n")
+    compiler.chmod(0o700)
+    monkeypatch.setenv("CXX", str(compiler))
+    assert native.library.__wrapped__() is None
+    assert list(empty_cache.iterdir()) == []
+
+
+@needs_compiler
+def test_it_is_compiled_once_and_kept(empty_cache):
+    path = native._compiled()
+    assert list(empty_cache.iterdir()) == [path]
+    made = path.stat().st_mtime_ns
+    assert native._compiled() == path
+    assert path.stat().st_mtime_ns == made
+    path.write_bytes(b"damaged")
+    assert native.library.__wrapped__() is None
+
+
+@needs_compiler
+def test_a_folder_that_cannot_be_written_is_passed_over(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert native._compiled().parent.parent == tmp_path
