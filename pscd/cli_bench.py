@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from pscd.bench import CASES, OBJECTIVES, Estimate, Training, estimate, ratio, take_turns
+from pscd.bench import CASES, OBJECTIVES, Estimate, Task, Training, estimate, ratio, take_turns
 from pscd.cli_parts import command, parse_names
 from pscd.errors import UserError
 
@@ -39,7 +39,7 @@ def _bench(args: argparse.Namespace) -> None:
 
 def _row(name: str, rounds: int) -> str:
     runs = {objective: Training(CASES[name], gamma) for objective, gamma in OBJECTIVES.items()}
-    tasks = {objective: run.update for objective, run in runs.items()}
+    tasks: dict[str, Task] = {objective: run.update for objective, run in runs.items()}
     tasks |= {"sampler": runs["CD"].sample, "bound": runs["CD"].bound()}
     times = take_turns(tasks, rounds, show=True)
     cd, pscd = (1e3 * estimate(times[objective]).median for objective in OBJECTIVES)

