@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+RIVALS := .venv/.rivals
 
 .DEFAULT_GOAL := help
 
@@ -20,10 +21,17 @@ demo: $(READY) ## train on two moons in about a minute; numbers, samples and a p
 	$(BIN)/pscd train moon --gamma 1 --seed 0 --out runs/demo
 
 test: lint ## lint, type-check and test (under 5 minutes on 2 cores)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 test-slow: $(READY) ## the long scientific checks
 	$(BIN)/python -m pytest -m slow
+
+$(RIVALS): $(READY)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	@touch $@
+
+bench: $(RIVALS) ## speed beside other libraries, in docs/results/speed.md (over an hour, of an idle machine)
+	$(BIN)/python -m benchmarks.speed
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
@@ -33,4 +41,4 @@ lint: $(READY) ## ruff and mypy
 clean: ## remove the environment, builds and caches; runs stay
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help setup demo test test-slow lint clean
+.PHONY: help setup demo test test-slow bench lint clean

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pscd import distributed
 from pscd.buffer import ReplayBuffer
 from pscd.errors import UserError
-from pscd.proposal import MixtureProposal
+from pscd.proposal import Chains, MixtureProposal, from_tensors
 
 STATE = "state.pt"
 PREVIOUS = "state-previous.pt"
@@ -33,7 +33,7 @@ class TrainState:
     step_size: Tensor  # of the sampler, adapted
     shift: Tensor
     scale: Tensor
-    proposal: MixtureProposal
+    proposal: MixtureProposal | Chains
     step: int = 0
     retries: int = 0  # roll-backs so far; each makes the learning rate smaller and the randomness new
 
@@ -75,7 +75,7 @@ def restore(state: TrainState, values: dict[str, Any]) -> None:
         state.buffer.label = values["label"][share].to(device)
     state.step_size = values["step_size"].to(device)
     state.shift, state.scale = values["shift"].to(device), values["scale"].to(device)
-    state.proposal = MixtureProposal(**values["proposal"]).to(device)  # its derived tensors are made anew
+    state.proposal = from_tensors(values["proposal"]).to(device)  # its derived tensors are made anew
 
 
 def save(values: dict[str, Any], folder: Path) -> None:
@@ -88,6 +88,19 @@ def save(values: dict[str, Any], folder: Path) -> None:
     if (folder / STATE).exists():
         os.replace(folder / STATE, folder / PREVIOUS)
     os.replace(temporary, folder / STATE)
+
+
+def branch(source: Path, folder: Path) -> None:
+    """Let a run in `folder` begin where the one in `source` stands: its weights, chains and optimiser at update 0.
+
+    A run that is there already goes on instead.
+    """
+    values = load(source)
+    if values is None:
+        raise UserError(f"{source}: no run to begin from")
+    folder.mkdir(parents=True, exist_ok=True)
+    if load(folder) is None:
+        save({**values, "step": 0, "retries": 0}, folder)
 
 
 def load(folder: Path) -> dict[str, Any] | None:

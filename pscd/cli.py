@@ -11,21 +11,22 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from pscd import __version__, checkpoint, cli_tables
+from pscd import __version__, checkpoint, cli_bench, cli_data, cli_images, cli_tables, pictures
 from pscd.cli_parts import Parser, add_out, add_run, check_out, command, device, parse_names, write
 from pscd.config import TrainConfig
 from pscd.data import TOYS
 from pscd.diagnostics import verdict
 from pscd.errors import Diverged, UserError
-from pscd.evaluation import Measurement, evaluate, load, load_run_data
+from pscd.evaluation import Measurement, evaluate, evaluate_images, load, load_run_data
 from pscd.model import Model
-from pscd.objectives import OBJECTIVES
+from pscd.objectives import OBJECTIVES, PseudoSpherical
+from pscd.presets import DEFAULT_OF, PRESETS, default_preset
 from pscd.runs import read_metrics, train
 from pscd.samplers import SAMPLERS
 
@@ -76,7 +77,11 @@ def build_parser(argv: Sequence[str]) -> Parser:
     cli_tables.add_score(commands)
     _add_evaluate(commands)
     _add_plot(commands)
+    cli_images.add_strip(commands)
+    cli_images.add_mend(commands)
+    cli_data.add_data(commands)
     _add_reproduce(commands)
+    cli_bench.add_bench(commands)
     return parser
 
 
@@ -85,26 +90,47 @@ def build_parser(argv: Sequence[str]) -> Parser:
 
 def _add_train(commands: Any, argv: Sequence[str]) -> None:
     parser = command(commands, "train", _train, "train an energy on a toy or on a file of your own")
-    parser.add_argument("data", help=f"a file (.csv, .parquet, .npy, .npz) or a toy: {', '.join(TOYS)}")
+    parser.add_argument(
+        "data",
+        help=f"a file (.csv, .parquet, .npy, .npz), a toy ({', '.join(TOYS)}), images by name (see pscd data) "
+        "or a folder of images",
+    )
     parser.add_argument("--out", type=Path, help="run folder (default: runs/NAME); a run there goes on")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 ... (default: cpu)")
     parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard logs too")
     choose = Parser(add_help=False, exit_on_error=False)
     for target in (parser, choose):
         target.add_argument(
-            "--objective", choices=OBJECTIVES, default="ps-cd", help="what to minimise (default: ps-cd)"
+            "--preset", choices=PRESETS, help="settings to start from, for images (default: those for the data)"
         )
-        target.add_argument("--sampler", choices=SAMPLERS, default="mala", help="Markov chain (default: mala)")
+        target.add_argument("--objective", choices=OBJECTIVES, help="what to minimise (default: ps-cd)")
+        target.add_argument("--sampler", choices=SAMPLERS, help="Markov chain (default: mala; for images langevin)")
     try:
         chosen, _ = choose.parse_known_args(list(argv))
     except argparse.ArgumentError:  # the real parser will say what is wrong
         chosen = choose.parse_args([])
-    base = TrainConfig(objective=OBJECTIVES[chosen.objective], sampler=SAMPLERS[chosen.sampler]())
+    base = _starting_config(chosen, argv)
     parser.set_defaults(base=base)
     _add_fields(parser.add_argument_group("training"), base, skip=("data",))
-    _add_fields(parser.add_argument_group(f"objective {chosen.objective}"), base.objective)
-    _add_fields(parser.add_argument_group(f"sampler {chosen.sampler}"), base.sampler, prefix="sampler-")
+    _add_fields(parser.add_argument_group("objective " + (chosen.objective or "ps-cd")), base.objective)
+    sampler = next(name for name, kind in SAMPLERS.items() if isinstance(base.sampler, kind))
+    _add_fields(parser.add_argument_group(f"sampler {sampler}"), base.sampler, prefix="sampler-")
     _add_fields(parser.add_argument_group("energy"), base.energy)
+
+
+def _starting_config(chosen: argparse.Namespace, argv: Sequence[str]) -> TrainConfig:
+    """What flags change: the preset, or that of the data if they have one, with the objective and sampler chosen."""
+    words = [word for word, before in zip(argv, ("", *argv), strict=False) if before != "--out"]
+    data = next((word for word in words if word in PRESETS or word in DEFAULT_OF or Path(word).is_dir()), "")
+    base = PRESETS[chosen.preset] if chosen.preset else default_preset(data)
+    if chosen.objective in ("cd", "ps-cd") and isinstance(base.objective, PseudoSpherical):
+        # The same objective with another gamma: what else the preset says of it stays.
+        base = replace(
+            base, objective=replace(base.objective, gamma=getattr(OBJECTIVES[chosen.objective], "gamma", 1.0))
+        )
+    elif chosen.objective:
+        base = replace(base, objective=OBJECTIVES[chosen.objective], energy=replace(base.energy, classes=0))
+    return replace(base, sampler=SAMPLERS[chosen.sampler]()) if chosen.sampler else base
 
 
 def _add_fields(group: Any, instance: Any, *, prefix: str = "", skip: Sequence[str] = ()) -> None:
@@ -165,7 +191,7 @@ def config_from(args: argparse.Namespace) -> TrainConfig:
             owner, field_name = name.split(".")
             given.setdefault(owner, {})[field_name] = value
 
-    if args.objective == "cd" and given.get(type(base.objective).__name__, {}).get("gamma", 0.0) != 0:
+    if args.objective == "cd" and given.get("PseudoSpherical", {}).get("gamma", 0.0) != 0:
         raise UserError("--objective cd is gamma 0; for another gamma use --objective ps-cd")
 
     def updated(instance: Any) -> Any:
@@ -189,8 +215,11 @@ def _train(args: argparse.Namespace) -> None:
     model = load(out, device=device(args.device))
     for sentence in _verdict(out):
         print(f"verdict: {sentence}")
-    samples = model.sample(10_000)
-    _print_measurements(_evaluate_into(model, out, n=len(samples), seed=0, samples=samples))
+    samples = model.sample(cli_images.N_MEASURED if model.is_image else 10_000, progress=model.is_image)
+    try:
+        _evaluate_into(model, out, n=len(samples), seed=0, samples=samples)
+    except UserError as error:  # too few rows to measure by are no reason to lose the picture
+        print(f"not measured: {error}")
     print(f"picture: {_plot_into(model, samples, out / 'plot.png')}")
     print(f"run: {out}")
 
@@ -211,37 +240,55 @@ def _verdict(run: Path) -> list[str]:
 def _add_sample(commands: Any) -> None:
     parser = command(commands, "sample", _sample, "draw from the model of a run")
     add_run(parser)
-    add_out(parser, ".npy or .csv file for the samples")
-    parser.add_argument("--n", type=int, default=10_000, help="how many (default: 10000)")
+    add_out(parser, ".npy or .csv file for the samples; of images also a grid, .png")
+    parser.add_argument("--n", type=int, help="how many (default: 10000; of images 100)")
+    parser.add_argument("--label", type=int, help="what to draw, from a conditional model")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same samples (default: 0)")
     parser.add_argument("--steps", type=int, help="sampler steps (default: the run's sample_steps)")
 
 
 def _sample(args: argparse.Namespace) -> None:
-    check_out(args.out, args.force)
+    check_out(args.out, args.force, (".npy", ".csv", *cli_images.PICTURES))
     if cli_tables.is_detector(args.run):
+        args.n = 10_000 if args.n is None else args.n
         cli_tables.sample(args)
         return
-    model = load(args.run, device=device(args.device))
-    samples = model.sample(args.n, seed=args.seed, n_steps=args.steps)
+    is_picture = args.out.suffix in cli_images.PICTURES
+    model = (cli_images.load_image_model if is_picture else _load_on)(args.run, args.device)
+    n = args.n if args.n is not None else 100 if model.is_image else 10_000
+    samples = model.sample(n, seed=args.seed, n_steps=args.steps, label=args.label, progress=model.is_image)
+    if is_picture:
+        pictures.save(pictures.grid(samples), args.out)
+        print(f"{n} samples: {args.out}")
+        return
     flat = samples.flatten(1).numpy()
     names = model.columns or [f"x{i}" for i in range(flat.shape[1])]
     write(args.out, samples.numpy(), dict(zip(names, flat.T, strict=True)))
     print(f"{len(samples)} samples: {args.out}")
 
 
+def _load_on(run: Path, where: str) -> Model:
+    return load(run, device=device(where))
+
+
 def _add_evaluate(commands: Any) -> None:
     parser = command(commands, "evaluate", _evaluate, "compare samples of a run with data it has not seen")
     add_run(parser)
-    parser.add_argument("--n", type=int, default=10_000, help="points on each side (default: 10000)")
+    parser.add_argument("--n", type=int, help="points on each side (default: 10000; of images 1000)")
     parser.add_argument("--seed", type=int, default=0, help="of the samples and fresh data (default: 0)")
+    parser.add_argument(
+        "--features",
+        default="pixels",
+        help="of images: pixels (default), classifier, or a TorchScript Inception's path for the FID",
+    )
 
 
 def _evaluate(args: argparse.Namespace) -> None:
-    if args.n < 2:
+    if args.n is not None and args.n < 2:
         raise UserError(f"--n must be at least 2, got {args.n}")
     model = load(args.run, device=device(args.device))
-    _print_measurements(_evaluate_into(model, args.run, n=args.n, seed=args.seed))
+    n = args.n or (cli_images.N_MEASURED if model.is_image else 10_000)
+    _evaluate_into(model, args.run, n=n, seed=args.seed, features=args.features)
 
 
 def _add_plot(commands: Any) -> None:
@@ -255,7 +302,8 @@ def _plot(args: argparse.Namespace) -> None:
     if args.out is not None:
         check_out(args.out, args.force, (".png", ".pdf", ".svg"))
     model = load(args.run, device=device(args.device))
-    print(f"picture: {_plot_into(model, model.sample(10_000), args.out or args.run / 'plot.png')}")
+    samples = model.sample(cli_images.SHOWN if model.is_image else 10_000)
+    print(f"picture: {_plot_into(model, samples, args.out or args.run / 'plot.png')}")
 
 
 def _add_reproduce(commands: Any) -> None:
@@ -265,30 +313,47 @@ def _add_reproduce(commands: Any) -> None:
     parser.add_argument("--seeds", type=int, help="seeds per cell (default: the artefact's own; 1 with --quick)")
     parser.add_argument("--out", type=Path, help="folder (default: results, results/quick with --quick); resumes there")
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one per core)")
+    images = parser.add_argument_group("artefacts with images")
+    images.add_argument("--data", help="set of images (default: mnist); pscd data lists them")
+    images.add_argument("--preset", choices=PRESETS, help="settings of the runs (default: those for the data)")
+    images.add_argument(
+        "--features", help="feature map: pixels, classifier (default) or a TorchScript Inception's path"
+    )
+    images.add_argument("--n", type=int, help="samples to measure (default: 5000)")
 
 
 def _reproduce(args: argparse.Namespace) -> None:
-    from pscd.paper import ARTEFACTS, reproduce
+    from pscd.paper import ARTEFACTS, WITH_IMAGES, Choice, reproduce
 
     if args.name is None:
-        for artefact in ARTEFACTS.values():
-            print(f"{artefact.name:<24} {artefact.title} - about {artefact.cost} on 2 cores")
+        for artefact in (*ARTEFACTS.values(), *(make(Choice()) for make in WITH_IMAGES.values())):
+            name = artefact.name.removesuffix("-mnist")
+            print(f"{name:<24} {artefact.title} - about {artefact.cost} on 2 cores")
         return
+    chosen = {name: getattr(args, name) for name in ("data", "preset", "features", "n")}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
     if args.jobs == 0:
         raise UserError("--jobs must not be 0; -1 means one per core")
     out = args.out or Path("results/quick" if args.quick else "results")
-    page = reproduce(args.name, out, quick=args.quick, seeds=args.seeds, n_jobs=args.jobs)
+    images = Choice(**chosen) if chosen else None
+    page = reproduce(args.name, out, quick=args.quick, seeds=args.seeds, n_jobs=args.jobs, images=images)
     print(page.read_text())
     print(f"page: {page}")
 
 
 def _evaluate_into(
-    model: Model, run: Path, *, n: int, seed: int, samples: torch.Tensor | None = None
-) -> list[Measurement]:
-    measurements = evaluate(model, n=n, seed=seed, samples=samples)
-    rows = [{"name": m.name, "mmd": m.mmd, "n_real": m.n_real, "n_fake": m.n_fake} for m in measurements]
+    model: Model, run: Path, *, n: int, seed: int, samples: torch.Tensor | None = None, features: str = "pixels"
+) -> None:
+    """Measure, print, and keep in the run folder."""
+    if model.is_image:
+        of_images = evaluate_images(model, n=n, seed=seed, features=features, samples=samples)
+        cli_images.print_measurements(of_images)
+        rows = [asdict(m) for m in of_images]
+    else:
+        measurements = evaluate(model, n=n, seed=seed, samples=samples)
+        _print_measurements(measurements)
+        rows = [asdict(m) for m in measurements]
     (run / "evaluation.json").write_text(json.dumps({"seed": seed, "rows": rows}, indent=1) + "\n")
-    return measurements
 
 
 def _print_measurements(measurements: Sequence[Measurement]) -> None:
@@ -300,8 +365,10 @@ def _print_measurements(measurements: Sequence[Measurement]) -> None:
 def _plot_into(model: Model, samples: torch.Tensor, path: Path) -> Path:
     from pscd.plots import plot_run
 
-    data = load_run_data(model).train
+    data = load_run_data(model)
+    if model.is_image:
+        return cli_images.plot_images(data, samples, path)
     try:
-        return plot_run(model, data, samples, path)
+        return plot_run(model, data.train, samples, path)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from None

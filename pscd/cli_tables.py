@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pscd.cli_images import score_folder
 from pscd.cli_parts import add_out, add_run, check_out, command, device, in_words, parse_names, write
 from pscd.columns import Columns
 from pscd.data import Table, check_enough, read_table
@@ -90,7 +91,11 @@ def add_score(commands: Any) -> None:
     """`pscd score`."""
     parser = command(commands, "score", _score, "energy of every row of a file: the higher, the stranger")
     add_run(parser)
-    parser.add_argument("file", type=Path, help="rows to score (.csv, .parquet, .npy, .npz)")
+    parser.add_argument(
+        "file",
+        type=Path,
+        help="rows to score (.csv, .parquet, .npy, .npz); for an image model also a folder of pictures",
+    )
     parser.add_argument("--id", type=parse_names, default=(), help="columns to carry over, such as a row's name (a,b)")
     add_out(parser, ".csv or .npy file for the energies, in the order of the rows")
 
@@ -112,6 +117,9 @@ def _score(args: argparse.Namespace) -> None:
         _report(detector, replace(table, columns=names), x, args.file, args.out)
         return
     model = load(args.run, device=device(args.device))
+    if model.is_image and args.file.is_dir():
+        score_folder(model, args.file, args.out)
+        return
     table = read_table(args.file, model.columns if named else None, args.id)
     _check_width(table.x.shape[1:], model.shape, args)
     energy = model.score(table.x).numpy()

@@ -8,7 +8,7 @@ from typing import Any, Self
 from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.gradients import MODES as GRADIENTS
-from pscd.objectives import OBJECTIVES, Objective, PseudoSpherical
+from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, Objective, PseudoSpherical
 from pscd.options import option
 from pscd.samplers import Langevin, Mala, Sampler
 
@@ -16,9 +16,19 @@ SCHEDULES = ("cosine", "constant")
 STANDARDISE = ("std", "none")
 STOPS = ("end", "randomised")
 CHAINS = ("persistent", "data", "short-run")
+BASES = ("gaussian", "box")
+PRECISIONS = ("float32", "bfloat16")
 # Settings younger than the runs and results that people keep. At their default they are left out of the dictionary,
 # so that it equals that of an old run, which so goes on, and the digest of an old result, which so is found.
-LATER = {"chains": "persistent", "gradients": "auto"}
+LATER = {
+    "chains": "persistent",
+    "gradients": "auto",
+    "base": "gaussian",
+    "precision": "float32",
+    "image_size": None,
+    "energy.classes": 0,
+    "objective.unit": "nats",
+}
 COUNTS = (
     "n_data",
     "steps",
@@ -38,6 +48,7 @@ class TrainConfig:
     data: str = option("moon", "a toy's name or a file of your own")
     columns: tuple[str, ...] | None = option(None, "columns of the file to use, by name (a,b,c); none: all")
     n_data: int = option(50_000, "training rows to draw, for toys")
+    image_size: int | None = option(None, "side to scale the images of a folder to; none: as they are")
     objective: Objective = field(default_factory=PseudoSpherical)
     sampler: Sampler = field(default_factory=Mala)
     energy: Architecture = field(default_factory=Architecture)
@@ -53,9 +64,13 @@ class TrainConfig:
     standardise: str = option("std", "columns to mean 0 and deviation 1 (std), or as they are (none)")
     buffer_size: int = option(10_000, "chains that persist between updates (over all processes)")
     chains: str = option("persistent", "start where they ended (persistent), at the data (CD-K) or afresh (short-run)")
+    base: str = option("gaussian", "fresh chains start from a broad Gaussian, or evenly in the sampler's box (box)")
     restart: float = option(0.01, "fraction of the drawn persistent chains that start afresh at each update")
+    precision: str = option("float32", "arithmetic of the network: float32, or bfloat16 where a GPU is quicker with it")
     jump_components: int = option(32, "Gaussians in the proposal of the sampler's jumps")
-    max_gap: float = option(50.0, "gap between the phases' median energies that counts as running away")
+    max_gap: float = option(
+        50.0, "gap between the phases' median energies that counts as running away (nats or spreads)"
+    )
     max_retries: int = option(5, "how often a run may roll back before it ends with an error")
     checkpoint_every: int = option(500, "updates between checkpoints")
     log_every: int = option(50, "updates between rows of metrics.jsonl")
@@ -80,15 +95,29 @@ class TrainConfig:
             "stop": STOPS,
             "standardise": STANDARDISE,
             "chains": CHAINS,
+            "base": BASES,
+            "precision": PRECISIONS,
             "gradients": GRADIENTS,
         }
         for name, words in choices.items():
             value = getattr(self, name)
             _require(value in words, f"{name} must be one of {', '.join(words)}, got {value!r}")
+        box = (self.sampler.low, self.sampler.high)
+        _require(self.base != "box" or box == (0, 1), f"base box needs a sampler with low 0 and high 1, not {box}")
+        _require(
+            not (self.energy.classes and isinstance(self.objective, FEBM | NoiseContrastive)),
+            "f-ebm and nce know no labels; set --classes 0",
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; the kind of objective and of sampler stands beside their settings."""
-        return {name: value for name, value in self._all().items() if name not in LATER or value != LATER[name]}
+        values = self._all()
+        for name, default in LATER.items():
+            *path, last = name.split(".")
+            inner = values[path[0]] if path else values
+            if last in inner and inner[last] == default:
+                del inner[last]
+        return values
 
     def _all(self) -> dict[str, Any]:
         values = asdict(self)

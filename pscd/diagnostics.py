@@ -8,6 +8,7 @@ from torch import Tensor
 TAIL = 0.2  # the last part of a run, over which diagnostics are averaged
 COLLAPSED = 0.1  # effective sample fraction below which a tenth of the batch does all the work
 APART = 1.0  # gap between the phases' median energies, in nats
+APART_SPREADS = 5.0  # and in spreads of the data's energies, which are coarser
 ACCEPTANCE = (0.2, 0.95)
 RARE_JUMPS = 0.02
 LOST_MASS = 0.1
@@ -30,14 +31,18 @@ def verdict(rows: Sequence[dict[str, float]], *, retries: int = 0) -> list[str]:
         return sum(values) / len(values) if values else otherwise
 
     found = []
-    gap, ess = mean("gap", 0.0), min(mean("ess_pos", 1.0), mean("ess_neg", 1.0))
+    spread = mean("spread", 1.0)  # logged where energies are not in nats, and then their unit
+    unit, apart = ("nats", APART) if spread == 1 else ("spreads", APART_SPREADS)
+    gap, ess = mean("gap", 0.0) / spread, min(mean("ess_pos", 1.0), mean("ess_neg", 1.0))
     if ess < COLLAPSED:
         found.append(f"weights collapsed (ESS {ess:.3f}): lower gamma (or beta) or warm up longer")
-    if gap < -APART:
-        found.append(f"negatives lag behind the data by {-gap:.1f} nats: more sampling steps or a lower learning rate")
-    if gap > APART:
+    if gap < -apart:
         found.append(
-            f"samples find {gap:.1f} nats less energy than the data: a lower learning rate, or a base for the energy"
+            f"negatives lag behind the data by {-gap:.1f} {unit}: more sampling steps or a lower learning rate"
+        )
+    if gap > apart:
+        found.append(
+            f"samples find {gap:.1f} {unit} less energy than the data: a lower learning rate, or a base for the energy"
         )
     acceptance = mean("acceptance", sum(ACCEPTANCE) / 2)
     if not ACCEPTANCE[0] <= acceptance <= ACCEPTANCE[1]:

@@ -11,6 +11,7 @@ from torch.nn.utils.parametrizations import spectral_norm as with_spectral_norm
 from pscd.errors import UserError
 from pscd.gradients import sequence
 from pscd.layers import Evaluator
+from pscd.networks import ConvNet, PlainCNN, ResNet
 from pscd.options import option
 
 FOURIER_SCALE = 1.5  # standard deviation of the waves' frequencies, for inputs of unit scale
@@ -138,12 +139,13 @@ class Correction(nn.Module):
 class Architecture:
     """Which network, and its size."""
 
-    name: str = option("mlp", "network: mlp or quadratic", flag="energy")
-    width: int = option(128, "hidden units per layer")
-    depth: int = option(3, "hidden layers")
+    name: str = option("mlp", "network: mlp or quadratic; for images conv, cnn or resnet", flag="energy")
+    width: int = option(128, "hidden units per layer, or channels of the first convolution")
+    depth: int = option(3, "hidden layers, or how often a convolution halves the image")
     fourier: int = option(16, "random waves beside the input, for fine structure; 0: none")
     spectral_norm: bool = option(False, "bound the slope of every layer")
     base_scale: float | None = option(2.0, "width of the Gaussian base in standard deviations; none: no base")
+    classes: int = option(0, "labels 0 to classes - 1 that a network for images is conditional on; 0: no labels")
 
     def __post_init__(self) -> None:
         if self.name not in ENERGIES:
@@ -152,6 +154,8 @@ class Architecture:
             raise UserError("width and depth must be at least 1, fourier at least 0")
         if self.base_scale is not None and not self.base_scale > 0:
             raise UserError(f"base_scale must be positive or none, got {self.base_scale}")
+        if self.classes < 0 or (self.classes and self.name not in CONDITIONAL):
+            raise UserError(f"classes needs a network that takes labels: {' or '.join(CONDITIONAL)}")
 
     def build(self, shape: tuple[int, ...]) -> nn.Module:
         """The network for inputs of `shape`, with random weights."""
@@ -173,8 +177,37 @@ def _quadratic(shape: tuple[int, ...], config: Architecture) -> nn.Module:
     return Quadratic(dim=math.prod(shape))
 
 
+def _of_images(kind: type[ConvNet] | type[PlainCNN] | type[ResNet]) -> Callable[..., nn.Module]:
+    def build(shape: tuple[int, ...], config: Architecture) -> nn.Module:
+        _check_image(shape, config)
+        return kind(
+            shape,
+            width=config.width,
+            depth=config.depth,
+            classes=config.classes,
+            spectral_norm=config.spectral_norm,
+        )
+
+    return build
+
+
+def _check_image(shape: tuple[int, ...], config: Architecture) -> None:
+    if len(shape) != 3:
+        raise UserError(f"the energy {config.name} is for images, channels x height x width; use --energy mlp")
+    if min(shape[1:]) < 2**config.depth:
+        size = f"{shape[1]} x {shape[2]}"
+        raise UserError(f"a {config.name} of depth {config.depth} halves an image of {size} too often; lower the depth")
+
+
 def _unchanged(module: nn.Module) -> nn.Module:
     return module
 
 
-ENERGIES: dict[str, Callable[[tuple[int, ...], Architecture], nn.Module]] = {"mlp": _mlp, "quadratic": _quadratic}
+ENERGIES: dict[str, Callable[[tuple[int, ...], Architecture], nn.Module]] = {
+    "mlp": _mlp,
+    "quadratic": _quadratic,
+    "conv": _of_images(ConvNet),
+    "cnn": _of_images(PlainCNN),
+    "resnet": _of_images(ResNet),
+}
+CONDITIONAL = ("conv", "cnn", "resnet")

@@ -17,6 +17,7 @@ from torch.nn.functional import softplus
 from pscd.errors import NotFinite, UserError
 
 LARGEST = 5.0  # log density ratio up to which an f-divergence is what its name says
+IN_PLAY = 0.75  # share of the rows that weights per spread leave in play at gamma 1; that of a 2-D Gaussian
 
 
 def contrastive_divergence(e_pos: Tensor, e_neg: Tensor) -> Tensor:
@@ -138,6 +139,16 @@ DIVERGENCES: dict[str, Divergence] = {
 }
 
 
+def mixed(f: Divergence, g: Divergence, share: float) -> Divergence:
+    """The divergence of the function `share` f + (1 - `share`) g, in which slope and conjugate are linear."""
+    if f is g or share == 1:
+        return f
+    return Divergence(
+        lambda t: share * f.slope(t) + (1 - share) * g.slope(t),
+        lambda t: share * f.conjugate(t) + (1 - share) * g.conjugate(t),
+    )
+
+
 def variational_bound(log_ratio_pos: Tensor, log_ratio_neg: Tensor, f: Divergence, *, weight: float = 1.0) -> Tensor:
     """E_p[f'(u)] - weight E_q[f*(f'(u))], u = exp(log_ratio): at most D_f(p || q), and equal to it at u = p / q.
 
@@ -224,9 +235,41 @@ def denoising_score_matching(gradient: Tensor, z: Tensor, sigma: float) -> Tenso
     return 0.5 * (sigma * gradient - z.flatten(1)).square().sum(1)
 
 
-def l2(e_pos: Tensor, e_neg: Tensor, weight: float) -> Tensor:
-    """Weight times the mean squared energies of both phases."""
-    return weight * (e_pos.square().mean() + e_neg.square().mean())
+def squares(e_pos: Tensor, e_neg: Tensor, gamma: float = 0.0, *, drawn_from_r: bool = False) -> Tensor:
+    """Mean squared energies of both phases, each row counting as it does in the gamma-score.
+
+    If all rows counted alike, the term would pull the energy of rows that the score ignores down to that of the
+    others, and so undo what makes it robust.
+
+    >>> squares(torch.tensor([1.0, 3.0]), torch.tensor([0.0, 2.0])).item()
+    7.0
+    """
+    pos = importance_weights(e_pos.detach(), gamma)
+    neg = importance_weights(e_neg.detach(), 0.0 if drawn_from_r else gamma)
+    return (pos * e_pos.square()).sum() + (neg * e_neg.square()).sum()
+
+
+def energy_spread(e: Tensor) -> Tensor:
+    """The temperature at which three quarters of the rows are in play: exp(-e / spread) has an ESS of 3/4.
+
+    It is 1 for the energies of a Gaussian in two dimensions under itself, and scales with the energies. High
+    energies, of junk, hardly count: up to a quarter of the rows may have any.
+
+    >>> e = -torch.log1p(-torch.linspace(0, 0.99999, 10_001))  # quantiles of the exponential distribution
+    >>> round(energy_spread(e).item(), 2), round(energy_spread(100 * e).item())
+    (1.0, 100)
+    """
+    e = e.detach().sort().values
+    e = e - e[0]
+    # The ESS falls as the temperature does, so one pass over a grid of temperatures brackets the one asked for.
+    unit = e[(3 * len(e)) // 4].clamp(min=torch.finfo(e.dtype).tiny)
+    log_t = torch.linspace(-7.0, 7.0, 141, device=e.device, dtype=e.dtype)
+    weights = torch.exp(-(e / unit) / log_t.exp()[:, None])
+    ess = weights.sum(1).square() / (len(e) * weights.square().sum(1))
+    upper = torch.searchsorted(ess, torch.full_like(ess[:1], IN_PLAY)).clamp(1, len(ess) - 1)
+    lower = upper - 1
+    share = ((IN_PLAY - ess[lower]) / (ess[upper] - ess[lower]).clamp(min=1e-9)).clamp(0, 1)
+    return (unit * torch.lerp(log_t[lower], log_t[upper], share).exp()).squeeze()
 
 
 def free_energy(e: Tensor, gamma: float) -> Tensor:

@@ -1,7 +1,22 @@
-"""Distances between two sets of points, `f(real, fake)`."""
+"""How far two sets of points, `f(real, fake)`, or two sets of scores, `f(inside, outside)`, are apart."""
 
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
+
+from pscd.progress import progress_bar
+
+# Distances that differ by less, relatively, are equal: both were rounded on the way.
+TIE = 1e-10
+PAIRS = 1024  # pairs of rows whose distance is computed by subtraction at one time
+
+
+# --- kernel distance ---
 
 
 def mmd(real: Tensor, fake: Tensor, *, bandwidth: float = 2**0.5, unbiased: bool = True, block: int = 4096) -> float:
@@ -16,10 +31,7 @@ def mmd(real: Tensor, fake: Tensor, *, bandwidth: float = 2**0.5, unbiased: bool
     >>> round(mmd(x, x, unbiased=False), 6)
     0.0
     """
-    if real.shape[1:] != fake.shape[1:]:
-        raise ValueError(f"real has rows of shape {tuple(real.shape[1:])}, fake {tuple(fake.shape[1:])}")
-    if min(len(real), len(fake)) < 2:
-        raise ValueError("MMD needs at least two points on each side")
+    _check_rows(real, fake, "MMD", least=2)
     # Centring, in float64, keeps |x|^2 + |y|^2 - 2 x.y from losing digits to a common offset.
     centre = real.flatten(1).double().mean(0)
     real, fake = ((x.flatten(1) - centre).float() for x in (real, fake))
@@ -44,3 +56,227 @@ def _kernel_sum(x: Tensor, y: Tensor, bandwidth: float, block: int) -> float:
             squared = torch.addmm(other_norm[None, :], part, other.T, alpha=-2).add_(part.square().sum(1)[:, None])
             total += squared.clamp_(min=0).mul_(factor).exp_().sum(dtype=torch.float64)
     return float(total)
+
+
+def _check_rows(real: Tensor, fake: Tensor, what: str, *, least: int) -> None:
+    if real.shape[1:] != fake.shape[1:]:
+        raise ValueError(f"real has rows of shape {tuple(real.shape[1:])}, fake {tuple(fake.shape[1:])}")
+    if min(len(real), len(fake)) < least:
+        number = {2: "two"}.get(least, str(least))
+        raise ValueError(f"{what} needs at least {number} points on each side")
+
+
+# --- Frechet distance ---
+
+
+def frechet_distance(real: Tensor, fake: Tensor) -> float:
+    """Squared Frechet (Wasserstein-2) distance between the Gaussians with the two sets' means and covariances.
+
+    |m1 - m2|^2 + tr(C1) + tr(C2) - 2 tr((C1 C2)^(1/2)); of Inception features it is the FID. With roots
+    C = R^T R the last trace is the sum of the singular values of R1 R2^T, which exists, and is computed to
+    full precision, whether or not the covariances have full rank. All in float64, covariances with n - 1.
+
+    >>> x = torch.tensor([[0.0], [2.0]])
+    >>> round(frechet_distance(x, 3 * x + 1), 6)  # means 1 and 4, deviations sqrt(2) and 3 sqrt(2)
+    17.0
+    """
+    _check_rows(real, fake, "a Frechet distance", least=2)
+    real, fake = real.flatten(1), fake.flatten(1)
+    # Far from the origin squares of the mean would swallow the variances.
+    centre = _finite_mean(real)
+    (mean_1, root_1, trace_1), (mean_2, root_2, trace_2) = (_moments(x, centre) for x in (real, fake))
+    both = float(torch.linalg.svdvals(root_1 @ root_2.T).sum())
+    return max(float((mean_1 - mean_2).square().sum()) + trace_1 + trace_2 - 2 * both, 0.0)
+
+
+def _finite_mean(x: Tensor, block: int = 4096) -> Tensor:
+    """The mean in float64, without a copy of all rows; a `ValueError` if it does not exist."""
+    mean = torch.stack([part.double().sum(0) for part in x.split(block)]).sum(0) / len(x)
+    if not torch.isfinite(mean).all():
+        raise ValueError("the points are not all finite")
+    return mean
+
+
+def _moments(x: Tensor, centre: Tensor, block: int = 4096) -> tuple[Tensor, Tensor, float]:
+    """The mean (less `centre`), a root R of the covariance R^T R, and the covariance's trace."""
+    n, d = x.shape
+    mean = _finite_mean(x) - centre
+    if n <= d:  # the centred rows are a root themselves, with fewer rows than columns
+        root = (x.double() - centre - mean) / (n - 1) ** 0.5
+        return mean, root, float(root.square().sum())
+    covariance = torch.zeros(d, d, dtype=torch.float64, device=x.device)
+    for part in x.split(block):
+        rows = part.double() - centre - mean
+        covariance.addmm_(rows.T, rows, alpha=1 / (n - 1))
+    values, vectors = torch.linalg.eigh(covariance)
+    return mean, values.clamp(min=0).sqrt()[:, None] * vectors.T, float(covariance.trace())
+
+
+# --- precision, recall, density, coverage ---
+
+
+class PRDC(NamedTuple):
+    """How many fakes look real, and how much of the real they show; each is 1 for a set and itself."""
+
+    precision: float  # share of fakes inside of the balls around real points
+    recall: float  # share of real points inside of the balls around fakes
+    density: float  # mean number of real balls around a fake, over k: not fooled by a few outliers
+    coverage: float  # share of real points whose ball has a fake in it
+
+
+def prdc(real: Tensor, fake: Tensor, k: int = 5, *, block: int = 2048, progress: bool = False) -> PRDC:
+    """Precision and recall (Kynkaanniemi et al. 2019), density and coverage (Naeem et al. 2020).
+
+    The ball around a point reaches up to its k-th nearest neighbour in its own set, itself left out, and not
+    including it; a point is always in the ball around its copy, even if there are so many copies that the ball
+    has no size. Memory beyond the points themselves grows with `block`, not with their number.
+
+    Squared distances come from a matrix product in float64. Where rounding could decide on which side of a
+    radius a point lies, they are computed again by subtraction; so a set without copies and itself have density 1.
+    """
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    _check_rows(real, fake, f"k = {k}", least=k + 1)
+    real, fake = real.flatten(1), fake.flatten(1)
+    centre = (_finite_mean(real) + _finite_mean(fake)) / 2
+    n_real, n_fake = (math.ceil(len(x) / block) for x in (real, fake))
+    total = n_real * (n_real + 1) // 2 + n_fake * (n_fake + 1) // 2 + n_real * n_fake
+    with progress_bar(total, show=progress, unit="block") as bar:
+        radius_real, radius_fake = (_radii(x, centre, k, block, bar) for x in (real, fake))
+        is_real = torch.zeros(len(fake), dtype=torch.bool, device=real.device)
+        is_shown, is_covered = (torch.zeros(len(real), dtype=torch.bool, device=real.device) for _ in range(2))
+        n_balls = 0
+        for i, rows in _blocks(real, centre, block):
+            for j, columns in _blocks(fake, centre, block):
+                squared, error = _squared_distances(rows, columns)
+                in_real = _inside(squared, error, radius_real[i, None], real[i], fake[j])
+                is_shown[i] |= _inside(squared, error, radius_fake[None, j], real[i], fake[j]).any(1)
+                is_covered[i] |= in_real.any(1)
+                is_real[j] |= in_real.any(0)
+                n_balls += int(in_real.sum())
+                bar.update()
+    shares = (float(flags.double().mean()) for flags in (is_real, is_shown, is_covered))
+    precision, recall, coverage = shares
+    return PRDC(precision, recall, n_balls / (k * len(fake)), coverage)
+
+
+def _blocks(x: Tensor, centre: Tensor, block: int) -> Iterator[tuple[slice, Tensor]]:
+    """Slices, and the rows in them in float64 about the centre."""
+    for start in range(0, len(x), block):
+        part = slice(start, min(start + block, len(x)))
+        yield part, x[part].double() - centre
+
+
+def _squared_distances(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """All |x - y|^2, and a bound of their error: that of sums of as many products as there are columns."""
+    x_norm, y_norm = x.square().sum(1)[:, None], y.square().sum(1)[None, :]
+    squared = torch.addmm(x_norm + y_norm, x, y.T, alpha=-2)
+    error = (x.shape[1] + 8) * torch.finfo(torch.float64).eps * (x_norm.sqrt() + y_norm.sqrt()).square_()
+    return squared, error
+
+
+def _by_subtraction(x: Tensor, i: Tensor, y: Tensor, j: Tensor) -> Tensor:
+    """|x[i] - y[j]|^2 of pairs of rows: exactly 0 for copies, and good in all digits."""
+    # Filled in place: small results kept between large temporaries would leave holes in memory.
+    squared = torch.empty(len(i), dtype=torch.float64, device=x.device)
+    for part, a, b in zip(squared.split(PAIRS), i.split(PAIRS), j.split(PAIRS), strict=True):
+        torch.sum((x[a].double() - y[b].double()).square_(), 1, out=part)
+    return squared
+
+
+def _radii(x: Tensor, centre: Tensor, k: int, block: int, bar: "tqdm[None]") -> Tensor:
+    """Squared distance of every row to its k-th nearest neighbour, itself left out by its index."""
+    n = len(x)
+    near = torch.full((n, k), math.inf, dtype=torch.float64, device=x.device)
+    index = torch.zeros(n, k, dtype=torch.int64, device=x.device)
+
+    def merge(rows: slice, columns: slice, squared: Tensor) -> None:
+        values, at = squared.topk(min(k, squared.shape[1]), dim=1, largest=False)
+        values, at = torch.cat([near[rows], values], 1), torch.cat([index[rows], at + columns.start], 1)
+        near[rows], order = values.topk(k, dim=1, largest=False)
+        index[rows] = at.gather(1, order)
+
+    for i, rows in _blocks(x, centre, block):
+        for j, columns in _blocks(x[: i.stop], centre, block):  # the matrix is symmetric: half of it does
+            squared, _ = _squared_distances(rows, columns)
+            if i == j:
+                squared.fill_diagonal_(math.inf)
+            merge(i, j, squared)
+            if i != j:
+                merge(j, i, squared.T)
+            bar.update()
+    itself = torch.arange(n, device=x.device)
+    exact = [_by_subtraction(x, itself, x, index[:, column]) for column in range(k)]
+    return torch.stack(exact, 1).amax(1)
+
+
+def _inside(squared: Tensor, error: Tensor, radius: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Which pairs of rows of x and y are closer than a radius (all squared)."""
+    inside = squared < radius
+    in_doubt = (squared - radius).abs_() <= error + TIE * radius
+    row, column = in_doubt.nonzero(as_tuple=True)
+    if len(row) > 0:
+        exact = _by_subtraction(x, row, y, column)
+        limit = radius.expand_as(squared)[row, column]
+        inside[row, column] = (exact < (1 - TIE) * limit) | (exact == 0)
+    return inside
+
+
+# --- telling inside from outside by a score ---
+
+
+class AUPR(NamedTuple):
+    """Average precision, and the share of positives, which is what a score that knows nothing reaches."""
+
+    value: float
+    share: float
+
+
+def auroc(inside: Tensor, outside: Tensor) -> float:
+    """Area under the ROC curve: the chance that a score from outside is higher than one from inside.
+
+    Scores are energies: the higher, the stranger. What lies outside of the distribution is the positive class.
+    Scores may be infinite.
+
+    >>> auroc(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0]))  # a tie counts a half
+    0.875
+    """
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(*_labelled(inside, outside)))
+
+
+def aupr(inside: Tensor, outside: Tensor) -> AUPR:
+    """Average precision with the outside as the positive class, and its share of all.
+
+    Other than the AUROC it depends on that share, so values compare only between equal shares.
+    """
+    from sklearn.metrics import average_precision_score
+
+    label, score = _labelled(inside, outside)
+    return AUPR(float(average_precision_score(label, score)), outside.numel() / len(label))
+
+
+def fpr_at_95(inside: Tensor, outside: Tensor) -> float:
+    """Share of the inside called strange at the highest threshold that finds 95 % of the outside.
+
+    >>> fpr_at_95(torch.arange(100.0), torch.arange(100.0) + 50)
+    0.45
+    """
+    _labelled(inside, outside)
+    n_found = -(-95 * outside.numel() // 100)  # rounded up, in integers
+    threshold = outside.flatten().sort(descending=True).values[n_found - 1]
+    return float((inside >= threshold).double().mean())
+
+
+def _labelled(inside: Tensor, outside: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Labels, 1 for the outside, and the ranks of the scores: infinite ones have ranks too."""
+    from scipy.stats import rankdata
+
+    score = torch.cat([inside.flatten(), outside.flatten()]).detach().cpu()
+    if inside.numel() == 0 or outside.numel() == 0:
+        raise ValueError("there must be scores on both sides")
+    if score.isnan().any():
+        raise ValueError(f"{int(score.isnan().sum())} of {len(score)} scores are not numbers (NaN)")
+    label = np.repeat([0, 1], [inside.numel(), outside.numel()])
+    return label, rankdata(score.numpy(), method="dense")

@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -15,12 +15,16 @@ from pscd.config import TrainConfig
 from pscd.data import Rows, as_rows
 from pscd.errors import UserError
 from pscd.layers import prefer_channels_last
-from pscd.proposal import MixtureProposal
+from pscd.networks import as_function
+from pscd.progress import progress_bar
+from pscd.proposal import Chains, MixtureProposal, from_tensors
 from pscd.rng import generator
+from pscd.samplers import Callback
 
 MODEL = "model.safetensors"  # its name in a run folder
 DETECTOR = "detector.safetensors"  # what there is instead in the folder of a detector
 SCORE_BLOCK = 16_384
+IMAGE_BLOCK = 500  # images at once: a network's layers hold far more numbers than the image has
 
 
 class Model(nn.Module):
@@ -42,7 +46,7 @@ class Model(nn.Module):
         shift: Tensor,
         scale: Tensor,
         step_size: Tensor,
-        proposal: MixtureProposal,
+        proposal: MixtureProposal | Chains,
         columns: tuple[str, ...] | None = None,
         fingerprint: str | None = None,
     ) -> None:
@@ -61,9 +65,15 @@ class Model(nn.Module):
         """Shape of one row."""
         return tuple(self.shift.shape)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """E(x) of rows `(B, *shape)`; differentiable."""
-        return self.energy(((x - self.shift) / self.scale).to(self.step_size.dtype))
+    @property
+    def is_image(self) -> bool:
+        """Whether rows are images: channels, height, width."""
+        return len(self.shape) == 3
+
+    def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
+        """E(x) of rows `(B, *shape)`, or E(x, label); differentiable. A conditional model takes its likeliest label."""
+        z = ((x - self.shift) / self.scale).to(self.step_size.dtype)
+        return self.energy(z) if label is None else self.energy(z, label)
 
     @torch.no_grad()
     def score(self, x: Rows) -> Tensor:
@@ -72,13 +82,31 @@ class Model(nn.Module):
         if tuple(x.shape[1:]) != self.shape:
             raise UserError(f"rows have shape {tuple(x.shape[1:])}, the model was trained on {self.shape}")
         self.eval()
-        return torch.cat([self(part.to(self.shift.device)) for part in x.split(SCORE_BLOCK)]).cpu()
+        block = IMAGE_BLOCK if self.is_image else SCORE_BLOCK
+        return torch.cat([self(part.to(self.shift.device)) for part in x.split(block)]).cpu()
 
-    def sample(self, n: int, *, seed: int = 0, n_steps: int | None = None) -> Tensor:
+    def sample(
+        self,
+        n: int,
+        *,
+        seed: int = 0,
+        n_steps: int | None = None,
+        label: int | None = None,
+        start: Tensor | None = None,
+        callback: Callback | None = None,
+        progress: bool = False,
+    ) -> Tensor:
         """`n` draws of the model, in float64: chains that start at the proposal and run `n_steps`.
 
-        With the default steps and jumps the chains forget their start in low dimension; in high
-        dimension give more steps.
+        With the default steps and jumps the chains forget their start in low dimension; in high dimension give
+        more steps. Images go on from the chains of the training, which are all different while `n` is not above
+        `buffer_size`.
+
+        Args:
+            label: what to draw, from a conditional model; by default whatever the chains have.
+            start: points `(n, *shape)` to start at instead, such as noise.
+            callback: see `pscd.samplers.langevin`; its points are in the network's coordinates.
+            progress: show a progress line with the time left.
         """
         if n < 1:
             raise UserError(f"the number of samples must be at least 1, got {n}")
@@ -86,16 +114,41 @@ class Model(nn.Module):
         if n_steps < 1:
             raise UserError(f"the number of sampler steps must be at least 1, got {n_steps}")
         rng = generator(seed, 3, device=self.shift.device)
-        with gradients.using(self.config.gradients):
-            z, _ = self.config.sampler.run(
-                self.energy,
-                self.proposal.sample(n, rng).view(n, *self.shape),
-                step_size=self.step_size,
-                n_steps=n_steps,
-                proposal=self.proposal,
-                generator=rng,
-            )
-        return (z * self.scale + self.shift).cpu()
+        z, labels = self._starts(n, rng, label)
+        if start is not None:
+            z = ((as_rows(start).to(self.shift.device) - self.shift) / self.scale).float()
+        parts = torch.arange(n, device=z.device).split(IMAGE_BLOCK if self.is_image else n)
+        done = []
+        with progress_bar(len(parts) * n_steps, show=progress) as bar, gradients.using(self.config.gradients):
+
+            def after_step(at: dict[str, Any]) -> None:
+                bar.update()
+                if callback is not None:
+                    callback(at)
+
+            for part in parts:
+                moved, _ = self.config.sampler.run(
+                    as_function(self.energy, self.config.precision, None if labels is None else labels[part]),
+                    z[part],
+                    step_size=self.step_size,
+                    n_steps=n_steps,
+                    proposal=self.proposal,
+                    generator=rng,
+                    callback=after_step if progress else callback,
+                )
+                done.append(moved)
+        return (torch.cat(done) * self.scale + self.shift).cpu()
+
+    def _starts(self, n: int, rng: torch.Generator, label: int | None) -> tuple[Tensor, Tensor | None]:
+        """Where chains start, and their labels if there are any."""
+        classes = self.config.energy.classes
+        if label is not None and not 0 <= label < classes:
+            hint = f"between 0 and {classes - 1}" if classes else "left out: the model is not conditional"
+            raise UserError(f"the label must be {hint}, got {label}")
+        if isinstance(self.proposal, Chains):
+            index = self.proposal.choose(n, rng, label)
+            return self.proposal.at(index), self.proposal.label[index] if classes else None
+        return self.proposal.sample(n, rng).view(n, *self.shape), None
 
     def save(self, path: Path | str, *, step: int) -> None:
         """Write weights, coordinates and configuration to one `.safetensors` file, atomically."""
@@ -122,7 +175,7 @@ class Model(nn.Module):
             config = TrainConfig.from_dict(json.loads(metadata["config"]))
             columns, fingerprint = json.loads(metadata["columns"]), json.loads(metadata["fingerprint"])
             shift, scale, step_size = tensors["shift"], tensors["scale"], tensors["step_size"]
-            proposal = MixtureProposal(**under(tensors, "proposal."))
+            proposal = from_tensors(under(tensors, "proposal."))
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path}: damaged, or not a model of pscd ({error})") from None
         energy = energy or config.energy.build(tuple(shift.shape))

@@ -9,7 +9,7 @@ import torch
 
 from pscd import checkpoint, distributed
 from pscd.config import TrainConfig
-from pscd.data import load_dataset
+from pscd.data import Dataset, load_dataset
 from pscd.data.toys import MODES
 from pscd.errors import UserError
 from pscd.model import MODEL
@@ -31,13 +31,14 @@ def train(
     out, device = Path(out), torch.device(device)
     started = distributed.start(device)
     try:
-        data = load_dataset(config.data, seed=config.seed, n=config.n_data, columns=config.columns)
+        data = load_config_data(config)
         distributed.on_first(lambda: _claim_folder(out, config, data.fingerprint))
         if not _finished(out, config):
             log = _metrics_log(out, tensorboard) if distributed.rank() == 0 else None
             model = fit(
                 data.train,
                 config,
+                label=data.train_labels,
                 folder=out,
                 device=device,
                 progress=progress,
@@ -53,6 +54,13 @@ def train(
         if started:
             distributed.stop()
     return out
+
+
+def load_config_data(config: TrainConfig) -> Dataset:
+    """The data that a configuration names, split by its seed."""
+    return load_dataset(
+        config.data, seed=config.seed, n=config.n_data, columns=config.columns, image_size=config.image_size
+    )
 
 
 def _claim_folder(out: Path, config: TrainConfig, fingerprint: str) -> None:

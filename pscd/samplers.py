@@ -225,6 +225,16 @@ class Sampler(Protocol):
         """The step size before any adaptation."""
         ...
 
+    @property
+    def low(self) -> float | None:
+        """Lower bound of the box that chains stay in."""
+        ...
+
+    @property
+    def high(self) -> float | None:
+        """Upper bound of the box that chains stay in."""
+        ...
+
     def run(
         self,
         energy: Energy,

@@ -1,6 +1,5 @@
 """Training: one loop, readable top to bottom."""
 
-import copy
 import math
 import sys
 from collections.abc import Callable
@@ -19,28 +18,27 @@ from pscd.config import TrainConfig
 from pscd.data import Rows, as_rows
 from pscd.diagnostics import Modes, mode_shares
 from pscd.errors import Diverged, NotFinite, UserError
+from pscd.initial import check_label, in_coordinates, init_state
 from pscd.interrupt import deferred_interrupt
-from pscd.layers import prefer_channels_last
 from pscd.model import MODEL, Model
+from pscd.networks import as_function
 from pscd.progress import progress_bar
-from pscd.proposal import MixtureProposal
-from pscd.rng import generator, integer_seed
-from pscd.samplers import Tempered, frozen
+from pscd.proposal import Chains, MixtureProposal
+from pscd.rng import generator
+from pscd.samplers import Tempered
 from pscd.threads import enough_threads
 
 WARMUP_STEPS = 100  # updates over which the learning rate rises, while Adam's moments are rough
-BASE_SCALE = 2.0  # width of the Gaussian that chains restart from, in standard deviations of the data
-GROSS = 10.0  # interquartile ranges
 SETTLE_CHAINS, SETTLE_ROUNDS = 256, 300  # enough for a step a thousand times too small or too large
 RETRY_FACTOR = 0.5  # what a roll-back does to the learning rate
 
 Log = Callable[[dict[str, float]], None]
 
 
-def train_step(state: TrainState, x: Tensor, config: TrainConfig) -> dict[str, Tensor]:
+def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor | None = None) -> dict[str, Tensor]:
     """One update: batch, negatives, loss, gradients, optimiser, average.
 
-    `x` are all the data, in the network's coordinates.
+    `x` are all the data, in the network's coordinates, with their labels if the energy is conditional.
 
     Raises `Diverged` before weights or chains are touched if the loss, an energy or the gradient is not
     finite, or the phases run apart.
@@ -49,18 +47,24 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig) -> dict[str, T
     rng = generator(config.seed, 4, state.step, distributed.rank(), state.retries, device=x.device)
     n = config.batch_size // distributed.world_size()
 
-    x_pos = x[torch.randint(len(x), (n,), generator=rng, device=x.device)]
+    index = torch.randint(len(x), (n,), generator=rng, device=x.device)
+    x_pos = x[index]
+    label_pos = label[index] if label is not None else None
     if config.data_noise:
         noise = torch.randn(x_pos.shape, generator=rng, device=x.device)
         x_pos = x_pos + config.data_noise * noise
+        if config.base == "box":  # noise must not take data where no chain can go
+            x_pos = x_pos.clamp_(config.sampler.low, config.sampler.high)
 
     stats: dict[str, Tensor] = {}
-    x_neg = x_pos[:0]
+    x_neg, label_neg = x_pos[:0], None
     if objective.needs_negatives:
-        rows = _starts(state.buffer, x_pos, config, rng)
+        rows = _starts(state.buffer, x_pos, label_pos, config, rng)
+        label_neg = rows.label
+        energy = as_function(state.energy, config.precision, label_neg)
         with gradients.using(config.gradients):
             x_neg, sampler_stats = config.sampler.run(
-                state.energy if objective.sampling_power == 1 else Tempered(state.energy, objective.sampling_power),
+                energy if objective.sampling_power == 1 else Tempered(energy, objective.sampling_power),
                 rows.x,
                 step_size=state.step_size,
                 n_steps=config.sampler.n_steps,
@@ -72,7 +76,8 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig) -> dict[str, T
     if not state.energy.training:
         state.energy.train()
     try:
-        loss, loss_stats = objective(state.energy, state.aux, x_pos, x_neg, rng)
+        energy = as_function(state.energy, config.precision, label_pos, label_neg)
+        loss, loss_stats = objective(energy, state.aux, x_pos, x_neg, rng)
     except NotFinite as error:
         raise Diverged(str(error)) from None
     state.optimizer.zero_grad()
@@ -95,10 +100,12 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig) -> dict[str, T
     return stats
 
 
-def _starts(buffer: ReplayBuffer, x_pos: Tensor, config: TrainConfig, rng: torch.Generator) -> buffers.Rows:
+def _starts(
+    buffer: ReplayBuffer, x_pos: Tensor, label: Tensor | None, config: TrainConfig, rng: torch.Generator
+) -> buffers.Rows:
     """Where chains start. Whatever the way, they end in rows of the buffer, which so holds the latest samples."""
     if config.chains == "data":
-        return replace(buffer.draw(len(x_pos), 0.0, rng), x=x_pos)
+        return replace(buffer.draw(len(x_pos), 0.0, rng), x=x_pos, label=label)
     return buffer.draw(len(x_pos), 1.0 if config.chains == "short-run" else config.restart, rng)
 
 
@@ -106,6 +113,7 @@ def fit(
     x: Rows,
     config: TrainConfig,
     *,
+    label: Tensor | None = None,
     energy: nn.Module | None = None,
     proposal: MixtureProposal | None = None,
     folder: Path | str | None = None,
@@ -122,7 +130,8 @@ def fit(
     trained in place, and the model holds a copy of it with averaged weights.
 
     Args:
-        x: a tensor, an array or a DataFrame of finite numbers.
+        x: a tensor, an array or a DataFrame of finite numbers; images as bytes `(n, channels, height, width)`.
+        label: `(n,)` integers, for an energy with `classes`.
         energy: any module `(B, *shape) -> (B,)`; by default what `config.energy` describes.
         proposal: where jumps come from, in the energy's coordinates; by default a mixture fitted to the data.
         folder: keep checkpoints here, and go on from the newest one found.
@@ -135,6 +144,7 @@ def fit(
     if config.batch_size % distributed.world_size() or config.buffer_size % distributed.world_size():
         raise UserError(f"batch_size and buffer_size must be multiples of the {distributed.world_size()} processes")
     device, x = torch.device(device), as_rows(x)
+    label = check_label(label, len(x), config, device)
     if folder is not None:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -145,7 +155,7 @@ def fit(
     # Without negatives there are no chains to count.
     modes = modes if config.objective.needs_negatives else None
     true_shares = mode_shares(x, modes, int(modes(x).max()) + 1) if modes is not None else None
-    x = ((x.to(device) - state.shift) / state.scale).float()
+    x = in_coordinates(x.to(device), state.shift, state.scale, config)
     good = checkpoint.snapshot(state)
     end = last_step(config)
     main = distributed.rank() == 0
@@ -157,7 +167,7 @@ def fit(
     ):
         while state.step < end:
             try:
-                stats = train_step(state, x, config)
+                stats = train_step(state, x, config, label)
             except Diverged as error:
                 message = _roll_back(state, good, error)
                 bar.update(state.step - bar.n)
@@ -193,6 +203,8 @@ def settle_step_size(state: TrainState, config: TrainConfig) -> None:
     """
     if config.objective.needs_negatives:
         return
+    if config.base == "box":  # a fixed step
+        return
     rng = generator(config.seed, 19, device=state.shift.device)
     x = state.proposal.sample(SETTLE_CHAINS, rng).view(-1, *state.shift.shape)
     for _ in range(SETTLE_ROUNDS):
@@ -208,90 +220,6 @@ def settle_step_size(state: TrainState, config: TrainConfig) -> None:
         before, state.step_size = state.step_size, config.sampler.adapt(state.step_size, stats)
         if state.step_size is before:  # a sampler whose step is fixed
             return
-
-
-def init_state(
-    x: Tensor,
-    config: TrainConfig,
-    energy: nn.Module | None,
-    device: torch.device,
-    columns: tuple[str, ...] | None = None,
-    proposal: MixtureProposal | None = None,
-) -> TrainState:
-    """A fresh state: random weights, coordinates and proposal from the data, chains from the base."""
-    shape = tuple(x.shape[1:])
-    shift, scale = torch.zeros(shape).double(), torch.ones(shape).double()
-    if config.standardise == "std":
-        shift, scale = standardisation(x)
-        _check_varies(scale, columns)
-    z = ((x - shift) / scale).float()
-    proposal = proposal or MixtureProposal.fit(z, components=config.jump_components, seed=config.seed)
-    centre, spread = (t.float().to(device) for t in standardisation(z))
-    if energy is None:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)
-            energy = config.energy.build(shape)
-    energy = prefer_channels_last(energy.to(device))
-    _check_energy(energy, z[:2].to(device))
-    shift, scale, proposal = shift.to(device), scale.to(device), proposal.to(device)
-    distributed.broadcast([*energy.state_dict().values(), shift, scale, *proposal.tensors().values()])
-
-    def base(n: int, rng: torch.Generator | None) -> Tensor:
-        return centre + BASE_SCALE * spread * torch.randn(n, *shape, generator=rng, device=device)
-
-    rng = generator(config.seed, 5, distributed.rank(), device=device)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(integer_seed(generator(config.seed, 18)))
-        aux = config.objective.init(energy, z.to(device))
-    if aux is not None:
-        distributed.broadcast([t.detach() for t in (*aux.parameters(), *aux.buffers())])
-    parameters = [*energy.parameters(), *(aux.parameters() if aux is not None else [])]
-    return TrainState(
-        energy=energy,
-        averaged=copy.deepcopy(energy).requires_grad_(False),
-        aux=aux,
-        optimizer=torch.optim.Adam(
-            parameters, lr=config.lr, betas=(config.beta1, 0.999), fused=device.type in ("cpu", "cuda")
-        ),
-        buffer=ReplayBuffer(config.buffer_size // distributed.world_size(), base, generator=rng),
-        step_size=torch.tensor(config.sampler.step_size, device=device),
-        shift=shift,
-        scale=scale,
-        proposal=proposal,
-    )
-
-
-def _check_energy(energy: nn.Module, x: Tensor) -> None:
-    with torch.no_grad(), frozen(energy):
-        shape = tuple(energy(x).shape)
-    if shape != (len(x),):
-        hint = "; end it with nn.Flatten(0)" if shape == (len(x), 1) else ""
-        raise UserError(f"the energy must map {tuple(x.shape)} to {(len(x),)}, one number a row; it gave {shape}{hint}")
-
-
-def standardisation(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each column, in float64, without its grossest outliers.
-
-    A value further than `GROSS` interquartile ranges outside the quartiles does not count: a single slip of
-    the pen would otherwise squeeze all other rows into a point. Clean data have no such values.
-    """
-    x = x.double()
-    rows = x[torch.linspace(0, len(x) - 1, min(len(x), 100_000)).long()].flatten(1)
-    low, high = (torch.quantile(rows, q, dim=0).view(x.shape[1:]) for q in (0.25, 0.75))
-    reach = GROSS * (high - low)
-    kept = ((x >= low - reach) & (x <= high + reach)) | (reach == 0)
-    count = kept.sum(0)
-    mean = (x * kept).sum(0) / count
-    variance = ((x - mean).square() * kept).sum(0) / (count - 1)
-    return mean, variance.sqrt()
-
-
-def _check_varies(scale: Tensor, columns: tuple[str, ...] | None) -> None:
-    constant = (scale.flatten() == 0).nonzero().flatten().tolist()
-    if constant:
-        name = columns[constant[0]] if columns is not None else str(constant[0])
-        more = f" and {len(constant) - 1} more" if len(constant) > 1 else ""
-        raise UserError(f"column {name}{more} is constant; leave it out, or use standardise none")
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
@@ -341,8 +269,10 @@ def _check(stats: dict[str, Tensor], config: TrainConfig) -> None:
     for name, value in values.items():
         if not math.isfinite(value):
             raise Diverged(f"{name} is {value}")
-    if abs(values.get("gap", 0.0)) > config.max_gap:
-        raise Diverged(f"the energies of data and samples are {abs(values['gap']):.0f} apart")
+    # Where energies have no scale of their own, their spread is the unit.
+    gap = abs(values.get("gap", 0.0)) / values.get("spread", 1.0)
+    if gap > config.max_gap:
+        raise Diverged(f"the energies of data and samples are {gap:.0f} {'spreads ' * ('spread' in values)}apart")
 
 
 def _mode_stats(state: TrainState, modes: Modes | None, true_shares: Tensor | None) -> dict[str, float]:
@@ -365,13 +295,15 @@ def _roll_back(state: TrainState, good: dict[str, Any], error: Diverged) -> str:
 def _as_model(
     state: TrainState, config: TrainConfig, columns: tuple[str, ...] | None, fingerprint: str | None
 ) -> Model:
+    buffer = state.buffer
+    proposal = Chains(buffer.x.clone(), buffer.label) if config.base == "box" else state.proposal
     return Model(
         state.averaged,
         config,
         shift=state.shift,
         scale=state.scale,
         step_size=state.step_size,
-        proposal=state.proposal,
+        proposal=proposal,
         columns=columns,
         fingerprint=fingerprint,
     )

@@ -5,8 +5,9 @@ import torch
 
 from pscd import checkpoint
 from pscd.errors import UserError
+from pscd.initial import init_state
 from pscd.rng import generator
-from pscd.trainer import init_state, train_step
+from pscd.trainer import train_step
 
 
 @pytest.fixture

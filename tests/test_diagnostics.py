@@ -96,3 +96,9 @@ def test_mode_shares_sum_to_one():
         assert shares.sum().item() == pytest.approx(1)
         expected = [1 / 9, 3 / 9, 5 / 9] if name == "rings" else [0.5, 0.5]
         assert shares.tolist() == pytest.approx(expected, abs=0.03)
+
+
+def test_gaps_of_images_are_in_spreads():
+    row = {"gap": -0.3, "spread": 0.05, "ess_pos": 0.7, "ess_neg": 0.7}
+    assert "6.0 spreads" in verdict([row])[0]
+    assert verdict([{**row, "gap": -0.1}]) == ["no problem found"]

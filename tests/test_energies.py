@@ -17,9 +17,15 @@ def test_quadratic_is_a_gaussian_up_to_its_constant():
 
 
 @pytest.mark.parametrize("name", ENERGIES)
-@pytest.mark.parametrize("shape", [(1,), (5,), (1, 4, 4)])
+@pytest.mark.parametrize("shape", [(1,), (5,), (1, 8, 8), (3, 8, 16)])
 def test_every_energy_maps_rows_of_any_shape_to_one_number(name, shape):
-    energy = Architecture(name=name, width=8).build(shape)
+    torch.manual_seed(0)
+    architecture = Architecture(name=name, width=8)
+    if len(shape) == 1 and name in ("conv", "cnn", "resnet"):
+        with pytest.raises(UserError, match="for images"):
+            architecture.build(shape)
+        return
+    energy = architecture.build(shape).eval()
     x = torch.randn(7, *shape, generator=generator(0))
     e = energy(x)
     assert e.shape == (7,)
@@ -72,3 +78,10 @@ def test_a_correction_starts_as_the_gaussian_and_stays_near_it():
     torch.nn.init.normal_(energy.net[-1].weight, std=100.0)
     assert (energy(x) - gaussian).abs().max() <= 1.5 + 1e-4
     assert (energy(x) - gaussian).abs().max() > 1
+
+
+def test_labels_and_sizes_that_do_not_fit_are_told():
+    with pytest.raises(UserError, match="conv or cnn or resnet"):
+        Architecture("mlp", classes=10)
+    with pytest.raises(UserError, match="lower the depth"):
+        Architecture("conv", depth=4).build((1, 8, 8))

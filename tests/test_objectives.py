@@ -10,7 +10,16 @@ from pscd.config import TrainConfig
 from pscd.diagnostics import verdict
 from pscd.energies import MLP, Architecture, Quadratic
 from pscd.errors import UserError
-from pscd.losses import DIVERGENCES, contrastive_divergence, f_ebm, free_energy, l2, pseudo_spherical
+from pscd.losses import (
+    DIVERGENCES,
+    contrastive_divergence,
+    energy_spread,
+    f_ebm,
+    free_energy,
+    importance_weights,
+    pseudo_spherical,
+    squares,
+)
 from pscd.objectives import (
     FEBM,
     OBJECTIVES,
@@ -199,10 +208,10 @@ def test_f_ebm_trains_the_squares_first_and_counts_in_the_state(batch):
     objective = FEBM(l2=0.1, l2_first=2)
     aux = objective.init(energy, x_pos)
     e_pos, e_neg, c_pos, c_neg = energy(x_pos), energy(x_neg), aux(x_pos), aux(x_neg)
-    squares = l2(e_pos, e_neg, 0.1) + l2(c_pos, c_neg, 0.1)
+    both = 0.1 * (squares(e_pos, e_neg) + squares(c_pos, c_neg))
     game = f_ebm(e_pos, e_neg, c_pos, c_neg, DIVERGENCES["kl"])
     resumed = objective.init(energy, x_pos)
-    for expected in (squares, squares, game + squares):
+    for expected in (both, both, game + both):
         torch.testing.assert_close(objective(energy, aux, x_pos, x_neg, generator(0))[0], expected)
         resumed.load_state_dict(copy.deepcopy(aux.state_dict()))
         aux = resumed
@@ -248,12 +257,18 @@ def test_a_divergence_of_one_s_own_is_chosen_by_its_name(batch, monkeypatch):
         (FEBM, {"divergence": "total"}),
         (FEBM, {"critic": "mine"}),
         (FEBM, {"l2": -1.0}),
+        (FEBM, {"share": 1.5}),
+        (FEBM, {"warmup": -1.0}),
         (FEBM, {"l2_first": -1}),
-        (NoiseContrastive, {"noise": "flow"}),
+        (NoiseContrastive, {"noise": "uniform"}),
         (NoiseContrastive, {"ratio": 0}),
         (NoiseContrastive, {"components": 0}),
         (NoiseContrastive, {"divergence": "total"}),
         (DenoisingScoreMatching, {"sigma": 0.0}),
+        (DenoisingScoreMatching, {"first_sigma": 0.0}),
+        (ScoreMatching, {"sigma": -1.0}),
+        (ScoreMatching, {"warmup": 2.0}),
+        (SlicedScoreMatching, {"first_sigma": math.inf}),
         (SlicedScoreMatching, {"n_projections": 0}),
         (DensityPower, {"beta": -0.5}),
         (DensityPower, {"warmup": 2.0}),
@@ -282,9 +297,97 @@ def test_every_objective_takes_rows_of_any_shape_and_leaves_the_global_generator
     assert all(p.grad is None or p.grad.isfinite().all() for p in energy.parameters())
 
 
+def test_noise_of_score_matching_falls_by_equal_factors_and_ends_at_its_setting():
+    objective = DenoisingScoreMatching(sigma=0.1, first_sigma=1.6, warmup=0.5)
+    assert [objective.at(p).sigma for p in (0, 0.125, 0.25, 0.5, 1)] == pytest.approx([1.6, 0.8, 0.4, 0.1, 0.1])
+    for objective in (ScoreMatching(), SlicedScoreMatching()):
+        assert objective.at(0.0).sigma == 1
+        assert 0.05 < objective.at(0.49).sigma < 0.06
+        assert objective.at(0.5).sigma == 0
+    assert ScoreMatching(warmup=0.0).at(0.0).sigma == 0
+
+
+@pytest.mark.parametrize("kind", [ScoreMatching, SlicedScoreMatching])
+def test_score_matching_with_noise_is_that_of_noisy_data(kind, batch):
+    energy, x_pos, x_neg = batch
+    x = x_pos + 0.5 * torch.randn(x_pos.shape, generator=generator(3))
+    noisy, _ = kind(sigma=0.5)(energy, None, x_pos, x_neg, generator(3))
+    # Noise of its own is drawn with sigma 0 too, so that the directions that follow are the same.
+    torch.testing.assert_close(noisy, kind()(energy, None, x, x_neg, generator(3))[0])
+    assert not torch.isclose(noisy, kind()(energy, None, x_pos, x_neg, generator(3))[0])
+
+
+def test_f_ebm_turns_from_kl_into_its_divergence(batch):
+    energy, x_pos, x_neg = batch
+    torch.manual_seed(1)
+    aux = FEBM().init(energy, x_pos)
+    objective = FEBM(divergence="js", warmup=0.5)
+    assert [objective.at(p).share for p in (0.0, 0.25, 1.0)] == [0, 0.5, 1]
+
+    def loss(objective):
+        return objective(energy, aux, x_pos, x_neg, generator(0))[0]
+
+    kl, js = loss(FEBM()), loss(FEBM(divergence="js"))
+    torch.testing.assert_close(loss(objective.at(0.0)), kl)
+    torch.testing.assert_close(loss(objective.at(0.25)), (kl + js) / 2)
+    assert torch.equal(loss(objective.at(0.5)), js)
+
+
 def test_beta_warms_up_and_is_logged(batch):
     energy, x_pos, x_neg = batch
     assert DensityPower(beta=1.0, warmup=0.5).at(0.25).beta == 0.5
     loss, stats = DensityPower(beta=0.5).at(0.0)(energy, None, x_pos, x_neg, generator(0))
     torch.testing.assert_close(loss, contrastive_divergence(energy(x_pos), energy(x_neg)))
     assert stats["beta"] == 0
+
+
+def test_gamma_in_spreads_does_not_depend_on_the_scale_of_the_energy():
+    torch.manual_seed(0)
+    energy = nn.Sequential(nn.Linear(3, 16), nn.SiLU(), nn.Linear(16, 1), nn.Flatten(0))
+    x_pos, x_neg = torch.randn(64, 3), torch.randn(64, 3)
+    objective = PseudoSpherical(gamma=1.0, unit="spread")
+    for factor in (1e-3, 1.0, 1e3):
+        loss, stats = objective(lambda x, factor=factor: factor * energy(x), None, x_pos, x_neg, generator(0))
+        torch.testing.assert_close(stats["spread"], factor * energy_spread(energy(x_pos)))
+        if factor == 1e-3:
+            first = loss / factor, stats["ess_pos"], stats["ess_neg"]
+        torch.testing.assert_close((loss / factor, stats["ess_pos"], stats["ess_neg"]), first)
+
+
+def test_gamma_in_spreads_is_gamma_in_nats_where_the_spread_is_one():
+    e = torch.randn(64, generator=generator(0)).double()
+    e = e / energy_spread(e)
+    energy = lambda x: x[:, 0]  # noqa: E731
+    x_pos, x_neg = e[:, None], e.flip(0)[:, None] + 0.3
+    in_nats, stats = PseudoSpherical(gamma=0.7, l2=0.1)(energy, None, x_pos, x_neg, generator(0))
+    in_spreads, others = PseudoSpherical(gamma=0.7, l2=0.1, unit="spread")(energy, None, x_pos, x_neg, generator(0))
+    torch.testing.assert_close(in_spreads, in_nats)
+    torch.testing.assert_close({name: others[name] for name in stats}, stats)
+
+
+def test_the_spread_leaves_three_quarters_in_play_whatever_the_junk():
+    # Energies of a 2-D Gaussian are exponential with mean 1; here on exact quantiles.
+    e = -torch.log1p(-torch.linspace(0, 0.99999, 100_001, dtype=torch.float64))
+    assert energy_spread(e).item() == pytest.approx(1.0, abs=2e-3)
+    junk = torch.cat([e, torch.full((11_111,), 1e4, dtype=torch.float64)])  # a tenth
+    for energies in (e, 1e-5 * e - 3, junk):
+        weights = importance_weights(energies / energy_spread(energies), 1.0)
+        assert 1 / (len(energies) * weights.square().sum().item()) == pytest.approx(0.75, abs=2e-3)
+    # Junk takes up a part of the quarter that is out of play, so that the others are weighted more gently.
+    assert 1 < energy_spread(junk).item() < 2
+    assert energy_spread(torch.zeros(8)).isfinite()
+
+
+def test_the_squares_ignore_the_rows_that_the_score_ignores():
+    e_pos = torch.tensor([0.1, 0.2, 50.0], requires_grad=True)
+    e_neg = torch.tensor([0.1, 0.3])
+    (pull,) = torch.autograd.grad(squares(e_pos, e_neg, 1.0), e_pos)
+    weights = importance_weights(e_pos.detach(), 1.0)
+    torch.testing.assert_close(pull, 2 * weights * e_pos.detach())
+    assert pull[2] < 1e-15
+    torch.testing.assert_close(squares(e_pos, e_neg), e_pos.square().mean() + e_neg.square().mean())
+
+
+def test_a_wrong_unit_is_told():
+    with pytest.raises(UserError, match="nats, spread"):
+        PseudoSpherical(unit="volts")

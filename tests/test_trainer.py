@@ -15,17 +15,17 @@ from pscd import checkpoint
 from pscd.data.toys import MODES
 from pscd.energies import MLP
 from pscd.errors import Diverged, UserError
+from pscd.initial import init_state, standardisation
 from pscd.model import MODEL, Model
 from pscd.objectives import OBJECTIVES, PseudoSpherical
+from pscd.presets import PRESETS
 from pscd.rng import generator
 from pscd.samplers import Langevin, Mala
 from pscd.trainer import (
     RETRY_FACTOR,
     fit,
-    init_state,
     last_step,
     learning_rate,
-    standardisation,
     train_step,
 )
 
@@ -313,3 +313,60 @@ def test_the_log_says_how_chains_are_spread_over_known_modes(small, x):
     fit(x, small, log=rows.append, modes=MODES["moon"])
     assert rows[-1]["mode_0"] + rows[-1]["mode_1"] == pytest.approx(1)
     assert rows[-1]["mode_error"] == pytest.approx(abs(rows[-1]["mode_0"] - 0.5), abs=0.05)
+
+
+class Stop(Exception):
+    """Raised in the middle of a run."""
+
+
+def test_a_conditional_model_of_images_resumes_to_the_last_bit(tmp_path):
+    x = torch.randint(256, (40, 1, 8, 8), generator=generator(0)).to(torch.uint8)
+    label = torch.arange(40) % 3
+    small = {"energy.width": 2, "energy.classes": 3, "buffer_size": 30, "batch_size": 8, "log_every": 1}
+    config = PRESETS["digits"].changed({**small, "steps": 6, "checkpoint_every": 3})
+
+    def stop(row):
+        if row["step"] == 5:
+            raise Stop
+
+    with pytest.raises(Stop):
+        fit(x, config, label=label, folder=tmp_path, log=stop)
+    resumed = fit(x, config, label=label, folder=tmp_path)
+    straight = fit(x, config, label=label)
+    torch.testing.assert_close(resumed.state_dict(), straight.state_dict(), rtol=0, atol=0)
+    assert resumed.proposal.points.dtype == torch.uint8
+    assert set(resumed.proposal.label.tolist()) == {0, 1, 2}
+
+
+def test_branching_begins_where_another_run_stands(tmp_path):
+    x = torch.randint(256, (40, 1, 8, 8), generator=generator(0)).to(torch.uint8)
+    config = PRESETS["digits"].changed({"energy.width": 2, "buffer_size": 30, "batch_size": 8, "steps": 3})
+    fit(x, config, folder=tmp_path / "first")
+    checkpoint.branch(tmp_path / "first", tmp_path / "second")
+    before, after = checkpoint.load(tmp_path / "first"), checkpoint.load(tmp_path / "second")
+    assert (before["step"], after["step"]) == (3, 0)
+    torch.testing.assert_close(after["energy"], before["energy"], rtol=0, atol=0)
+    assert torch.equal(after["buffer"], before["buffer"])
+    fit(x, config, folder=tmp_path / "second")
+    checkpoint.branch(tmp_path / "first", tmp_path / "second")  # does not start it again
+    assert checkpoint.load(tmp_path / "second")["step"] == 3
+    with pytest.raises(UserError, match="no run"):
+        checkpoint.branch(tmp_path / "nothing", tmp_path / "third")
+
+
+def test_phases_that_are_many_spreads_apart_are_noticed(tmp_path):
+    """A tenth of a nat is much where energies are spread over a thousandth."""
+
+    class Apart(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor(1.0))
+
+        def forward(self, x):
+            e = x.mean((1, 2, 3))
+            return self.weight * torch.where(e > 0.4, 0.1 + 0.001 * e, 0.001 * e)  # noise against black images
+
+    x = torch.rand(40, 1, 8, 8, generator=generator(0)) * 0.2
+    config = PRESETS["digits"].changed({"buffer_size": 30, "batch_size": 8, "steps": 2, "max_retries": 0})
+    with pytest.raises(Diverged, match="spreads apart"):
+        fit(x, config, energy=Apart())

@@ -1,4 +1,4 @@
-"""Data by name or by file: toys to learn on, contamination to test with, and the user's own tables."""
+"""Data by name or by file: toys to learn on, contamination to test with, images, and the user's own tables."""
 
 import zlib
 from collections.abc import Sequence
@@ -11,24 +11,34 @@ import torch
 from torch import Tensor
 
 from pscd.data.contaminate import Contaminated, contaminate
+from pscd.data.images import IMAGE_SETS, Images, data_root, has_parts, load_images
+from pscd.data.ood import as_shape, gaussian_noise, interpolations, uniform_noise
 from pscd.data.tables import SUFFIXES, Table, read_table
 from pscd.data.toys import LOG_DENSITIES, TOYS, TOYS_2D
 from pscd.errors import UserError
 from pscd.rng import generator
 
 __all__ = [
+    "IMAGE_SETS",
     "LOG_DENSITIES",
     "TOYS",
     "TOYS_2D",
     "Contaminated",
     "Dataset",
+    "Images",
     "Rows",
     "Table",
     "as_rows",
+    "as_shape",
     "check_enough",
     "contaminate",
+    "data_root",
+    "gaussian_noise",
+    "interpolations",
     "load_dataset",
+    "load_images",
     "read_table",
+    "uniform_noise",
 ]
 
 Rows = Tensor | np.ndarray | Sequence[Any]  # or a DataFrame, which numpy takes for an array
@@ -39,9 +49,13 @@ FEWEST_ROWS = 20
 def as_rows(x: Rows) -> Tensor:
     """Rows `(n, *shape)` as a float tensor; a `UserError` if they are none, or not finite numbers."""
     try:
+        if isinstance(x, np.ndarray) and x.dtype == np.uint8:
+            x = torch.from_numpy(x)
         x = x.detach() if isinstance(x, Tensor) else torch.from_numpy(np.array(x, dtype=np.float64))
     except (TypeError, ValueError):
         raise UserError("the rows must be numbers, as a tensor, an array or a DataFrame") from None
+    if x.dtype == torch.uint8 and x.ndim == 4:  # images, a byte for each number
+        x = x.float() / 255
     x = x if x.is_floating_point() else x.float()
     if x.ndim < 2 or x.numel() == 0:
         raise UserError(f"give rows, shape (n, columns), not {tuple(x.shape)}; one column is x[:, None]")
@@ -59,34 +73,80 @@ def check_enough(path: Path, n: int) -> None:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows to train on, rows kept apart for measuring, and the columns' names if the file has any."""
+    """Rows to train on, rows kept apart for measuring, and the columns' names if the file has any.
+
+    Images are bytes `(n, channels, height, width)`, with the labels they have.
+    """
 
     train: Tensor
     held_out: Tensor
     columns: tuple[str, ...] | None = None
+    train_labels: Tensor | None = None
+    held_out_labels: Tensor | None = None
 
     @property
     def fingerprint(self) -> str:
-        """A checksum of all rows, to notice that a file has changed under a run."""
-        return f"{zlib.crc32(self.held_out.numpy().tobytes(), zlib.crc32(self.train.numpy().tobytes())):08x}"
+        """A checksum of all rows and labels, to notice that a file has changed under a run."""
+        total = 0
+        for part in (self.train, self.held_out, self.train_labels, self.held_out_labels):
+            if part is not None:
+                total = zlib.crc32(np.ascontiguousarray(part.numpy()).data, total)
+        return f"{total:08x}"
 
 
-def load_dataset(name: str, *, seed: int, n: int = 50_000, columns: Sequence[str] | None = None) -> Dataset:
-    """A toy by name (`n` training rows, 10,000 fresh ones held out) or a file of the user's own.
+def load_dataset(
+    name: str,
+    *,
+    seed: int,
+    n: int = 50_000,
+    columns: Sequence[str] | None = None,
+    root: Path | str | None = None,
+    image_size: int | None = None,
+) -> Dataset:
+    """A toy by name (`n` training rows, 10,000 fresh ones held out), a set of images, or a user's own file or folder.
 
-    A tenth of a file's rows, at most 10,000, chosen by `seed`, are held out.
+    Of a set of images the test images are held out. Of a file's rows, and of a folder's images unless it has
+    parts `train` and `test`, a tenth, at most 10,000, chosen by `seed`, are held out.
+
+    Args:
+        root: where the files of image sets are (see `load_images`).
+        image_size: side to scale images to.
     """
-    if name in TOYS:
-        if columns is not None:
-            raise UserError(f"{name} is a toy without column names; leave --columns out")
-        return Dataset(TOYS[name](n, generator(seed, 0)), TOYS[name](N_HELD_OUT, generator(seed, 1)))
     path = Path(name)
+    is_image = name in IMAGE_SETS or (name not in TOYS and path.is_dir())
+    if columns is not None and (is_image or name in TOYS):
+        raise UserError(f"{name} is {'images' if is_image else 'a toy'} without column names; leave --columns out")
+    if is_image:
+        return _load_image_dataset(name, seed, root, image_size)
+    if image_size is not None:
+        raise UserError(f"{name} is not a set of images; leave the image size out")
+    if name in TOYS:
+        return Dataset(TOYS[name](n, generator(seed, 0)), TOYS[name](N_HELD_OUT, generator(seed, 1)))
     if path.suffix.lower() not in SUFFIXES and not path.exists():
-        raise UserError(
-            f"unknown data {name!r}; give a file ({', '.join(SUFFIXES)}) or one of: {', '.join(sorted(TOYS))}"
-        )
+        known = f"a toy ({', '.join(sorted(TOYS))}) or images ({', '.join(IMAGE_SETS)})"
+        raise UserError(f"unknown data {name!r}; give a file ({', '.join(SUFFIXES)}), a folder of images, {known}")
     table = read_table(path, columns)
     check_enough(path, len(table.x))
-    order = torch.randperm(len(table.x), generator=generator(seed, 2))
-    n_held_out = min(len(order) // 10, N_HELD_OUT)
-    return Dataset(table.x[order[n_held_out:]], table.x[order[:n_held_out]], table.columns)
+    held_out, kept = _split(len(table.x), seed)
+    return Dataset(table.x[kept], table.x[held_out], table.columns)
+
+
+def _load_image_dataset(name: str, seed: int, root: Path | str | None, size: int | None) -> Dataset:
+    images = load_images(name, root=root, size=size)
+    if name in IMAGE_SETS or has_parts(Path(name)):
+        test = load_images(name, root=root, train=False, size=size)
+        if images.x.shape[1:] != test.x.shape[1:]:
+            shapes = " and ".join(" x ".join(map(str, part.x.shape[1:])) for part in (images, test))
+            raise UserError(f"{name}: training and test images differ in shape, {shapes}; make them alike")
+        return Dataset(images.x, test.x, None, images.label, test.label)
+    check_enough(Path(name), len(images.x))
+    held_out, kept = _split(len(images.x), seed)
+    labels = (None, None) if images.label is None else (images.label[kept], images.label[held_out])
+    return Dataset(images.x[kept], images.x[held_out], None, *labels)
+
+
+def _split(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """The indices of a tenth to hold out, and of the rest."""
+    order = torch.randperm(n, generator=generator(seed, 2))
+    n_held_out = min(n // 10, N_HELD_OUT)
+    return order[:n_held_out], order[n_held_out:]

@@ -1,7 +1,7 @@
 """f-EBM: any f-divergence, by a game between the energy and a critic."""
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pscd import losses
 from pscd.energies import Architecture
 from pscd.errors import UserError
-from pscd.objectives.base import both_phases, check_l2, phase_stats
+from pscd.objectives.base import both_phases, check_l2, check_warmup, phase_stats, warmed_up
 from pscd.options import option
 from pscd.samplers import Energy
 
@@ -43,9 +43,15 @@ class FEBM:
     receive the very gradient that the energy does, the two would move as one, and nothing but contrastive
     divergence would be left. One optimiser moves both, the energy down and the critic up. The critic has to be
     able to say what the data's density is; where the energy is a Gaussian and the data are not, take an mlp.
+
+    Over the first `warmup` of the run KL turns into the divergence asked for. Under KL the energy moves as in
+    contrastive divergence, whatever the critic says; under the others it follows a critic that, at first, knows
+    nothing of a ratio p / q which is far from 1, and reverse KL runs away.
     """
 
     divergence: str = option("kl", f"what to minimise: {', '.join(losses.DIVERGENCES)}")
+    share: float = option(1.0, "weight of that divergence, between 0 and 1; the rest is KL")
+    warmup: float = option(0.5, "fraction of the run over which the share rises from 0")
     critic: str = option("same", "network of the critic: like the energy (same), or an mlp where that is too simple")
     l2: float = option(0.0, "weight of the squares of energy and critic in both phases")
     l2_first: int = option(11, "updates at the start on the squares alone, if they have a weight")
@@ -55,6 +61,9 @@ class FEBM:
 
     def __post_init__(self) -> None:
         check_divergence(self.divergence)
+        if not 0 <= self.share <= 1:
+            raise UserError(f"share must lie between 0 and 1, got {self.share}")
+        check_warmup(self.warmup)
         if self.critic not in CRITICS:
             raise UserError(f"critic must be one of {', '.join(CRITICS)}, got {self.critic!r}")
         check_l2(self.l2)
@@ -67,8 +76,8 @@ class FEBM:
         return Critic(network).to(x.device)
 
     def at(self, progress: float) -> Self:
-        """The same at all times; the critic counts the first updates itself."""
-        return self
+        """The divergence's share in proportion to the warm-up done; the critic counts the first updates itself."""
+        return replace(self, share=warmed_up(self.share, self.warmup, progress))
 
     def __call__(
         self,
@@ -82,10 +91,10 @@ class FEBM:
         assert isinstance(aux, Critic)
         e_pos, e_neg = both_phases(energy, x_pos, x_neg)
         c_pos, c_neg = both_phases(aux, x_pos, x_neg)
-        f = losses.DIVERGENCES[self.divergence]
+        f = losses.mixed(losses.DIVERGENCES[self.divergence], losses.DIVERGENCES["kl"], self.share)
         loss = losses.f_ebm(e_pos, e_neg, c_pos, c_neg, f)
         if self.l2:
-            squares = losses.l2(e_pos, e_neg, self.l2) + losses.l2(c_pos, c_neg, self.l2)
+            squares = self.l2 * (losses.squares(e_pos, e_neg) + losses.squares(c_pos, c_neg))
             loss = squares if aux.updates < self.l2_first else loss + squares
         aux.updates += 1
         value = losses.variational_bound((e_pos + c_pos).detach(), (e_neg + c_neg).detach(), f)

@@ -10,18 +10,19 @@ from torch import Tensor, nn
 from pscd import distributed, losses, rng
 from pscd.errors import UserError
 from pscd.objectives.critic import check_divergence
+from pscd.objectives.flow import FlowNoise
 from pscd.options import option
 from pscd.proposal import MixtureProposal
 from pscd.samplers import Energy, frozen
 
-NOISES = ("mixture", "gaussian")
+NOISES = ("mixture", "gaussian", "flow")
 FIRST_DRAWS = 10_000  # of the noise, for a first estimate of log Z
 
 
 class Noise(nn.Module):
     """The noise, which stays, and log Z, which is learnt."""
 
-    def __init__(self, density: MixtureProposal) -> None:
+    def __init__(self, density: MixtureProposal | FlowNoise) -> None:
         super().__init__()
         self.density = density
         self.log_z = nn.Parameter(torch.zeros(()))
@@ -34,7 +35,10 @@ class NoiseContrastive:
     The closer the noise is to the data, the more there is to learn from telling them apart.
     """
 
-    noise: str = option("mixture", "noise: a mixture of Gaussians fitted to the data, or one Gaussian (gaussian)")
+    noise: str = option(
+        "mixture",
+        "noise fitted to the data: a mixture of Gaussians, one Gaussian, or a flow (pip install 'pscd[flow]')",
+    )
     components: int = option(32, "Gaussians in the mixture of the noise")
     ratio: int = option(1, "rows of noise per row of data")
     divergence: str = option("js", f"js is logistic regression; others: {', '.join(losses.DIVERGENCES)}")
@@ -53,16 +57,20 @@ class NoiseContrastive:
     def init(self, energy: nn.Module, x: Tensor) -> Noise:
         """The noise, fitted to the data, and what it says about log Z at the start."""
         seed = rng.integer_seed(torch.default_generator)
-        if self.noise == "gaussian":
-            density = MixtureProposal.gaussian(x)
-        else:
-            density = MixtureProposal.fit(x, components=self.components, seed=seed)
+        density = self._density(x, seed)
         aux = Noise(density).to(x.device)
         with torch.no_grad(), frozen(energy):
             y = density.sample(FIRST_DRAWS, rng.generator(seed, device=x.device))
             log_weights = -energy(y.view(-1, *x.shape[1:]).to(x.dtype)) - density.log_prob(y)
             aux.log_z.fill_(torch.logsumexp(log_weights, 0) - math.log(len(y)))
         return aux
+
+    def _density(self, x: Tensor, seed: int) -> MixtureProposal | FlowNoise:
+        if self.noise == "gaussian":
+            return MixtureProposal.gaussian(x)
+        if self.noise == "flow":
+            return FlowNoise.fit(x, seed=seed)
+        return MixtureProposal.fit(x, components=self.components, seed=seed)
 
     def at(self, progress: float) -> Self:
         """The same at all times."""

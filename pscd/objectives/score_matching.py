@@ -1,7 +1,7 @@
 """Score matching: the energy's slope is fitted to that of the log density; no samples, no log Z."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
@@ -9,10 +9,38 @@ from torch import Tensor, nn
 
 from pscd import distributed, losses
 from pscd.errors import UserError
+from pscd.objectives.base import check_warmup, warmed_up
 from pscd.options import option
 from pscd.samplers import Energy
 
 MOST_COLUMNS = 10
+LEAST_NOISE = 0.05  # on its way to none, noise falls to this by equal factors in equal times
+
+
+def noise_at(sigma: float, first: float, warmup: float, progress: float) -> float:
+    """Noise that falls from `first` to `sigma` over the first `warmup` of the run.
+
+    Slopes at the data say nothing about places between and around them, where the energy so stays as it happens to
+    be, and samples go astray. Much noise at the start puts data there, and what they teach stays.
+    """
+    done = warmed_up(1.0, warmup, progress)
+    least = max(sigma, LEAST_NOISE)
+    return sigma if done == 1 else least * (first / least) ** (1 - done)
+
+
+def check_noise(sigma: float, first: float, warmup: float) -> None:
+    """Refuse noise that is no deviation."""
+    if not 0 <= sigma < math.inf:
+        raise UserError(f"sigma must be a finite number of at least 0, got {sigma}")
+    if not 0 < first < math.inf:
+        raise UserError(f"first_sigma must be a positive number, got {first}")
+    check_warmup(warmup)
+
+
+def noisy(x: Tensor, sigma: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Rows with noise of deviation `sigma`, and the noise as standard Gaussians."""
+    z = torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+    return (x + sigma * z if sigma else x), z
 
 
 def over_all_processes(rows: Tensor, e: Tensor, gradient: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -28,8 +56,15 @@ def over_all_processes(rows: Tensor, e: Tensor, gradient: Tensor) -> tuple[Tenso
 class ScoreMatching:
     """Exact score matching (Hyvarinen 2005): a backward pass for each column, so for few columns."""
 
+    sigma: float = option(0.0, "noise on the data, in the network's coordinates")
+    first_sigma: float = option(1.0, "the same at the start of the run")
+    warmup: float = option(0.5, "fraction of the run over which the noise falls")
+
     needs_negatives = False
     sampling_power = 1.0
+
+    def __post_init__(self) -> None:
+        check_noise(self.sigma, self.first_sigma, self.warmup)
 
     def init(self, energy: nn.Module, x: Tensor) -> None:
         """Nothing beside the energy is trained."""
@@ -41,8 +76,8 @@ class ScoreMatching:
             )
 
     def at(self, progress: float) -> Self:
-        """The same at all times."""
-        return self
+        """With the noise after so much of the run."""
+        return replace(self, sigma=noise_at(self.sigma, self.first_sigma, self.warmup, progress))
 
     def __call__(
         self,
@@ -53,30 +88,36 @@ class ScoreMatching:
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss over the batches of all processes together."""
-        x, e, gradient = losses.input_gradient(energy, x_pos)
+        x, e, gradient = losses.input_gradient(energy, noisy(x_pos, self.sigma, generator)[0])
         return over_all_processes(losses.score_matching(gradient, x), e, gradient)
 
 
 @dataclass(frozen=True)
 class DenoisingScoreMatching:
-    """Denoising score matching (Vincent 2011): learns the density of the data with noise added to them."""
+    """Denoising score matching (Vincent 2011): learns the density of the data with noise added to them.
+
+    Its noise comes down to `sigma`, see `noise_at`.
+    """
 
     sigma: float = option(0.1, "standard deviation of the noise, in the network's coordinates")
+    first_sigma: float = option(1.0, "the same at the start of the run")
+    warmup: float = option(0.5, "fraction of the run over which the noise falls")
 
     needs_negatives = False
     sampling_power = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.sigma < math.inf:
+        if not self.sigma > 0:
             raise UserError(f"sigma must be a positive number, got {self.sigma}")
+        check_noise(self.sigma, self.first_sigma, self.warmup)
 
     def init(self, energy: nn.Module, x: Tensor) -> None:
         """Nothing beside the energy is trained."""
         return None
 
     def at(self, progress: float) -> Self:
-        """The same at all times."""
-        return self
+        """With the noise after so much of the run."""
+        return replace(self, sigma=noise_at(self.sigma, self.first_sigma, self.warmup, progress))
 
     def __call__(
         self,
@@ -87,8 +128,8 @@ class DenoisingScoreMatching:
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss over the batches of all processes together."""
-        z = torch.randn(x_pos.shape, generator=generator, device=x_pos.device, dtype=x_pos.dtype)
-        _, e, gradient = losses.input_gradient(energy, x_pos + self.sigma * z)
+        x, z = noisy(x_pos, self.sigma, generator)
+        _, e, gradient = losses.input_gradient(energy, x)
         return over_all_processes(losses.denoising_score_matching(gradient, z, self.sigma), e, gradient)
 
 
@@ -97,6 +138,9 @@ class SlicedScoreMatching:
     """Sliced score matching with reduced variance (Song, Garg, Shi, Ermon 2019), on random signs."""
 
     n_projections: int = option(1, "random directions per row")
+    sigma: float = option(0.0, "noise on the data, in the network's coordinates")
+    first_sigma: float = option(1.0, "the same at the start of the run")
+    warmup: float = option(0.5, "fraction of the run over which the noise falls")
 
     needs_negatives = False
     sampling_power = 1.0
@@ -104,14 +148,15 @@ class SlicedScoreMatching:
     def __post_init__(self) -> None:
         if self.n_projections < 1:
             raise UserError(f"n_projections must be at least 1, got {self.n_projections}")
+        check_noise(self.sigma, self.first_sigma, self.warmup)
 
     def init(self, energy: nn.Module, x: Tensor) -> None:
         """Nothing beside the energy is trained."""
         return None
 
     def at(self, progress: float) -> Self:
-        """The same at all times."""
-        return self
+        """With the noise after so much of the run."""
+        return replace(self, sigma=noise_at(self.sigma, self.first_sigma, self.warmup, progress))
 
     def __call__(
         self,
@@ -122,7 +167,7 @@ class SlicedScoreMatching:
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss over the batches of all processes together."""
-        x, e, gradient = losses.input_gradient(energy, x_pos)
+        x, e, gradient = losses.input_gradient(energy, noisy(x_pos, self.sigma, generator)[0])
         # Signs instead of Gaussians: the least variance, and none at all where the Hessian is diagonal.
         coins = torch.randint(2, (self.n_projections, *gradient.shape), generator=generator, device=x.device)
         directions = (2 * coins - 1).to(gradient.dtype)

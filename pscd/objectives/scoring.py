@@ -14,6 +14,8 @@ from pscd.options import option
 from pscd.samplers import Energy
 
 NEGATIVES = ("auto", "weighted", "direct")
+UNITS = ("nats", "spread")
+NO_SPREAD = 1e-6  # of energies that are all alike, as those of a new network are
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,11 @@ class PseudoSpherical:
     draws from q with exp(-gamma E), as published, or by draws from r themselves. Below gamma = 0 r is broader
     than q: the weights grow without bound in the tails, where q is never drawn from, and from gamma = -1/2
     down their variance is infinite for a Gaussian. `auto` therefore draws from r there.
+
+    Weights exp(-gamma E) suppose that chains follow exp(-E). Where they do not, as in recipes for images, whose noise
+    is a thousand times too small for their step, energies have some other scale and a gamma some other strength.
+    With the `unit` spread, gamma is divided by the spread of the data's energies, which is 1 for a Gaussian in two
+    dimensions: a gamma then leaves a share of the data in play that depends neither on temperature nor on dimension.
     """
 
     gamma: float = option(1.0, "robustness: 0 is maximum likelihood, 1 the spherical score; at least -1")
@@ -35,6 +42,7 @@ class PseudoSpherical:
     negatives: str = option(
         "auto", "draw from q and weight (weighted), or from r, q^(gamma+1) (direct); auto: direct below gamma 0"
     )
+    unit: str = option("nats", "gamma is per nat of energy, or per spread of the data's energies (spread), for images")
 
     needs_negatives = True
 
@@ -44,6 +52,8 @@ class PseudoSpherical:
         check_l2(self.l2)
         if self.negatives not in NEGATIVES:
             raise UserError(f"negatives must be one of {', '.join(NEGATIVES)}, got {self.negatives!r}")
+        if self.unit not in UNITS:
+            raise UserError(f"unit must be one of {', '.join(UNITS)}, got {self.unit!r}")
         if self.negatives == "direct" and self.gamma == -1:
             raise UserError("at gamma -1 r is flat and cannot be drawn from; use --negatives weighted")
 
@@ -75,9 +85,19 @@ class PseudoSpherical:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss of Theorem 3's estimator, over the batches of all processes together."""
         e_pos, e_neg = both_phases(energy, x_pos, x_neg)
+        if self.unit == "nats":
+            return self._loss(e_pos, e_neg)
+        spread = losses.energy_spread(e_pos).clamp(min=NO_SPREAD)
+        loss, stats = self._loss(e_pos / spread, e_neg / spread, l2=self.l2 * spread)
+        in_nats = {name: stats[name] * spread for name in ("e_pos", "e_neg", "gap")}
+        # The gradient is of the size that CD's is, whatever the spread.
+        return loss * spread, {**stats, **in_nats, "spread": spread}
+
+    def _loss(self, e_pos: Tensor, e_neg: Tensor, l2: float | Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
         loss = losses.pseudo_spherical(e_pos, e_neg, self.gamma, drawn_from_r=self.drawn_from_r)
         if self.l2:
-            loss = loss + losses.l2(e_pos, e_neg, self.l2)
+            weight = self.l2 if l2 is None else l2
+            loss = loss + weight * losses.squares(e_pos, e_neg, self.gamma, drawn_from_r=self.drawn_from_r)
         return loss, phase_stats(e_pos, e_neg, self.gamma, drawn_from_r=self.drawn_from_r)
 
 
@@ -124,7 +144,7 @@ class DensityPower:
         e_pos, e_neg = both_phases(energy, x_pos, x_neg)
         loss = losses.density_power(e_pos, e_neg, self.beta)
         if self.l2:
-            loss = loss + losses.l2(e_pos, e_neg, self.l2)
+            loss = loss + self.l2 * losses.squares(e_pos, e_neg, self.beta)
         stats = phase_stats(e_pos, e_neg, self.beta)
         return loss, {"beta": stats.pop("gamma"), **stats}
 

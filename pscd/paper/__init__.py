@@ -6,23 +6,64 @@ from pscd.errors import UserError
 from pscd.paper.ablations import ABLATIONS_2D
 from pscd.paper.artefact import Artefact, run
 from pscd.paper.blame import BLAME_2D
+from pscd.paper.contamination_images import contamination_images, robustness_images
 from pscd.paper.discrete_models import DISCRETE
+from pscd.paper.images import IMAGE_ARTEFACTS, Choice
 from pscd.paper.one_dimension import CONTAMINATION_GAUSSIAN, GAMMA_1D, LANDSCAPES
+from pscd.paper.rival_images import rivals_images
+from pscd.paper.rivals import OBJECTIVES_2D
+from pscd.paper.rivals_1d import OBJECTIVES_1D
 from pscd.paper.theory_checks import THEORY
 from pscd.paper.two_dimensions import TOYS_2D_TABLE
 
-__all__ = ["ARTEFACTS", "Artefact", "reproduce"]
+__all__ = ["ARTEFACTS", "WITH_IMAGES", "Artefact", "Choice", "reproduce"]
 
 ARTEFACTS: dict[str, Artefact] = {
     a.name: a
-    for a in (GAMMA_1D, LANDSCAPES, CONTAMINATION_GAUSSIAN, THEORY, TOYS_2D_TABLE, ABLATIONS_2D, BLAME_2D, DISCRETE)
+    for a in (
+        GAMMA_1D,
+        LANDSCAPES,
+        CONTAMINATION_GAUSSIAN,
+        THEORY,
+        TOYS_2D_TABLE,
+        ABLATIONS_2D,
+        BLAME_2D,
+        DISCRETE,
+        OBJECTIVES_1D,
+        OBJECTIVES_2D,
+    )
+}
+
+
+# Artefacts whose images are chosen by `--data`.
+WITH_IMAGES = {
+    **IMAGE_ARTEFACTS,
+    "contamination-images": contamination_images,
+    "robustness-images": robustness_images,
+    "rivals-images": rivals_images,
 }
 
 
 def reproduce(
-    name: str, out: Path | str = "results", *, quick: bool = False, seeds: int | None = None, n_jobs: int = -1
+    name: str,
+    out: Path | str = "results",
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    n_jobs: int = -1,
+    images: Choice | None = None,
 ) -> Path:
-    """Make an artefact of the paper again; returns its page. What was computed before is kept."""
-    if name not in ARTEFACTS:
-        raise UserError(f"unknown artefact {name!r}; there are: {', '.join(ARTEFACTS)}")
-    return run(ARTEFACTS[name], Path(out), quick=quick, seeds=seeds, n_jobs=n_jobs)
+    """Make an artefact of the paper again; returns its page. What was computed before is kept.
+
+    Args:
+        images: which images, preset and feature map, for artefacts that have a choice.
+    """
+    if name in WITH_IMAGES:
+        artefact = WITH_IMAGES[name](images or Choice())
+    elif name not in ARTEFACTS:
+        raise UserError(f"unknown artefact {name!r}; there are: {', '.join([*ARTEFACTS, *WITH_IMAGES])}")
+    elif images is not None:
+        raise UserError(f"{name} has no images to choose; leave --data, --preset, --features and --n out")
+    else:
+        artefact = ARTEFACTS[name]
+    return run(artefact, Path(out), quick=quick, seeds=seeds, n_jobs=n_jobs)

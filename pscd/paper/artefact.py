@@ -12,6 +12,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,8 @@ class Artefact:
 
     `cells` lists the settings for `(quick, seeds)`; `compute` turns one of them into a result, in a
     process of its own; `rows` makes the table of all of them, `draw` the figures, `notes` what a reader
-    should know beside the numbers.
+    should know beside the numbers. Artefacts that look at the same cells in different ways share them by a
+    `cells_name`. Where a cell takes long, `keeps_runs` gives `compute` a folder for checkpoints of its own.
     """
 
     name: str
@@ -66,10 +68,18 @@ class Artefact:
     cost: str
     seeds: int
     cells: Callable[[bool, int], list[Settings]]
-    compute: Callable[[Settings], Result]
+    compute: Callable[..., Result]
     rows: Callable[[Sequence[Done]], list[Row]]
     draw: Callable[[Sequence[Done], Path], list[Path]]
     notes: Callable[[Sequence[Done]], str] = field(default=lambda done: "")
+    cells_name: str | None = None
+    keeps_runs: bool = False
+    command: str | None = None  # what follows `pscd reproduce`, where that is not the name alone
+
+    @property
+    def family(self) -> str:
+        """What its cells are kept under."""
+        return self.cells_name or self.name
 
 
 def run(
@@ -86,14 +96,14 @@ def run(
         raise UserError(f"--seeds must be at least 1, got {seeds}")
     n_seeds = seeds or (1 if quick else artefact.seeds)
     cells = artefact.cells(quick, n_seeds)
-    folder = out / f"{artefact.name}.cells"
+    folder = out / f"{artefact.family}.cells"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write to {out}: {error.strerror}") from None
     start = time.perf_counter()
     fresh = _compute_missing(artefact, cells, folder, n_jobs, show)
-    done = [_load(folder, artefact.name, settings) for settings in cells]
+    done = [_load(folder, artefact.family, settings) for settings in cells]
     figures = artefact.draw(done, out)
     report = {
         "artefact": artefact.name,
@@ -118,15 +128,16 @@ def run(
 
 
 def _compute_missing(artefact: Artefact, cells: Sequence[Settings], folder: Path, n_jobs: int, show: bool) -> int:
-    missing = [s for s in cells if not _readable(_path(folder, artefact.name, s))]
+    missing = [s for s in cells if not _readable(_path(folder, artefact.family, s))]
+    compute = partial(artefact.compute, runs=folder / "runs") if artefact.keeps_runs else artefact.compute
     with progress_bar(len(cells), done=len(cells) - len(missing), show=show, unit="cell") as bar:
         if n_jobs == 1 or len(missing) < 2:
-            finished: Iterable[tuple[Settings, Result]] = (timed(artefact.compute, s) for s in missing)
+            finished: Iterable[tuple[Settings, Result]] = (timed(compute, s) for s in missing)
         else:
             parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
-            finished = parallel(joblib.delayed(timed)(artefact.compute, s) for s in missing)
+            finished = parallel(joblib.delayed(timed)(compute, s) for s in missing)
         for settings, result in finished:
-            write_json(_path(folder, artefact.name, settings), {"settings": settings, "result": result}, indent=None)
+            write_json(_path(folder, artefact.family, settings), {"settings": settings, "result": result}, indent=None)
             bar.update()
     return len(missing)
 
@@ -176,7 +187,8 @@ def mean_rows(
 
 def markdown(artefact: Artefact, report: dict[str, Any], done: Sequence[Done]) -> str:
     """The page of an artefact: the command, the table with published beside measured, the figures."""
-    command = f"pscd reproduce {artefact.name}{' --quick' if report['quick'] else ''} --seeds {report['seeds']}"
+    words = [artefact.command or artefact.name, "--quick" if report["quick"] else "", f"--seeds {report['seeds']}"]
+    command = "pscd reproduce " + " ".join(word for word in words if word)
     lines = [f"# {artefact.title}", "", f"Made by `{command}`. {report['machine']}; {report['versions']['torch']}."]
     lines += [f"Computing its cells took {report['cell_seconds']:.0f} s of one core in all.", ""]
     notes = artefact.notes(done)
@@ -239,8 +251,12 @@ def _scalars(result: Result) -> Result:
 
 
 def _path(folder: Path, name: str, settings: Settings) -> Path:
-    text = json.dumps([name, __version__, settings], sort_keys=True)
-    return folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    return folder / f"{digest(name, __version__, settings)}.json"
+
+
+def digest(*parts: Any) -> str:
+    """A short name for settings."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _load(folder: Path, name: str, settings: Settings) -> Done:

@@ -20,13 +20,14 @@ from pscd import exact, losses
 from pscd.config import TrainConfig
 from pscd.data import LOG_DENSITIES, TOYS_2D
 from pscd.errors import Diverged
+from pscd.initial import standardisation
 from pscd.model import Model
 from pscd.objectives import PseudoSpherical
 from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, mean_rows, number, objective_label
 from pscd.paper.two_dimensions import MANY, cell
 from pscd.rng import generator
 from pscd.samplers import Energy
-from pscd.trainer import fit, standardisation
+from pscd.trainer import fit
 
 STAGES = ("exact", "data", "sampled")
 GAMMAS = (0.0, 1.0)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from matplotlib import pyplot as plt
 
+from pscd import pictures
 from pscd.data.toys import GaussianMixture1d
 from pscd.paper.artefact import Row
 from pscd.plots import save
@@ -126,4 +127,50 @@ def bars(rows: list[Row], path: Path, *, quantity: str = "MMD x 1e4", floor: flo
     axis.tick_params(axis="y", labelsize=8)
     axis.invert_yaxis()
     figure.legend(loc="outside upper center", ncols=min(len(columns), 3), frameon=False, fontsize=8)
+    return save(figure, path)
+
+
+def image_grids(grids: dict[str, torch.Tensor], path: Path) -> Path:
+    """Grids of images `(n, channels, height, width)`, each under its name."""
+    figure, axes = plt.subplots(1, len(grids), figsize=(2.3 * len(grids), 2.6), layout="constrained", squeeze=False)
+    for axis, (name, images) in zip(axes[0], grids.items(), strict=True):
+        side = math.isqrt(len(images))
+        axis.imshow(pictures.grid(images[: side**2], side, enlarge=False))
+        axis.set_title(name, fontsize=8)
+        axis.set_axis_off()
+    return save(figure, path)
+
+
+def over_gamma(gammas: list[float], curves: dict[str, list[list[float]]], path: Path) -> Path:
+    """A panel for each quantity: its values over gamma, a dot for each seed and a line through the means."""
+    n_columns = 3
+    n_rows = -(-len(curves) // n_columns)
+    figure, axes = plt.subplots(n_rows, n_columns, figsize=(7.5, 2.3 * n_rows), layout="constrained", squeeze=False)
+    for axis, colour, (name, values) in zip(axes.flat, CYCLE, curves.items(), strict=False):
+        present = [(gamma, group) for gamma, group in zip(gammas, values, strict=True) if group]
+        axis.plot([g for g, _ in present], [sum(group) / len(group) for _, group in present], color=colour, linewidth=1)
+        for gamma, group in present:
+            axis.plot([gamma] * len(group), group, ".", color=colour)
+        axis.set(xlabel="gamma", title=name)
+        axis.title.set_fontsize(9)
+    for axis in list(axes.flat)[len(curves) :]:
+        axis.set_visible(False)
+    return save(figure, path)
+
+
+def robustness(found: dict[str, list[tuple[float, dict[str, Any]]]], before: float, path: Path) -> Path:
+    """FID, share of the weight on noise, and ESS over gamma, for both units; CD stands at the left edge."""
+    panels = {"fid": "FID after contaminated training", "weight_of_noise": "share of the weight on noise", "ess": "ESS"}
+    figure, axes = plt.subplots(1, 3, figsize=(9.5, 2.9), layout="constrained")
+    for axis, (name, title) in zip(axes, panels.items(), strict=True):
+        for colour, (unit, points) in zip(CYCLE, found.items(), strict=False):
+            kept = sorted((gamma, result[name]) for gamma, result in points)
+            axis.plot(*zip(*kept, strict=True), ".-", color=colour, label=f"per {unit}".removesuffix("s"))
+        axis.set_xscale("symlog", linthresh=0.003)
+        axis.set(xlabel="gamma", title=title)
+        axis.title.set_fontsize(9)
+    axes[0].axhline(before, color="0.6", linewidth=0.8, linestyle=":")
+    axes[0].annotate("before", (0.02, before), xycoords=("axes fraction", "data"), fontsize=7, va="bottom")
+    axes[0].set_yscale("log")
+    axes[0].legend(frameon=False, fontsize=8)
     return save(figure, path)

@@ -14,7 +14,7 @@ from pscd.data import contaminate
 from pscd.data.toys import CLEAN_1D, CONTAMINATION_1D, MIXTURE_1D, GaussianMixture1d, contaminated_1d
 from pscd.energies import Quadratic
 from pscd.errors import UserError
-from pscd.objectives import PseudoSpherical
+from pscd.objectives import Objective, PseudoSpherical
 from pscd.paper import published
 from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, mean_rows, objective_label
 from pscd.rng import generator
@@ -37,18 +37,29 @@ CASES: dict[str, GaussianMixture1d] = {"well-specified": CLEAN_1D, "mis-specifie
 def exact_optimum(p: GaussianMixture1d, gamma: float, start: tuple[float, float]) -> tuple[float, float]:
     """(mean, sd) of the Gaussian that minimises D_gamma(p, q), descending from `start`."""
     log_p = p.log_prob(GRID.points)
+    # Below gamma = 0, E_p[q^gamma] is infinite for Gaussians that are too narrow.
+    narrowest = max(0.05, 1.2 * math.sqrt(max(0.0, -gamma) * max(p.variances)))
+    return best_gaussian(lambda energy, _: -exact.gamma_score(log_p, energy, gamma, GRID), start, narrowest)
+
+
+def best_gaussian(
+    loss: Callable[[Quadratic, Tensor], Tensor], start: tuple[float, float], narrowest: float = 0.05
+) -> tuple[float, float]:
+    """(mean, sd) of the Gaussian with the lowest loss, descending from `start`.
+
+    The loss may depend on one more number, such as a log Z of its own, over which it is minimised too.
+    """
 
     def loss_and_gradient(theta: list[float]) -> tuple[float, list[float]]:
         energy = Quadratic(theta[0], math.exp(theta[1])).double()
-        loss = -exact.gamma_score(log_p, energy, gamma, GRID)
-        gradient = torch.autograd.grad(loss, [energy.mu, energy.log_sigma])
-        return float(loss.detach()), [float(g) for g in gradient]
+        other = torch.tensor(theta[2], dtype=torch.float64, requires_grad=True)
+        value = loss(energy, other)
+        gradient = torch.autograd.grad(value, [energy.mu, energy.log_sigma, other], allow_unused=True)
+        return float(value.detach()), [0.0 if g is None else float(g) for g in gradient]
 
-    first = [start[0], math.log(start[1])]
-    # Bounds keep a line search away from Gaussians that the box would cut off and, below gamma = 0, from those
-    # so narrow that E_p[q^gamma] is infinite.
-    narrowest = max(0.05, 1.2 * math.sqrt(max(0.0, -gamma) * max(p.variances)))
-    bounds = [(-4.0, 4.0), (math.log(narrowest), math.log(4.0))]
+    first = [start[0], math.log(start[1]), 0.0]
+    # Bounds keep a line search away from Gaussians that the box would cut off.
+    bounds = [(-4.0, 4.0), (math.log(narrowest), math.log(4.0)), (-10.0, 10.0)]
     found = minimize(loss_and_gradient, first, jac=True, method="L-BFGS-B", bounds=bounds, tol=1e-14)
     return float(found.x[0]), math.exp(float(found.x[1]))
 
@@ -87,11 +98,24 @@ def training_settings(quick: bool) -> Settings:
     return {**size, "schedule": "constant", "restart": 0.0}
 
 
-def train_gaussian(x: Tensor, gamma: float, start: tuple[float, float], settings: Settings) -> tuple[float, float]:
-    """PS-CD on samples, like any other energy: chains, weights, Adam. Returns (mean, sd)."""
-    config = TrainConfig(
-        # The start is already where the data are, so there is nothing to warm up to.
-        objective=PseudoSpherical(gamma=gamma, warmup=0.0),
+def train_gaussian(
+    x: Tensor, objective: Objective, start: tuple[float, float], settings: Settings
+) -> tuple[float, float]:
+    """An objective on samples, as with any other energy: chains, weights, Adam. Returns (mean, sd)."""
+    energy = fit(x, gaussian_config(objective, settings), energy=Quadratic(*start)).energy
+    assert isinstance(energy, Quadratic)
+    return float(energy.mu), float(energy.sigma)
+
+
+def at_once(gamma: float) -> PseudoSpherical:
+    """PS-CD without warm-up: where the start is among the data already, there is nothing to warm up to."""
+    return PseudoSpherical(gamma=gamma, warmup=0.0)
+
+
+def gaussian_config(objective: Objective, settings: Settings) -> TrainConfig:
+    """How a Gaussian is trained, whatever the objective."""
+    return TrainConfig(
+        objective=objective,
         sampler=Mala(n_steps=4),
         steps=settings["steps"],
         batch_size=settings["batch_size"],
@@ -103,9 +127,6 @@ def train_gaussian(x: Tensor, gamma: float, start: tuple[float, float], settings
         jump_components=4,
         seed=settings["seed"],
     )
-    energy = fit(x, config, energy=Quadratic(*start)).energy
-    assert isinstance(energy, Quadratic)
-    return float(energy.mu), float(energy.sigma)
 
 
 # --- gamma-1d: Figure 1 ---
@@ -123,7 +144,7 @@ def _gamma_cells(quick: bool, seeds: int) -> list[Settings]:
 def _gamma_compute(settings: Settings) -> Result:
     x = MIXTURE_1D.sample(settings["n_data"], generator(settings["seed"], 8))
     start = NARROW_START if settings["branch"] == "narrow" else (float(x.mean()), float(x.std()))
-    mean, sd = train_gaussian(x, settings["gamma"], start, settings)
+    mean, sd = train_gaussian(x, at_once(settings["gamma"]), start, settings)
     exact_mean, exact_sd = exact_optimum(MIXTURE_1D, settings["gamma"], start)
     score = exact.gamma_score(
         MIXTURE_1D.log_prob(GRID.points), Quadratic(exact_mean, exact_sd), settings["gamma"], GRID
@@ -262,7 +283,7 @@ def _contamination_compute(settings: Settings) -> Result:
     clean = CLEAN_1D.sample(settings["n_data"], generator(seed, 8))
     x = contaminate(clean, ratio, CONTAMINATION_1D.sample, generator(seed, 9)).x
     start = robust_start(x)
-    mean, sd = train_gaussian(x, gamma, start, settings)
+    mean, sd = train_gaussian(x, at_once(gamma), start, settings)
     exact_mean, exact_sd = exact_optimum(contaminated_1d(ratio), gamma, start)
     return {
         "mean": mean,

@@ -12,7 +12,7 @@ from pscd import exact
 from pscd.config import TrainConfig
 from pscd.data import LOG_DENSITIES, TOYS_2D
 from pscd.data.toys import MODES
-from pscd.errors import Diverged
+from pscd.errors import Diverged, UserError
 from pscd.metrics import mmd
 from pscd.model import Model
 from pscd.objectives import PseudoSpherical
@@ -41,24 +41,39 @@ def cell(
     The whole configuration is part of the cell, so that a change of a default is a change of its settings.
     """
     config = TrainConfig(data=name, n_data=n_data, objective=PseudoSpherical(gamma=gamma), seed=seed)
+    return {"gamma": gamma, **run_settings(config, quick=quick, changes=changes)}
+
+
+def run_settings(
+    config: TrainConfig,
+    *,
+    quick: bool,
+    changes: dict[str, Any] | None = None,
+    n_grid: int = N_GRID,
+    n_fresh: int = N_FRESH,
+) -> Settings:
+    """What `compute` needs to train on a set and to measure; `quick` and then `changes` go over the configuration."""
     config = config.changed({**(QUICK if quick else {}), **(changes or {})})
-    size = {"n_grid": 96, "n_fresh": 1000} if quick else {"n_grid": N_GRID, "n_fresh": N_FRESH}
-    return {"set": name, "n_data": n_data, "gamma": gamma, "seed": seed, "config": config.to_dict(), **size}
+    size = {"n_grid": 96, "n_fresh": 1000} if quick else {"n_grid": n_grid, "n_fresh": n_fresh}
+    return {"set": config.data, "n_data": config.n_data, "seed": config.seed, "config": config.to_dict(), **size}
 
 
 def compute(settings: Settings) -> Result:
-    """Train on one set and measure against data that training has not seen; nothing to measure if it diverged."""
+    """Train on one set and measure against data that training has not seen.
+
+    There is nothing to measure of a run that diverged, or whose model has left the box of the quadrature.
+    """
     config, name, seed = TrainConfig.from_dict(settings["config"]), settings["set"], settings["seed"]
     rows: list[dict[str, float]] = []
     x = TOYS_2D[name](config.n_data, generator(seed, 0))
     try:
         model = fit(x, config, log=rows.append, modes=MODES.get(name))
-    except Diverged as error:
+        measured = measure(model, name, seed, n_grid=settings["n_grid"], n_fresh=settings["n_fresh"])
+    except (Diverged, UserError) as error:
         return {"mmd": None, "mmd_density": None, "error": str(error)}
-    n_fresh = settings["n_fresh"]
-    result = {**measure(model, name, seed, n_grid=settings["n_grid"], n_fresh=n_fresh), **last(rows)}
+    result = {**measured, **last(rows)}
     if _is_drawn(settings):
-        result["histogram"] = histogram(model.sample(n_fresh, seed=seed), name)
+        result["histogram"] = histogram(model.sample(settings["n_fresh"], seed=seed), name)
     return result
 
 
@@ -193,7 +208,7 @@ def _is(settings: Settings, name: str, gamma: float) -> bool:
 
 def _is_drawn(settings: Settings) -> bool:
     """Whether the figure shows this run."""
-    return settings["seed"] == 0 and settings["n_data"] == MANY and settings["gamma"] in (0.0, 1.0)
+    return settings["seed"] == 0 and settings["n_data"] == MANY and settings.get("gamma", 0.0) in (0.0, 1.0)
 
 
 def _draw(done: Sequence[Done], out: Path) -> list[Path]:

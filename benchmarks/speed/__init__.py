@@ -1,0 +1,1 @@
+"""Speed beside other libraries: updates, sampler, time to quality, growth, processes."""

@@ -1,0 +1,87 @@
+"""Time of an update (a), PS-CD beside CD (b), and the sampler over its matrix products (c), in the same rounds."""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from benchmarks.speed import rivals
+from pscd.bench import CASES, OBJECTIVES, Case, Task, Training, estimate, ratio, take_turns
+
+OURS, PLAIN = "pscd", "plain loop"
+TRIALS = 3
+
+
+def measure(case: Case, rounds: int, *, show: bool = True) -> dict[str, Any]:
+    """Everybody's update in alternating rounds, as plain numbers."""
+    runs = {objective: Training(case, gamma) for objective, gamma in OBJECTIVES.items()}
+    tasks: dict[str, Task] = {f"{OURS} {objective}": run.update for objective, run in runs.items()}
+    threads = {}
+    for name, task in contestants(case).items():
+        threads[name] = best_threads(task)
+        tasks[name] = with_threads(task, threads[name])
+    tasks |= {"sampler": runs["CD"].sample, "bound": runs["CD"].bound()}
+    times = take_turns(tasks, rounds, show=show)
+    ours = {name: f"{OURS} {name.rsplit(' ', 1)[1]}" for name in threads}
+    return {
+        "title": case.title,
+        "rounds": rounds,
+        "gradients": runs["CD"].gradients,
+        "threads": threads,
+        "milliseconds": {name: round(1e3 * statistics.median(values), 3) for name, values in times.items()},
+        # How many times longer theirs takes.
+        "times_ours": {name: asdict(ratio(times[name], times[ours[name]])) for name in threads},
+        "pscd_over_cd": asdict(ratio(times[f"{OURS} PS-CD"], times[f"{OURS} CD"])),
+        "sampler_over_bound": asdict(ratio(times["sampler"], times["bound"])),
+        "sampler_share": asdict(ratio(times["sampler"], times[f"{OURS} CD"])),
+    }
+
+
+def contestants(case: Case) -> dict[str, Task]:
+    """Updates of everybody else; the name ends with the objective."""
+    data = case.data()
+    tasks: dict[str, Task] = {
+        f"{PLAIN} {objective}": rivals.PlainLoop(rivals.network(case), data, case, gamma).update
+        for objective, gamma in OBJECTIVES.items()
+    }
+    absent = rivals.missing_peers()
+    if "torchebm" not in absent:
+        tasks["torchebm CD"] = rivals.torchebm_update(rivals.network(case), data, case)[0]
+    if "ebmkit" not in absent:
+        tasks["ebmkit CD"] = rivals.ebmkit_trainer(rivals.network(case), data, case)[0]
+    return tasks
+
+
+def best_threads(task: Task, trials: int = TRIALS) -> int:
+    """One or all: whichever is faster for this task, so that nobody is held back by what suits somebody else."""
+    everything = torch.get_num_threads()
+    if everything == 1:
+        return 1
+    choices = {str(n): with_threads(task, n) for n in (1, everything)}
+    times = take_turns(choices, trials, block=0.0)
+    return int(min(times, key=lambda name: estimate(times[name]).median))
+
+
+def with_threads(task: Task, n: int) -> Callable[[], None]:
+    def run() -> None:
+        before = torch.get_num_threads()
+        torch.set_num_threads(n)
+        try:
+            task()
+        finally:
+            torch.set_num_threads(before)
+
+    return run
+
+
+def cells(quick: bool, rounds: int | None) -> dict[str, Callable[[], dict[str, Any]]]:
+    """What there is to measure, by name."""
+    chosen = ["mlp-2"] if quick else list(CASES)
+
+    def count(name: str) -> int:
+        # An update of the ResNet takes a second or more.
+        return rounds or (3 if quick else 15 if name == "resnet" else 40)
+
+    return {name: (lambda name=name: measure(CASES[name], count(name))) for name in chosen}

@@ -1,0 +1,30 @@
+"""Image models that are not energy-based, to fill the comparisons: NCSN, Glow and PixelCNN++, small enough for a CPU.
+
+Each module has `fit(x, *, seed, progress, ...)`, which takes images uint8 `(n, C, H, W)` and returns a model with
+`sample(n, seed=...)` (images of the same kind), `score(x)` (a number for each image: the higher, the more normal; a
+log-likelihood where there is one) and `save`; `load` reads it again.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pscd.baselines import glow, ncsn, pixelcnn
+from pscd.baselines.base import ImageModel, bits_per_dimension, kind_of
+from pscd.errors import UserError
+
+FITS: dict[str, Callable[..., ImageModel]] = {"ncsn": ncsn.fit, "glow": glow.fit, "pixelcnn": pixelcnn.fit}
+LOADS: dict[str, Callable[[Path | str], ImageModel]] = {
+    ncsn.KIND: ncsn.NCSN.load,
+    glow.KIND: glow.Glow.load,
+    pixelcnn.KIND: pixelcnn.PixelCNN.load,
+}
+
+__all__ = ["FITS", "ImageModel", "bits_per_dimension", "load"]
+
+
+def load(path: Path | str) -> ImageModel:
+    """Read any model that one of these wrote."""
+    kind = kind_of(path)
+    if kind not in LOADS:
+        raise UserError(f"{path}: a baseline of the kind {kind!r}; there are: {', '.join(LOADS)}")
+    return LOADS[kind](path)

@@ -1,0 +1,263 @@
+"""Noise-conditional score networks: the slope of the log density of images at every amount of noise.
+
+Y. Song, S. Ermon (2019), "Generative Modeling by Estimating Gradients of the Data Distribution" (NCSN), and (2020),
+"Improved Techniques for Training Score-Based Generative Models" (NCSNv2), whose choices these are: a geometric
+ladder from the largest distance between images down to 0.01, its factor from the dimension; a network that does not
+know the noise, divided by it; averaged weights; steps in proportion to the squared noise; a last denoising step.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from pscd.baselines import base
+from pscd.progress import progress_bar
+from pscd.rng import generator
+
+KIND = "ncsn"
+SMALLEST = 0.01
+STEPS_PER_LEVEL = 2
+SCORED_LEVELS = 8  # amounts of noise, of those between a tenth and one, that `score` looks at
+
+Score = Callable[[Tensor, Tensor], Tensor]  # images (B, ...) and their sigma (B,) -> (B, ...)
+
+
+# --- the method ---
+
+
+def ladder_factor(dim: int) -> float:
+    """Ratio of neighbouring sigmas at which half of the mass of one is where the next has its own (Technique 2).
+
+    The norm of noise of deviation sigma in `dim` dimensions is about N(sqrt(dim) sigma, sigma^2 / 2).
+    """
+    root = math.sqrt(2 * dim)
+
+    def overlap(factor: float) -> float:
+        return _normal(root * (factor - 1) + 3 * factor) - _normal(root * (factor - 1) - 3 * factor)
+
+    low, high = 1.0, 2.0  # in a few dimensions any two overlap by more
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if overlap(middle) > 0.5 else (low, middle)
+    return (low + high) / 2
+
+
+def ladder(largest: float, dim: int, smallest: float = SMALLEST) -> Tensor:
+    """Sigmas from `largest` to `smallest`, by equal factors."""
+    count = 1 + max(1, round(math.log(largest / smallest) / math.log(ladder_factor(dim))))
+    return torch.logspace(math.log10(largest), math.log10(smallest), count)
+
+
+def largest_distance(x: Tensor) -> float:
+    """Between any two of the images, as vectors of floats (Technique 1): noise of that size joins them all."""
+    x = x.flatten(1)
+    return float(torch.cdist(x, x).max())
+
+
+def step_size(sigmas: Tensor, n_steps: int) -> float:
+    """Epsilon / sigma^2 for which `n_steps` come closest to bringing noise of one sigma to the next (Technique 4).
+
+    Langevin steps on N(0, s^2) with x - a x + sqrt(2 a) s z multiply the excess of the variance over its stationary
+    value by (1 - a)^2 each; that stationary value is 2 a / (1 - (1 - a)^2) times s^2.
+    """
+    factor = float(sigmas[0] / sigmas[1])
+    a = torch.linspace(1e-3, 1.0, 1000, dtype=torch.float64)
+    stationary = 2 * a / (1 - (1 - a) ** 2)
+    variance = stationary + (1 - a) ** (2 * n_steps) * (factor**2 - stationary)
+    return float(a[(variance - 1).abs().argmin()])
+
+
+def loss(score: Score, x: Tensor, sigmas: Tensor, generator: torch.Generator) -> Tensor:
+    """Mean over noise of |sigma s(x + sigma z, sigma) + z|^2 / 2 per number: denoising, weighted by sigma^2."""
+    level = torch.randint(len(sigmas), (len(x),), generator=generator)
+    sigma = sigmas[level]
+    z = torch.randn(x.shape, generator=generator, dtype=x.dtype)
+    return 0.5 * (_rows(sigma, x) * score(x + _rows(sigma, x) * z, sigma) + z).square().mean()
+
+
+@torch.no_grad()
+def annealed_langevin(
+    score: Score,
+    x: Tensor,
+    sigmas: Tensor,
+    *,
+    n_steps: int,
+    step: float,
+    denoise: bool,
+    generator: torch.Generator,
+    callback: Callable[[], object] | None = None,
+) -> Tensor:
+    """`n_steps` Langevin steps at each sigma in turn, of size `step` sigma^2; then, if asked, one denoising step."""
+    for sigma in sigmas:
+        size = step * sigma**2
+        for _ in range(n_steps):
+            z = torch.randn(x.shape, generator=generator, dtype=x.dtype)
+            x = x + size * score(x, sigma.expand(len(x))) + (2 * size).sqrt() * z
+        if callback is not None:
+            callback()
+    last = sigmas[-1]
+    return x + last**2 * score(x, last.expand(len(x))) if denoise else x
+
+
+# --- the network ---
+
+
+class Block(nn.Module):
+    """Two convolutions with a short cut."""
+
+    def __init__(self, n_in: int, n_out: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(n_in, n_out, 3, padding=1)
+        self.norm = nn.GroupNorm(4, n_out)
+        self.second = nn.Conv2d(n_out, n_out, 3, padding=1)
+        self.short = nn.Conv2d(n_in, n_out, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, n_in, H, W)` to `(B, n_out, H, W)`."""
+        h = nn.functional.silu(self.norm(self.first(x)))
+        return self.short(x) + self.second(h)
+
+
+class UNet(nn.Module):
+    """Down to a quarter of the side and up again, with short cuts; it finds out by itself how much noise there is."""
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__()
+        sizes = [width, 2 * width, 4 * width]
+        self.enter = nn.Conv2d(2 * channels, width, 3, padding=1)
+        self.down = nn.ModuleList([Block(n, m) for n, m in zip([width, *sizes], sizes, strict=False)])
+        self.middle = Block(sizes[2], sizes[2])
+        self.up = nn.ModuleList([Block(sizes[2] + sizes[1], sizes[1]), Block(sizes[1] + sizes[0], sizes[0])])
+        self.leave = nn.Sequential(nn.GroupNorm(4, width), nn.SiLU(), nn.Conv2d(width, channels, 3, padding=1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, C, H, W)` to the same shape."""
+        # As they are and at a common scale: noise may be a thousand times larger than the image.
+        scale = x.square().mean((1, 2, 3), keepdim=True).sqrt()
+        h = self.enter(torch.cat([x.clamp(-1, 2), x / scale], 1))
+        kept = []
+        for i, block in enumerate(self.down):
+            h = block(h if i == 0 else nn.functional.avg_pool2d(h, 2))
+            kept.append(h)
+        h = self.middle(h)
+        for block, short in zip(self.up, (kept[1], kept[0]), strict=True):
+            h = block(torch.cat([nn.functional.interpolate(h, scale_factor=2.0), short], 1))
+        return self.leave(h)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What it takes to build the network and its ladder again."""
+
+    shape: tuple[int, int, int]
+    width: int
+    largest: float
+
+    def build(self) -> UNet:
+        """The network, with random weights."""
+        return UNet(self.shape[0], self.width)
+
+
+class NCSN:
+    """A trained score network. Built by `fit` or `load`."""
+
+    def __init__(self, network: nn.Module, settings: Settings) -> None:
+        self.network, self.settings = network, settings
+        self.sigmas = ladder(settings.largest, math.prod(settings.shape))
+
+    def __call__(self, x: Tensor, sigma: Tensor) -> Tensor:
+        """The slope of the log density of images with noise: the network divided by sigma (Technique 3)."""
+        return self.network(x) / _rows(sigma, x)
+
+    def sample(self, n: int, *, seed: int = 0, progress: bool = False, denoise: bool = True) -> Tensor:
+        """`n` images by annealed Langevin dynamics; without `denoise` as their last step leaves them."""
+        step = step_size(self.sigmas, STEPS_PER_LEVEL)
+        parts = []
+        blocks = math.ceil(n / base.BLOCK)
+        with progress_bar(blocks * len(self.sigmas), show=progress, unit="level") as bar:
+            for i in range(blocks):
+                rng = generator(seed, 31, i)
+                count = min(base.BLOCK, n - i * base.BLOCK)
+                x = self.sigmas[0] * torch.randn(count, *self.settings.shape, generator=rng)
+                parts.append(
+                    annealed_langevin(
+                        self,
+                        x,
+                        self.sigmas,
+                        n_steps=STEPS_PER_LEVEL,
+                        step=step,
+                        denoise=denoise,
+                        generator=rng,
+                        callback=bar.update,
+                    )
+                )
+        return base.quantised(torch.cat(parts))
+
+    def score(self, x: Tensor) -> Tensor:
+        """Minus the error of denoising, `(n,)`: there is no likelihood, but what is strange is denoised badly."""
+        x = base.as_images(x, 4)
+        middle = self.sigmas[(self.sigmas <= 1) & (self.sigmas >= 0.1)]
+        levels = middle[torch.linspace(0, len(middle) - 1, SCORED_LEVELS).long()]
+
+        def errors(part: Tensor) -> Tensor:
+            rng = generator(0, 32)
+            clean = (part + 0.5) / base.LEVELS
+            total = torch.zeros(len(part))
+            for sigma in levels:
+                # The same noise for every image, so that a score does not depend on its neighbours.
+                z = torch.randn(clean.shape[1:], generator=rng)
+                total += (self.network(clean + sigma * z) + z).square().mean((1, 2, 3))
+            return total / len(levels)
+
+        return -base.in_blocks(errors, x)
+
+    def save(self, path: Path | str) -> None:
+        """Write weights and settings to one `.safetensors` file."""
+        base.save_network(path, KIND, self.network, asdict(self.settings))
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Read what `save` wrote."""
+        tensors, values = base.load_network(path, KIND)
+        settings = Settings(**values)
+        network = base.new_network(settings.build, 0)
+        network.load_state_dict(tensors)
+        return cls(network.requires_grad_(False).eval(), settings)
+
+
+def fit(
+    x: Tensor,
+    *,
+    steps: int = 2500,
+    batch_size: int = 64,
+    width: int = 16,
+    lr: float = 2e-3,
+    ema: float = 0.999,
+    seed: int = 0,
+    progress: bool = False,
+) -> NCSN:
+    """Train on images uint8 `(n, C, H, W)` whose sides are multiples of 4."""
+    x = base.as_images(x, 4)
+    settings = Settings((x.shape[1], x.shape[2], x.shape[3]), width, largest_distance(x[:2000].float() / base.LEVELS))
+    network = base.new_network(settings.build, seed)
+    sigmas = NCSN(network, settings).sigmas
+
+    def denoising(batch: Tensor, rng: torch.Generator) -> Tensor:
+        return loss(NCSN(network, settings), base.dequantised(batch, rng), sigmas, rng)
+
+    training = base.Training(steps, batch_size, lr, ema, seed, progress)
+    return NCSN(base.optimise(network, denoising, x, training), settings)
+
+
+def _normal(value: float) -> float:
+    """Distribution function of a standard Gaussian."""
+    return 0.5 * (1 + math.erf(value / math.sqrt(2)))
+
+
+def _rows(sigma: Tensor, x: Tensor) -> Tensor:
+    return sigma.view(-1, *[1] * (x.ndim - 1))

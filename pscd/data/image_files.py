@@ -1,0 +1,287 @@
+"""Parsers of image files: IDX, CIFAR-10, SVHN, arrays, and pictures that Pillow reads.
+
+Every fault of a file is a `UserError` of one line that names the file. Images are `uint8` arrays
+`(n, channels, height, width)`, labels `int64` arrays `(n,)`.
+"""
+
+import gzip
+import pickle
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pscd.errors import UserError
+from pscd.progress import progress_bar
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
+CIFAR_SHAPE = (3, 32, 32)
+LONG_LIST = 2000  # pictures that take seconds to read
+UNSIGNED_BYTE = 8  # the kind of number in an IDX header
+
+
+# --- IDX: MNIST and its relatives ---
+
+
+def read_idx(path: Path, n_dims: int) -> np.ndarray:
+    """The array of bytes in an IDX file, gzipped or not, which must have `n_dims` dimensions."""
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: cannot be read ({error}); delete it and get it again") from None
+    header = 4 + 4 * n_dims
+    if len(content) < header or content[:4] != bytes([0, 0, UNSIGNED_BYTE, n_dims]):
+        raise UserError(f"{path}: not an IDX file of bytes with {n_dims} dimensions")
+    shape = struct.unpack(f">{n_dims}I", content[4:header])
+    size = int(np.prod(shape, dtype=np.uint64))
+    if len(content) - header != size:
+        raise UserError(f"{path}: {len(content) - header} bytes where its header promises {size}; get it again")
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy()
+
+
+def read_idx_pair(images: Path, labels: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Grey images and their labels from two IDX files."""
+    x, label = read_idx(images, 3)[:, None], read_idx(labels, 1).astype(np.int64)
+    if len(x) != len(label):
+        raise UserError(f"{images}: {len(x)} images, but {len(label)} labels in {labels.name}")
+    return x, label
+
+
+# --- CIFAR-10 ---
+
+
+def read_cifar_binary(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """A batch of the binary layout: records of a byte for the label and 3,072 for the pixels."""
+    content = np.frombuffer(_bytes_of(path), np.uint8)
+    record = 1 + int(np.prod(CIFAR_SHAPE))
+    if len(content) == 0 or len(content) % record:
+        raise UserError(f"{path}: {len(content)} bytes are no whole number of images; get it again")
+    rows = content.reshape(-1, record)
+    return rows[:, 1:].reshape(-1, *CIFAR_SHAPE), rows[:, 0].astype(np.int64)
+
+
+def read_cifar_pickle(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """A batch of the Python layout, by an unpickler that calls nothing but the stand-ins of this module."""
+    try:
+        with path.open("rb") as file:
+            batch = _BatchUnpickler(file, encoding="latin1").load()
+        batch = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
+        x, label = batch["data"].as_bytes(), np.array(batch["labels"], np.int64)
+        x = x.reshape(len(label), *CIFAR_SHAPE)
+    except Exception as error:  # a damaged pickle may raise anything
+        raise UserError(f"{path}: not a readable batch of CIFAR-10 ({_line(error)})") from None
+    return x, label
+
+
+class _StoredArray:
+    """What a pickle says of an array. numpy would build one of objects on top of any bytes it is given."""
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, self.shape, self.kind, self.in_columns, self.raw = state
+
+    def as_bytes(self) -> np.ndarray:
+        """The array, which must be one of bytes."""
+        if not isinstance(self.kind, _StoredType) or self.kind.code not in ("u1", "|u1"):
+            raise ValueError("its data are not bytes")
+        raw = self.raw.encode("latin1") if isinstance(self.raw, str) else self.raw  # text of Python 2 was bytes
+        return np.frombuffer(raw, np.uint8).reshape(self.shape, order="F" if self.in_columns else "C")
+
+
+class _StoredType:
+    """What a pickle says of the type of an array's values; the details are of no interest for bytes."""
+
+    def __init__(self, code: str, *flags: Any) -> None:
+        self.code = code
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
+def _from_buffer(raw: bytes, kind: _StoredType, shape: tuple[int, ...], order: str) -> _StoredArray:
+    array = _StoredArray()
+    array.__setstate__((1, shape, kind, order == "F", raw))
+    return array
+
+
+_STAND_INS: dict[str, Any] = {
+    "_reconstruct": lambda *_: _StoredArray(),
+    "_frombuffer": _from_buffer,
+    "ndarray": None,  # an argument of _reconstruct, never called
+    "dtype": _StoredType,
+    "encode": lambda text, encoding: text.encode("latin1"),  # bytes that Python 3 wrote for Python 2
+}
+
+
+class _BatchUnpickler(pickle.Unpickler):
+    """A pickle is a program; this one finds none of the functions it asks for, only stand-ins for numpy's."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The stand-in of that name."""
+        if module.split(".", maxsplit=1)[0] not in ("numpy", "_codecs") or name not in _STAND_INS:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no array needs")
+        return _STAND_INS[name]
+
+
+# --- SVHN and arrays ---
+
+
+def read_svhn(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The cropped digits of a `.mat` file; its label 10 stands for the digit 0."""
+    from scipy.io import loadmat
+
+    try:
+        content = loadmat(path)
+        x, label = np.asarray(content["X"]), np.asarray(content["y"]).reshape(-1)
+    except Exception as error:  # scipy raises half a dozen kinds for a damaged file
+        raise UserError(f"{path}: not a readable .mat file with X and y ({_line(error)})") from None
+    if x.dtype != np.uint8 or x.ndim != 4 or x.shape[2] != 3 or x.shape[3] != len(label):
+        raise UserError(f"{path}: X must hold bytes, height x width x 3 x n, with n labels in y")
+    return np.ascontiguousarray(x.transpose(3, 2, 0, 1)), label.astype(np.int64) % 10
+
+
+def read_bitmaps(path: Path, n: int, size: int) -> np.ndarray:
+    """The first `n` grey drawings of a `.npy` file, as squares or as rows of pixels."""
+    try:
+        rows = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # numpy raises several kinds for a damaged file
+        raise UserError(f"{path}: not a readable .npy file ({_line(error)})") from None
+    if rows.dtype != np.uint8 or rows.shape[1:] not in ((size, size), (size * size,)):
+        raise UserError(f"{path}: holds {rows.dtype} {rows.shape}, not bytes of {size} x {size}")
+    if len(rows) < n:
+        raise UserError(f"{path}: {len(rows)} drawings, {n} are needed")
+    return np.array(rows[:n]).reshape(n, 1, size, size)
+
+
+# --- pictures ---
+
+
+def list_pictures(folder: Path) -> tuple[list[Path], np.ndarray | None]:
+    """All pictures of a folder in order, and the number of their sub-folder as label if there are such.
+
+    Names decide what is a picture; hidden files and folders are passed over.
+    """
+    classes = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    own = _pictures_in(folder.iterdir())
+    inner = [(_pictures_in(c.rglob("*")), c) for c in classes]
+    inner = [(paths, c) for paths, c in inner if paths]
+    if not inner:
+        return own, None
+    if own:
+        raise UserError(
+            f"{folder}: pictures beside sub-folders of pictures; sub-folders are labels, so sort all of them"
+        )
+    labels = np.concatenate([np.full(len(paths), i, np.int64) for i, (paths, _) in enumerate(inner)])
+    return [p for paths, _ in inner for p in paths], labels
+
+
+def read_pictures(
+    paths: Sequence[Path], *, size: int | None = None, crop: int | None = None, channels: int | None = None
+) -> np.ndarray:
+    """Pictures as one array, grey if all of them are.
+
+    Args:
+        size: side to scale to, after the largest square is cut from the middle; without it all must agree.
+        crop: side of the square to cut instead.
+        channels: 1 or 3, if it is known.
+    """
+    if channels is None:
+        modes = _each(paths, _mode, "looked at")
+        channels = 1 if all(mode in ("1", "L", "LA") or mode.startswith("I;16") for mode in modes) else 3
+    found: np.ndarray | None = None
+    other: tuple[Path, tuple[int, ...]] | None = None
+
+    def read(path: Path) -> np.ndarray:
+        return _decode(path, channels, size, crop)
+
+    for i, x in enumerate(_each(paths, read, "read")):
+        if found is None:
+            found = np.empty((len(paths), *x.shape), np.uint8)
+        if x.shape == found.shape[1:]:
+            found[i] = x
+        elif other is None:
+            other = (paths[i], x.shape)
+    assert found is not None
+    if other is not None:
+        first, second = (f"{width} x {height}" for height, width in (found.shape[2:], other[1][1:]))
+        raise UserError(
+            f"{paths[0]} is {first} and {other[0]} is {second}; scale all to one size, for example --image-size 32"
+        )
+    return found
+
+
+def _each(paths: Sequence[Path], read: Callable[[Path], Any], verb: str) -> Iterable[Any]:
+    """`read(path)` for all paths; those that fail are named together at the end."""
+    broken = []
+    with progress_bar(len(paths), show=len(paths) >= LONG_LIST, unit="picture") as bar:
+        for path in paths:
+            try:
+                yield read(path)
+            except Exception as error:  # Pillow raises a dozen kinds for a damaged file
+                broken.append((path, error))
+                if len(broken) == len(paths):
+                    break
+            bar.update()
+    if broken:
+        names = ", ".join(str(path) for path, _ in broken[:5]) + (" ..." if len(broken) > 5 else "")
+        reason = _line(broken[0][1])
+        raise UserError(f"{len(broken)} of {len(paths)} pictures cannot be {verb}: {names} ({reason}); remove them")
+
+
+def _mode(path: Path) -> str:
+    from PIL import Image
+
+    with Image.open(path) as picture:
+        return picture.mode
+
+
+def _decode(path: Path, channels: int, size: int | None, crop: int | None) -> np.ndarray:
+    from PIL import Image, ImageOps
+
+    with Image.open(path) as opened:
+        picture = _in_eight_bits(ImageOps.exif_transpose(opened), channels)
+    if size is not None:
+        side = min(*picture.size) if crop is None else crop
+        left, top = (picture.width - side) // 2, (picture.height - side) // 2
+        if min(left, top) < 0:
+            raise ValueError(f"{picture.width} x {picture.height}, smaller than {side} x {side}")
+        # Cut first: scaling with a box would blend in what lies just outside of it.
+        picture = picture.crop((left, top, left + side, top + side)).resize((size, size), Image.Resampling.BILINEAR)
+    pixels = np.asarray(picture, np.uint8)
+    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def _in_eight_bits(picture: "Image.Image", channels: int) -> "Image.Image":
+    """Grey or colour with values from 0 to 255; what is transparent shows white."""
+    from PIL import Image
+
+    if picture.mode.startswith("I;16"):  # converted by Pillow, all above 255 would be white
+        picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
+    if picture.mode in ("I", "F"):
+        raise ValueError("more than 16 bits a pixel; save it with 8")
+    if picture.mode in ("LA", "PA", "RGBA", "RGBa", "La") or "transparency" in picture.info:
+        picture = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
+    return picture.convert("L" if channels == 1 else "RGB")
+
+
+def _pictures_in(paths: Iterable[Path]) -> list[Path]:
+    return sorted(
+        p for p in paths if p.suffix.lower() in PICTURE_SUFFIXES and not p.name.startswith(".") and p.is_file()
+    )
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,305 @@
+"""Feature maps for the image metrics: bytes `(n, channels, height, width)` in, `(n, d)` numbers out.
+
+Each has a `name` that says what it is, to stand beside the numbers it leads to: a Frechet distance of one map's
+features says nothing about that of another's.
+"""
+
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from pscd.data import Dataset, data_root
+from pscd.errors import UserError
+from pscd.model import read_tensors, write_tensors
+from pscd.progress import progress_bar
+from pscd.rng import generator, integer_seed
+
+INCEPTION_SIZE = 299
+BLOCK = 500  # images that a classifier sees at one time
+CLASSIFIER_VERSION = "1"  # another network or training makes old files useless
+N_FEATURES = 128
+FEWEST_UPDATES = 400
+
+
+class FeatureMap(Protocol):
+    """Any callable with a name."""
+
+    @property
+    def name(self) -> str:
+        """What it is, in a few words."""
+        ...
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Features, float32 `(n, d)`, of `(n, channels, height, width)` bytes."""
+        ...
+
+
+def load_feature_map(
+    spec: str,
+    data: Dataset | None = None,
+    *,
+    cache: Path | str | None = None,
+    threads: int | None = None,
+    progress: bool = False,
+) -> FeatureMap:
+    """The feature map that a word or a path describes.
+
+    Args:
+        spec: `pixels`; `classifier`, a small network trained on the labels of `data`; or the path of a
+            TorchScript file, such as the Inception network of the FID, as it is or below the folder of image sets.
+        data: images with labels, for the classifier.
+        cache: folder where trained classifiers are kept (default: `classifiers` in the folder of image sets).
+        threads: processor threads while features are computed (default: as set).
+    """
+    if spec == "pixels":
+        return Pixels()
+    if spec == "classifier":
+        if data is None or data.train_labels is None or data.held_out_labels is None:
+            raise UserError("a classifier needs labels, which these data have not; use pixels or a TorchScript file")
+        return classifier_of(data, cache=cache, threads=threads, progress=progress)
+    for path in (Path(spec), data_root() / spec):
+        if path.is_file():
+            return Scripted(path, threads=threads, progress=progress)
+    raise UserError(f"unknown features {spec!r}; give pixels, classifier or the path of a TorchScript file")
+
+
+class Pixels:
+    """The pixels themselves, from 0 to 1: distances that hardly anybody sees, but no network to trust."""
+
+    name = "raw pixels"
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """One number for each byte."""
+        return _checked(x).flatten(1).float() / 255
+
+
+# --- TorchScript ---
+
+
+class Scripted:
+    """A network in a TorchScript file, such as the Inception of 2015 that defines the FID.
+
+    A network that takes bytes of any size gets them as they are. Any other gets what the FID is defined by:
+    299 x 299 pixels, scaled as TensorFlow 1 did, in (x - 128) / 128. Grey images are repeated to three channels.
+    Of several outputs the first one counts; a network that can be asked to `return_features`, as the widespread
+    inception-2015-12-05.pt of NVIDIA, is.
+    """
+
+    def __init__(
+        self, path: Path | str, *, batch_size: int = 50, threads: int | None = None, progress: bool = False
+    ) -> None:
+        path = Path(path)
+        try:
+            self.module = torch.jit.load(path, map_location="cpu").eval()
+        except (RuntimeError, ValueError, OSError) as error:
+            raise UserError(f"{path}: not a readable TorchScript file ({str(error).splitlines()[0]})") from None
+        arguments = [argument.name for argument in self.module.forward.schema.arguments]
+        self.options = {"return_features": True} if "return_features" in arguments else {}
+        self.batch_size, self.threads, self.progress = batch_size, threads, progress
+        self.takes_bytes = True
+        if not self._works():
+            self.takes_bytes = False
+            if not self._works():
+                size = f"{INCEPTION_SIZE} x {INCEPTION_SIZE}"
+                raise UserError(
+                    f"{path}: takes neither bytes (n, 3, 32, 32) nor numbers (n, 3, {size}) for (n, d) features"
+                )
+        how = "bytes" if self.takes_bytes else f"{INCEPTION_SIZE} x {INCEPTION_SIZE} as in TensorFlow 1"
+        self.name = f"{path.name} ({zlib.crc32(path.read_bytes()):08x}), {how}"
+
+    def _works(self) -> bool:
+        try:
+            found = self._features(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
+        except (RuntimeError, TypeError, ValueError, IndexError):
+            return False
+        return found.ndim == 2 and len(found) == 2
+
+    @torch.inference_mode()
+    def _features(self, x: Tensor) -> Tensor:
+        x = x.repeat(1, 3, 1, 1) if x.shape[1] == 1 else x
+        if not self.takes_bytes:
+            x = (scale_as_tensorflow(x.float(), INCEPTION_SIZE) - 128) / 128
+            x = x.contiguous(memory_format=torch.channels_last)  # a sixth faster
+        found = self.module(x, **self.options)
+        found = found if isinstance(found, Tensor) else found[0]
+        return found.flatten(1).float()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The network's features, in batches."""
+        parts = []
+        with _threads(self.threads), progress_bar(len(x), show=self.progress, unit="image") as bar:
+            for part in _checked(x).split(self.batch_size):
+                parts.append(self._features(part).clone())
+                bar.update(len(part))
+        return torch.cat(parts)
+
+
+def scale_as_tensorflow(x: Tensor, size: int) -> Tensor:
+    """Bilinear scaling as TensorFlow 1 did it by default: pixel i of the result lies at i * (old / new) of the source.
+
+    Others have pixels' centres agree instead, which shifts the picture by up to half a pixel, and with it the FID.
+    """
+    rows, columns = (_interpolation(old, size).to(x.dtype) for old in x.shape[2:])
+    return rows @ x @ columns.T
+
+
+def _interpolation(old: int, new: int) -> Tensor:
+    """The `(new, old)` matrix of weights."""
+    at = torch.arange(new, dtype=torch.float64) * (old / new)
+    low = at.floor().long().clamp(max=old - 1)
+    high = (low + 1).clamp(max=old - 1)
+    share = at - low
+    weights = torch.zeros(new, old, dtype=torch.float64)
+    weights.scatter_add_(1, low[:, None], (1 - share)[:, None])
+    return weights.scatter_add_(1, high[:, None], share[:, None])
+
+
+# --- a classifier ---
+
+
+class SmallClassifier(nn.Module):
+    """Convolutions and halvings until fewer than 8 pixels are left on a side, then 128 features, then classes."""
+
+    def __init__(self, shape: Sequence[int], n_classes: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        n_in, height, width = shape
+        n_out = 16
+        while min(height, width) >= 8:
+            layers += [nn.Conv2d(n_in, n_out, 3, padding=1), nn.BatchNorm2d(n_out), nn.ReLU(), nn.MaxPool2d(2)]
+            height, width, n_in, n_out = height // 2, width // 2, n_out, min(2 * n_out, 64)
+        self.body = nn.Sequential(*layers, nn.Flatten(), nn.Linear(n_in * height * width, N_FEATURES), nn.ReLU())
+        self.head = nn.Linear(N_FEATURES, n_classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        """The last layer before the classes, of bytes."""
+        return self.body(x.float() / 127.5 - 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits."""
+        return self.head(self.features(x))
+
+
+class Classified:
+    """The penultimate layer of a classifier."""
+
+    def __init__(self, network: SmallClassifier, shape: tuple[int, ...], accuracy: float, n_test: int) -> None:
+        self.network, self.shape, self.accuracy, self.n_test = network.eval(), shape, accuracy, n_test
+        self.threads: int | None = None
+        self.name = f"classifier's {N_FEATURES} features ({100 * accuracy:.2f} % right on {n_test} test images)"
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The features, in blocks."""
+        if tuple(_checked(x).shape[1:]) != self.shape:
+            raise ValueError(f"images have shape {tuple(x.shape[1:])}, the classifier was trained on {self.shape}")
+        with _threads(self.threads), torch.inference_mode():
+            found = torch.cat([self.network.features(part) for part in x.split(BLOCK)])
+        return found.clone()
+
+
+def classifier_of(
+    data: Dataset, *, cache: Path | str | None = None, threads: int | None = None, progress: bool = False
+) -> Classified:
+    """The classifier of these images' labels: from the cache, or trained now and kept there."""
+    x, label, test_label = data.train, data.train_labels, data.held_out_labels
+    assert label is not None
+    assert test_label is not None
+    shape = tuple(_checked(x).shape[1:])
+    network = _new_classifier(shape, label, seed=0)
+    folder = Path(cache) if cache is not None else data_root() / "classifiers"
+    path = folder / f"{data.fingerprint}.safetensors"
+    accuracy = _read_classifier(path, network)
+    if accuracy is None:
+        with _threads(threads):
+            network = train_classifier(x, label, progress=progress)
+            accuracy = _accuracy(network, data.held_out, test_label)
+        _write_classifier(path, network, accuracy, len(test_label))
+    found = Classified(network, shape, accuracy, len(test_label))
+    found.threads = threads
+    return found
+
+
+def train_classifier(x: Tensor, label: Tensor, *, seed: int = 0, progress: bool = False) -> SmallClassifier:
+    """Train on bytes and their labels: four passes, or 400 updates if that is more."""
+    rng = generator(seed, 5)
+    network = _new_classifier(x.shape[1:], label, integer_seed(rng))
+    batch_size = min(128, len(x))
+    n_updates = max(FEWEST_UPDATES, 4 * len(x) // batch_size)
+    optimizer = torch.optim.Adam(network.parameters())
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=5e-3, total_steps=n_updates)
+    with progress_bar(n_updates, show=progress, unit="update") as bar:
+        for index in _batches(len(x), batch_size, n_updates, rng):
+            optimizer.zero_grad()
+            cross_entropy(network(x[index]), label[index]).backward()
+            optimizer.step()
+            schedule.step()
+            bar.update()
+    return network.eval()
+
+
+def _new_classifier(shape: Sequence[int], label: Tensor, seed: int) -> SmallClassifier:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return SmallClassifier(shape, int(label.max()) + 1)
+
+
+def _batches(n: int, size: int, n_batches: int, rng: torch.Generator) -> Iterator[Tensor]:
+    """Index of every batch: pass after pass, each in a new order, without the rest that fills no batch."""
+    left = n_batches
+    while left > 0:
+        for index in torch.randperm(n, generator=rng)[: n - n % size].split(size)[:left]:
+            left -= 1
+            yield index
+
+
+@torch.inference_mode()
+def _accuracy(network: SmallClassifier, x: Tensor, label: Tensor) -> float:
+    guess = torch.cat([network(part).argmax(1) for part in x.split(BLOCK)])
+    return float((guess == label).double().mean())
+
+
+def _write_classifier(path: Path, network: SmallClassifier, accuracy: float, n_test: int) -> None:
+    metadata = {"version": CLASSIFIER_VERSION, "accuracy": repr(accuracy), "n_test": str(n_test)}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_tensors(path, network.state_dict(), metadata)
+    except OSError as error:
+        raise UserError(f"cannot keep the classifier in {path.parent}: {error.strerror}; give another cache") from None
+
+
+def _read_classifier(path: Path, network: SmallClassifier) -> float | None:
+    """Fill the network from a file; its accuracy, or None if there is no such file, or it is of no use."""
+    if not path.is_file():
+        return None
+    try:
+        tensors, metadata = read_tensors(path)
+        if metadata["version"] != CLASSIFIER_VERSION:
+            return None
+        network.load_state_dict(tensors)
+        return float(metadata["accuracy"])
+    except (SafetensorError, KeyError, RuntimeError, ValueError, TypeError):
+        return None  # it will be trained, and written, again
+
+
+@contextmanager
+def _threads(n: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    if n is not None:
+        torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _checked(x: Tensor) -> Tensor:
+    if x.ndim != 4 or x.dtype != torch.uint8 or x.shape[1] not in (1, 3):
+        raise ValueError(f"give bytes (n, 1 or 3, height, width), not {x.dtype} {tuple(x.shape)}")
+    return x

@@ -1,0 +1,90 @@
+"""A normalising flow as noise: close to the data, drawn from in one pass, with an exact density. Needs zuko."""
+
+import math
+import sys
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from pscd import rng
+from pscd.errors import UserError
+from pscd.progress import progress_bar
+
+TRANSFORMS, WIDTH = 3, 64
+STEPS, BATCH, RATE = 300, 512, 5e-3
+MAX_ROWS = 10_000  # looked at; the noise need not know more of the data
+BROAD_WEIGHT, BROAD_SCALE = 0.1, 3.0
+
+
+def zuko_flows() -> Any:
+    """The flows of zuko, or a line that says how to get them."""
+    try:
+        from zuko import flows
+    except ImportError:
+        raise UserError("--noise flow needs zuko: pip install 'pscd[flow]'") from None
+    return flows
+
+
+class FlowNoise(nn.Module):
+    """A neural spline flow (Durkan et al. 2019) fitted by maximum likelihood, a tenth of it a broad Gaussian.
+
+    The broad part keeps the noise from vanishing where there are data that the flow has not seen. The flow is made
+    of couplings, so that both directions take one pass whatever the dimension.
+    """
+
+    centre: Tensor
+    spread: Tensor
+
+    def __init__(self, centre: Tensor, spread: Tensor) -> None:
+        super().__init__()
+        dim = len(centre)
+        # A coupling needs two columns, one of which says how to bend the other.
+        coupling = {"passes": 2} if dim > 1 else {}
+        self.flow = zuko_flows().NSF(dim, transforms=TRANSFORMS, hidden_features=[WIDTH, WIDTH], **coupling)
+        self.register_buffer("centre", centre)
+        self.register_buffer("spread", spread)
+
+    @classmethod
+    def fit(cls, x: Tensor, *, seed: int) -> Self:
+        """Fit to rows `(n, *shape)` of about unit scale, in a few seconds; the same seed gives the same flow."""
+        x = x.flatten(1)[:MAX_ROWS]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            noise = cls(x.mean(0).cpu(), x.std(0, correction=0).cpu() + 1e-3).to(x.device)
+        optimiser = torch.optim.Adam(noise.flow.parameters(), lr=RATE)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, STEPS)
+        generator = rng.generator(seed, 20, device=x.device)
+        with torch.enable_grad(), progress_bar(STEPS, show=sys.stderr.isatty(), unit="step of the noise") as bar:
+            for _ in range(STEPS):
+                rows = x[torch.randint(len(x), (min(BATCH, len(x)),), generator=generator, device=x.device)]
+                loss = -noise._flow_log_prob(rows).mean()
+                optimiser.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(noise.flow.parameters(), 5.0)
+                optimiser.step()
+                schedule.step()
+                bar.update()
+        return noise.requires_grad_(False).eval()
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """`(n, d)` draws."""
+        shape = (n, len(self.centre))
+        z = torch.randn(shape, generator=generator, device=self.centre.device, dtype=self.centre.dtype)
+        broad = torch.rand(n, 1, generator=generator, device=z.device) < BROAD_WEIGHT
+        # Draws of the base go back through the flow by hand: its own `sample` knows torch's global generator only.
+        with torch.no_grad():
+            white = torch.where(broad, BROAD_SCALE * z, self.flow().transform.inv(z))
+        return self.centre + self.spread * white
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Log density of rows `(n, *shape)`."""
+        white = (x.flatten(1) - self.centre) / self.spread
+        dim = white.shape[1]
+        broad = -0.5 * (white / BROAD_SCALE).square().sum(1) - dim * math.log(BROAD_SCALE * math.sqrt(2 * math.pi))
+        broad = broad - self.spread.log().sum()
+        return torch.logaddexp(self._flow_log_prob(x) + math.log(1 - BROAD_WEIGHT), broad + math.log(BROAD_WEIGHT))
+
+    def _flow_log_prob(self, x: Tensor) -> Tensor:
+        white = (x.flatten(1) - self.centre) / self.spread
+        return self.flow().log_prob(white) - self.spread.log().sum()

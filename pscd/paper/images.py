@@ -1,0 +1,239 @@
+"""The paper's tables of images: FID by objective, the effect of gamma, samples, out-of-distribution scores.
+
+One cell trains one model and measures everything, so that the four artefacts share their cells. The sizes are
+those of a CPU: published numbers, of networks and runs a thousand times larger, stand beside as another experiment.
+"""
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pscd.config import TrainConfig
+from pscd.data import Dataset, load_dataset
+from pscd.errors import Diverged, UserError
+from pscd.evaluation import as_bytes
+from pscd.features import load_feature_map
+from pscd.metrics import frechet_distance, prdc
+from pscd.paper import published
+from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, digest, mean_rows, objective_label
+from pscd.paper.out_of_distribution import measure_ood, ood_rows
+from pscd.presets import DEFAULT_OF, PRESETS
+from pscd.rng import generator
+from pscd.trainer import fit
+
+GAMMAS = (0.0, -0.5, 0.5, 1.0, 2.0)
+SHOWN = 64  # samples of each model that a figure shows
+PRDC = ("density", "coverage", "precision", "recall")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What `--data`, `--preset` and `--features` ask for."""
+
+    data: str = "mnist"
+    preset: str | None = None
+    features: str = "classifier"
+    n: int = 5000
+
+    def config(self, gamma: float, seed: int, *, quick: bool) -> TrainConfig:
+        """The preset with this gamma; small if `quick`."""
+        name = self.preset or DEFAULT_OF.get(self.data, self.data)
+        if name not in PRESETS:
+            raise UserError(f"there is no preset for {self.data!r}; choose one with --preset: {', '.join(PRESETS)}")
+        changes = {"data": self.data, "objective.gamma": gamma, "seed": seed}
+        small = (
+            {"steps": 20, "energy.width": 4, "buffer_size": 200, "batch_size": 16, "sample_steps": 5} if quick else {}
+        )
+        return PRESETS[name].changed({**changes, **small})
+
+    @property
+    def options(self) -> str:
+        """The flags that say the same."""
+        flags = {"--data": self.data, "--preset": self.preset, "--features": self.features, "--n": self.n}
+        return " ".join(f"{flag} {value}" for flag, value in flags.items() if value is not None)
+
+
+def cells(choice: Choice, gammas: Sequence[float], quick: bool, seeds: int) -> list[Settings]:
+    """A model for each gamma and seed, with all that decides its numbers."""
+    return [
+        {
+            "data": choice.data,
+            "gamma": gamma,
+            "seed": seed,
+            "config": choice.config(gamma, seed, quick=quick).to_dict(),
+            "features": choice.features,
+            "n": 100 if quick else choice.n,
+        }
+        for gamma in gammas
+        for seed in range(seeds)
+    ]
+
+
+def compute(settings: Settings, runs: Path) -> Result:
+    """Train, and measure what comes out against images that training has not seen."""
+    config = TrainConfig.from_dict(settings["config"])
+    data = load_dataset(config.data, seed=config.seed)
+    rows: list[dict[str, float]] = []
+    try:
+        model = fit(
+            data.train, config, label=data.train_labels, folder=runs / digest(settings["config"]), log=rows.append
+        )
+    except Diverged as error:
+        return {"fid": None, "error": str(error), **dict.fromkeys(PRDC)}
+    tail = rows[-max(1, len(rows) // 10) :]
+    names = [name for name in ("ess_pos", "ess_neg", "spread", "gap") if tail and name in tail[0]]
+    weights: Result = {name: sum(row[name] for row in tail) / len(tail) for name in names}
+    samples = as_bytes(model.sample(settings["n"], seed=config.seed))
+    return {
+        **measure(samples, data, settings["features"]),
+        **weights,
+        "samples": encode(samples[:SHOWN]),
+        "ood": measure_ood(model.score, data, config.data, n=settings["n"], seed=config.seed),
+    }
+
+
+def measure(samples: Tensor, data: Dataset, features: str) -> Result:
+    """FID and PRDC of samples against held-out images, and FID of training images as the level to compare with."""
+    feature_map = load_feature_map(features, data)
+    n = min(len(samples), len(data.held_out))
+    real, fake = feature_map(data.held_out[:n]), feature_map(samples[:n])
+    known = feature_map(data.train[torch.randperm(len(data.train), generator=generator(0, 23))[:n]])
+    return {
+        "fid": frechet_distance(real, fake),
+        "fid_data": frechet_distance(real, known),
+        "n_measured": n,
+        "feature_map": feature_map.name,
+        **prdc(real, fake)._asdict(),
+    }
+
+
+def encode(x: Tensor) -> Result:
+    """Bytes as text, for a JSON file; in a dictionary, which reports leave out."""
+    return {"shape": list(x.shape), "bytes": base64.b64encode(x.numpy().tobytes()).decode()}
+
+
+def decode(kept: Result) -> Tensor:
+    """The inverse of `encode`."""
+    return torch.frombuffer(bytearray(base64.b64decode(kept["bytes"])), dtype=torch.uint8).view(kept["shape"])
+
+
+# --- the four ways to look at the cells ---
+
+
+def _artefact(
+    choice: Choice,
+    name: str,
+    title: str,
+    where: str,
+    rows: Callable[[Sequence[Done]], list[Row]],
+    draw: Callable[[Sequence[Done], Path], list[Path]] = lambda done, path: [],
+    gammas: Sequence[float] = GAMMAS,
+    seeds: int = 2,
+) -> Artefact:
+    return Artefact(
+        f"{name}-{choice.data}",
+        f"{title} ({where}, at the size of a CPU)",
+        f"{len(gammas) * seeds * 5} minutes, none of it for models that were trained for another",
+        seeds,
+        lambda quick, seeds: cells(choice, gammas, quick, seeds),
+        compute,
+        rows,
+        lambda done, out: draw(done, out / f"{name}-{choice.data}.png"),
+        lambda done: _notes(done, where),
+        cells_name=f"images-{choice.data}",
+        keeps_runs=True,
+        command=f"{name} {choice.options}",
+    )
+
+
+def images_fid(choice: Choice) -> Artefact:
+    """FID by objective."""
+    return _artefact(choice, "images-fid", f"FID of CD and PS-CD on {choice.data}", "Table 1", _fid_rows)
+
+
+def images_gamma(choice: Choice) -> Artefact:
+    """Density, coverage, precision and recall by gamma."""
+    title = f"The effect of gamma on {choice.data}"
+    return _artefact(choice, "images-gamma", title, "Table 4", _gamma_rows, _draw_gamma)
+
+
+def images_samples(choice: Choice) -> Artefact:
+    """Grids of samples."""
+    title = f"Samples of CD and PS-CD on {choice.data}"
+    return _artefact(choice, "images-samples", title, "Figure 5", _fid_rows, _draw_samples, seeds=1)
+
+
+def ood(choice: Choice) -> Artefact:
+    """AUROC against other sets of images."""
+
+    def rows(done: Sequence[Done]) -> list[Row]:
+        return ood_rows(done, choice.data)
+
+    title = f"Out-of-distribution detection with models of {choice.data}"
+    return _artefact(choice, "ood", title, "Table 5", rows, gammas=(0.0, 1.0))
+
+
+def _fid_rows(done: Sequence[Done]) -> list[Row]:
+    data = done[0].settings["data"]
+    table = (
+        {(data, objective_label(g)): value for g, value in published.CIFAR10_FID.items()} if data == "cifar10" else {}
+    )
+    rows = mean_rows(done, lambda s: (s["data"], objective_label(s["gamma"])), "fid", table)
+    return [*rows, *mean_rows(done[:1], lambda s: (s["data"], "training images"), "fid_data")]
+
+
+def _gamma_rows(done: Sequence[Done]) -> list[Row]:
+    rows: list[Row] = []
+    for name in (*PRDC, "fid", "ess_pos"):
+        table = {
+            (objective_label(g), name): values[name]
+            for g, values in published.CIFAR10_GAMMA.items()
+            if name in values and done[0].settings["data"] == "cifar10"
+        }
+        kept = [d for d in done if name in d.result]
+        rows += mean_rows(kept, lambda s, name=name: (objective_label(s["gamma"]), name), name, table)  # type: ignore[misc]
+    return sorted(rows, key=lambda row: [objective_label(g) for g in GAMMAS].index(row.row))
+
+
+def _draw_gamma(done: Sequence[Done], path: Path) -> list[Path]:
+    from pscd.paper import figures
+
+    names = (*PRDC, "ess_pos", "fid")
+    kept = sorted((d for d in done if d.result["fid"] is not None), key=lambda d: d.settings["gamma"])
+    gammas = sorted({d.settings["gamma"] for d in kept})
+    curves = {
+        name: [[d.result[name] for d in kept if d.settings["gamma"] == g and name in d.result] for g in gammas]
+        for name in names
+    }
+    return [figures.over_gamma(gammas, curves, path)]
+
+
+def _draw_samples(done: Sequence[Done], path: Path) -> list[Path]:
+    from pscd.paper import figures
+
+    first = [d for d in done if d.settings["seed"] == 0 and "samples" in d.result]
+    return [
+        figures.image_grids({objective_label(d.settings["gamma"]): decode(d.result["samples"]) for d in first}, path)
+    ]
+
+
+def _notes(done: Sequence[Done], where: str) -> str:
+    one = next((d for d in done if d.result["fid"] is not None), None)
+    if one is None:
+        return "Every run diverged."
+    lost = sum(d.result["fid"] is None for d in done)
+    config = TrainConfig.from_dict(one.settings["config"])
+    return f"""
+{config.steps} updates of {config.sampler.n_steps} sampler steps, a {config.energy.name} of width {config.energy.width},
+batches of {config.batch_size}. Measured with {one.result["feature_map"]} on {one.result["n_measured"]} samples and as
+many held-out images; lower FID is better, and training images against held-out ones give {one.result["fid_data"]:.3g}.
+Of {len(done)} runs, {lost} diverged. Published numbers ({where}) are those of CIFAR-10 at 32 x 32 with a network, a
+number of updates and a feature map of another size: another experiment, not a level to reach here.
+"""
+
+
+IMAGE_ARTEFACTS = {"images-fid": images_fid, "images-gamma": images_gamma, "images-samples": images_samples, "ood": ood}

@@ -1,0 +1,118 @@
+import hashlib
+import io
+import tarfile
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from pscd.data import IMAGE_SETS
+from pscd.data.download import DOWNLOADS, Download, download
+from pscd.errors import UserError
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        self.server.seen.append(self.path)
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A web server of the folder `served`; its `seen` are the requests."""
+    (tmp_path / "served").mkdir()
+    found = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path / "served"))
+    found.seen, found.folder = [], tmp_path / "served"
+    found.url = f"http://127.0.0.1:{found.server_port}"
+    thread = threading.Thread(target=found.serve_forever, args=(0.01,))
+    thread.start()
+    yield found
+    found.shutdown()
+    thread.join()
+    found.server_close()
+
+
+def offer(server, monkeypatch, name, content, folder="", mirrors=("",)):
+    """Make `name` the file of the set `mnist`."""
+    (server.folder / name).write_bytes(content)
+    urls = tuple(f"{server.url}/{mirror}{name}" for mirror in mirrors)
+    monkeypatch.setitem(DOWNLOADS, "mnist", (Download(urls, hashlib.md5(content).hexdigest(), folder),))
+
+
+def test_a_file_is_fetched_once_and_checked(server, monkeypatch, tmp_path):
+    offer(server, monkeypatch, "x.gz", b"content", folder="MNIST/raw")
+    for _ in range(2):
+        assert download("mnist", root=tmp_path / "root", progress=False) == [tmp_path / "root/MNIST/raw/x.gz"]
+    assert (tmp_path / "root/MNIST/raw/x.gz").read_bytes() == b"content"
+    assert server.seen == ["/x.gz"]
+    (tmp_path / "root/MNIST/raw/x.gz").write_bytes(b"damaged")
+    download("mnist", root=tmp_path / "root", progress=False)
+    assert (tmp_path / "root/MNIST/raw/x.gz").read_bytes() == b"content"
+
+
+def test_a_wrong_file_is_refused_and_not_kept(server, monkeypatch, tmp_path):
+    offer(server, monkeypatch, "x.gz", b"content")
+    (server.folder / "x.gz").write_bytes(b"other")
+    with pytest.raises(UserError, match=r"wrong checksum.*by hand"):
+        download("mnist", root=tmp_path / "root", progress=False)
+    assert list((tmp_path / "root").iterdir()) == []
+
+
+def test_the_next_mirror_is_tried(server, monkeypatch, tmp_path):
+    offer(server, monkeypatch, "x.gz", b"content", mirrors=("gone/", ""))
+    assert download("mnist", root=tmp_path / "root", progress=False)[0].read_bytes() == b"content"
+    (server.folder / "x.gz").unlink()
+    with pytest.raises(UserError, match=r"gone/x.gz: HTTP 404; .*/x.gz: HTTP 404; try again later"):
+        download("mnist", root=tmp_path / "other", progress=False)
+
+
+def test_no_connection_is_one_line(monkeypatch, tmp_path):
+    monkeypatch.setitem(DOWNLOADS, "mnist", (Download(("http://127.0.0.1:1/x.gz",), "0" * 32, ""),))
+    with pytest.raises(UserError, match=r"x.gz: no connection") as caught:
+        download("mnist", root=tmp_path, progress=False)
+    assert "\n" not in str(caught.value)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write to"):
+        download("mnist", root=tmp_path / "file", progress=False)
+
+
+def test_of_an_archive_the_content_is_kept(server, monkeypatch, tmp_path):
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as tar:
+        entry = tarfile.TarInfo("cifar-10-batches-bin/test_batch.bin")
+        entry.size = 3
+        tar.addfile(entry, io.BytesIO(b"abc"))
+    offer(server, monkeypatch, "c.tar.gz", content.getvalue())
+    root = tmp_path / "root"
+    for _ in range(2):
+        assert download("mnist", root=root, progress=False) == [root]
+    assert (root / "cifar-10-batches-bin/test_batch.bin").read_bytes() == b"abc"
+    assert not (root / "c.tar.gz").exists()
+    assert server.seen == ["/c.tar.gz"]
+
+
+def test_an_archive_cannot_write_elsewhere(server, monkeypatch, tmp_path):
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("../../escaped"))
+    offer(server, monkeypatch, "c.tar.gz", content.getvalue())
+    with pytest.raises(UserError, match="escaped"):
+        download("mnist", root=tmp_path / "a" / "root", progress=False)
+    assert not list(tmp_path.rglob("escaped"))
+
+
+def test_what_no_command_gets_is_said():
+    with pytest.raises(UserError, match=r"celeba has to be fetched by hand, from https://"):
+        download("celeba")
+    with pytest.raises(UserError, match="digits needs no download"):
+        download("digits")
+    with pytest.raises(UserError, match="unknown images 'cats'"):
+        download("cats")
+
+
+def test_every_set_without_a_place_to_get_it_by_hand_has_a_download():
+    assert {name for name, found in IMAGE_SETS.items() if found.by_hand is None} == {*DOWNLOADS, "digits"}
+    for files in DOWNLOADS.values():
+        for file in files:
+            assert len(bytes.fromhex(file.md5)) == 16
+            assert all(url.endswith(f"/{file.name}") for url in file.urls)

@@ -1,0 +1,69 @@
+import json
+
+import pytest
+import torch
+
+from pscd.data import Dataset
+from pscd.errors import UserError
+from pscd.paper import WITH_IMAGES, Choice, reproduce
+from pscd.paper.contamination_images import training_images
+from pscd.paper.images import decode, encode
+from pscd.rng import generator
+
+DIGITS = Choice(data="digits", features="pixels", n=60)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """One folder for all, so that artefacts find each other's cells; no image set but the digits is there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PSCD_DATA", str(tmp_path_factory.mktemp("empty")))
+        yield tmp_path_factory.mktemp("results")
+
+
+@pytest.mark.parametrize("name", WITH_IMAGES)
+def test_every_artefact_with_images_is_made(name, out):
+    page = reproduce(name, out, quick=True, n_jobs=1, images=DIGITS)
+    report = json.loads((out / f"{name}-digits.json").read_text())
+    assert page.name == f"{name}-digits.md"
+    assert f"pscd reproduce {name}-digits" not in page.read_text()
+    assert f"pscd reproduce {name} --data digits --features pixels --n 60 --quick" in page.read_text()
+    assert all(row["measured"] is not None for row in report["rows"])
+    assert all((out / figure).stat().st_size > 1000 for figure in report["figures"])
+
+
+def test_artefacts_share_the_runs(out):
+    reproduce("images-fid", out, quick=True, n_jobs=1, images=DIGITS)
+    reproduce("images-gamma", out, quick=True, n_jobs=1, images=DIGITS)
+    assert json.loads((out / "images-gamma-digits.json").read_text())["cells_computed_in_that_time"] == 0
+
+
+def test_noise_and_interpolations_are_always_there_to_tell_apart(out):
+    reproduce("ood", out, quick=True, n_jobs=1, images=DIGITS)
+    rows = json.loads((out / "ood-digits.json").read_text())["rows"]
+    assert {row["row"] for row in rows} == {"uniform noise", "Gaussian noise", "interpolations"}
+    assert all(0 <= row["measured"] <= 1 for row in rows)
+
+
+def test_a_tenth_of_the_images_becomes_noise():
+    x = torch.zeros(200, 1, 4, 4, dtype=torch.uint8)
+    settings = {"contaminated": True, "ratio": 0.1, "seed": 3}
+    dirty, is_noise = training_images(Dataset(x, x), settings)
+    assert is_noise.sum() == 20
+    assert dirty[~is_noise].max() == 0
+    assert dirty[is_noise].float().mean() == pytest.approx(127.5, abs=5 * 73.9 / (20 * 16) ** 0.5)
+    clean, none = training_images(Dataset(x, x), {**settings, "contaminated": False})
+    assert clean is x
+    assert not none.any()
+
+
+def test_images_survive_the_json_file():
+    x = torch.randint(256, (3, 1, 4, 4), generator=generator(0)).to(torch.uint8)
+    assert torch.equal(decode(json.loads(json.dumps(encode(x)))), x)
+
+
+def test_choices_that_do_not_fit_are_told(tmp_path):
+    with pytest.raises(UserError, match="--preset"):
+        reproduce("images-fid", tmp_path, quick=True, images=Choice(data="quickdraw"))
+    with pytest.raises(UserError, match="no images to choose"):
+        reproduce("theory", tmp_path, quick=True, images=DIGITS)
