@@ -16,8 +16,10 @@ from torch import Tensor, nn
 
 from pscd import gradients
 from pscd.errors import UserError
-from pscd.layers import Evaluator
+from pscd.layers import Evaluator, Moves
 from pscd.options import option
+
+NOISE_NUMBERS = 1_000_000  # drawn in advance for a chain that runs in one call
 
 Energy = gradients.Energy
 Callback = Callable[[dict[str, Any]], None]
@@ -89,7 +91,14 @@ class Tempered(nn.Module):
             e, grad = inner(x)
             return self.power * e, self.power * grad
 
-        return Evaluator(evaluate, inner.how)
+        if inner.moves is None or self.power <= 0:
+            return Evaluator(evaluate, inner.how)
+        inner_moves = inner.moves
+
+        def moves(x: Tensor, noise: Tensor, step_size: float, max_grad: float, box: tuple[float, float]) -> Tensor:
+            return inner_moves(x, noise, self.power * step_size, max_grad / self.power, box)
+
+        return Evaluator(evaluate, inner.how, moves)
 
 
 def langevin(
@@ -121,6 +130,8 @@ def langevin(
     noise = _langevin_noise(step_size) if noise_scale is None else noise_scale
     z = torch.empty_like(x)
     with torch.no_grad(), _evaluating(energy) as evaluate:
+        if evaluate.moves is not None and callback is None:
+            return _at_once(evaluate.moves, x, n_steps, step_size, noise, bounds, max_grad, generator)
         for step in range(n_steps):
             e, grad = evaluate(x)
             if max_grad is not None:
@@ -132,6 +143,28 @@ def langevin(
                 x = x.clamp_(*bounds)
             if callback is not None:
                 callback({"step": step, "x": x, "energy": e})
+    return x
+
+
+def _at_once(
+    moves: Moves,
+    x: Tensor,
+    n_steps: int,
+    step_size: float | Tensor,
+    noise: float | Tensor,
+    bounds: tuple[float, float] | None,
+    max_grad: float | None,
+    generator: torch.Generator | None,
+) -> Tensor:
+    """The loop of `langevin` with the same noise, many steps in one call; as many as keep the noise small."""
+    most = max(1, NOISE_NUMBERS // max(x.numel(), 1))
+    for first in range(0, n_steps, most):
+        z = x.new_zeros(min(most, n_steps - first), *x.shape)
+        if noise != 0:
+            for part in z:
+                part.normal_(generator=generator)
+            z *= noise
+        x = moves(x, z, float(step_size), math.inf if max_grad is None else max_grad, bounds or (-math.inf, math.inf))
     return x
 
 
