@@ -6,8 +6,7 @@ the end bind a sampler to its settings for the trainer.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,12 +15,11 @@ from torch import Tensor, nn
 
 from pscd import gradients
 from pscd.errors import UserError
-from pscd.layers import Evaluator, Moves
+from pscd.layers import Evaluator
 from pscd.options import option
 
-NOISE_NUMBERS = 1_000_000  # drawn in advance for a chain that runs in one call
-
 Energy = gradients.Energy
+frozen = gradients.frozen
 Callback = Callable[[dict[str, Any]], None]
 
 
@@ -35,39 +33,6 @@ class Proposal(Protocol):
     def log_prob(self, x: Tensor) -> Tensor:
         """Log density of each row."""
         ...
-
-
-@contextmanager
-def frozen(energy: Energy) -> Iterator[None]:
-    """Take the parameters of `energy` out of the graph, in evaluation mode, and put them back.
-
-    Evaluation mode keeps spectral normalisation from moving its power iteration at every step of a chain.
-    """
-    if not isinstance(energy, nn.Module):
-        yield
-        return
-    was_training = energy.training
-    trainable = [p for p in energy.parameters() if p.requires_grad]
-    energy.eval()
-    for p in trainable:
-        p.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for p in trainable:
-            p.requires_grad_(True)
-        energy.train(was_training)
-
-
-@contextmanager
-def _evaluating(energy: Energy) -> Iterator[Evaluator]:
-    """What chains call at every step; what goes by hand builds no graph, and need not be frozen."""
-    by_hand = gradients.by_hand(energy)
-    if by_hand is not None:
-        yield by_hand
-        return
-    with frozen(energy):
-        yield gradients.by_autograd(energy)
 
 
 class Tempered(nn.Module):
@@ -129,9 +94,9 @@ def langevin(
     x = x.detach().clone() if bounds is None else x.detach().clamp(*bounds)
     noise = _langevin_noise(step_size) if noise_scale is None else noise_scale
     z = torch.empty_like(x)
-    with torch.no_grad(), _evaluating(energy) as evaluate:
+    with torch.no_grad(), gradients.evaluating(energy) as evaluate:
         if evaluate.moves is not None and callback is None:
-            return _at_once(evaluate.moves, x, n_steps, step_size, noise, bounds, max_grad, generator)
+            return gradients.at_once(evaluate.moves, x, n_steps, step_size, noise, bounds, max_grad, generator)
         for step in range(n_steps):
             e, grad = evaluate(x)
             if max_grad is not None:
@@ -143,28 +108,6 @@ def langevin(
                 x = x.clamp_(*bounds)
             if callback is not None:
                 callback({"step": step, "x": x, "energy": e})
-    return x
-
-
-def _at_once(
-    moves: Moves,
-    x: Tensor,
-    n_steps: int,
-    step_size: float | Tensor,
-    noise: float | Tensor,
-    bounds: tuple[float, float] | None,
-    max_grad: float | None,
-    generator: torch.Generator | None,
-) -> Tensor:
-    """The loop of `langevin` with the same noise, many steps in one call; as many as keep the noise small."""
-    most = max(1, NOISE_NUMBERS // max(x.numel(), 1))
-    for first in range(0, n_steps, most):
-        z = x.new_zeros(min(most, n_steps - first), *x.shape)
-        if noise != 0:
-            for part in z:
-                part.normal_(generator=generator)
-            z *= noise
-        x = moves(x, z, float(step_size), math.inf if max_grad is None else max_grad, bounds or (-math.inf, math.inf))
     return x
 
 
@@ -196,7 +139,7 @@ def mala(
     accepted_local = torch.zeros((), device=x.device)
     accepted_jumps = torch.zeros((), device=x.device)
     n_jumps = 0
-    with torch.no_grad(), _evaluating(energy) as evaluate:
+    with torch.no_grad(), gradients.evaluating(energy) as evaluate:
         x = x.detach().clone() if bounds is None else x.detach().clamp(*bounds)
         e, grad = evaluate(x)
         for step in range(n_steps):

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from pscd import samplers
+from pscd import gradients, samplers
 from pscd.energies import MLP, Quadratic
 from pscd.errors import UserError
 from pscd.gradients import MODES, by_hand, evaluator, using
@@ -88,7 +88,7 @@ def test_modes():
 @pytest.mark.parametrize("block", [10**6, 100])
 def test_a_chain_is_the_same_whichever_way(settings, power, block, monkeypatch):
     """By autograd, by hand step by step, and in C++ at once, in blocks of steps too: 100 numbers are 2 steps."""
-    monkeypatch.setattr(samplers, "NOISE_NUMBERS", block)
+    monkeypatch.setattr(gradients, "NOISE_NUMBERS", block)
     torch.manual_seed(0)
     energy = samplers.Tempered(MLP((2, 2), width=8), power)
     settings = {"n_steps": 21, "step_size": 0.02, **settings}
