@@ -7,6 +7,7 @@ Weights are fetched once for a whole chain, so that spectral normalisation, say,
 A module of one's own takes part by a method `input_gradient() -> Evaluator | None`, called at the start of each chain.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,10 +18,11 @@ from torch import Tensor, nn
 
 from pscd import layers
 from pscd.errors import UserError
-from pscd.layers import Evaluator, has_hooks
+from pscd.layers import Evaluator, Moves, has_hooks
 
 Energy = Callable[[Tensor], Tensor]
 
+NOISE_NUMBERS = 1_000_000  # drawn in advance for a chain that runs in one call
 DEVICES = ("cpu", "cuda")
 MODES = ("auto", "eager", "plain")
 _mode: ContextVar[str] = ContextVar("mode", default="auto")
@@ -77,6 +79,61 @@ def by_hand(energy: Energy) -> Evaluator | None:
     if type(energy) is nn.Sequential and len(energy) > 1 and _ends_rows(energy[-1]) and not has_hooks(energy):
         return sequence(energy[:-1])
     return None
+
+
+@contextmanager
+def frozen(energy: Energy) -> Iterator[None]:
+    """Take the parameters of `energy` out of the graph, in evaluation mode, and put them back.
+
+    Evaluation mode keeps spectral normalisation from moving its power iteration at every step of a chain.
+    """
+    if not isinstance(energy, nn.Module):
+        yield
+        return
+    was_training = energy.training
+    trainable = [p for p in energy.parameters() if p.requires_grad]
+    energy.eval()
+    for p in trainable:
+        p.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for p in trainable:
+            p.requires_grad_(True)
+        energy.train(was_training)
+
+
+@contextmanager
+def evaluating(energy: Energy) -> Iterator[Evaluator]:
+    """What chains call at every step; what goes by hand builds no graph, and need not be frozen."""
+    known = by_hand(energy)
+    if known is not None:
+        yield known
+        return
+    with frozen(energy):
+        yield by_autograd(energy)
+
+
+def at_once(
+    moves: Moves,
+    x: Tensor,
+    n_steps: int,
+    step_size: float | Tensor,
+    noise: float | Tensor,
+    bounds: tuple[float, float] | None,
+    max_grad: float | None,
+    generator: torch.Generator | None,
+) -> Tensor:
+    """The loop of `pscd.samplers.langevin` with the same noise, many steps in one call: as many as keep it small."""
+    most = max(1, NOISE_NUMBERS // max(x.numel(), 1))
+    for first in range(0, n_steps, most):
+        z = x.new_zeros(min(most, n_steps - first), *x.shape)
+        if noise != 0:
+            for part in z:
+                part.normal_(generator=generator)
+            z *= noise
+        x = moves(x, z, float(step_size), math.inf if max_grad is None else max_grad, bounds or (-math.inf, math.inf))
+    return x
 
 
 def sequence(net: nn.Module, *, frequencies: Tensor | None = None, precision: float | None = None) -> Evaluator | None:

@@ -143,9 +143,7 @@ float *pack_row(const float *row, int step, int n, float *to) {
 
 }  // namespace
 
-extern "C" {
-
-enum { MOST_LAYERS = 32 };
+constexpr int MOST_LAYERS = 32;
 
 struct Network {
     int layers;                     // hidden ones, at most MOST_LAYERS
@@ -180,18 +178,18 @@ static ptrdiff_t to_next(const Network *net, int l) {
 }
 
 // How many numbers `packed` must have room for, and `scratch`.
-ptrdiff_t packed_size(const Network *net) {
+extern "C" ptrdiff_t packed_size(const Network *net) {
     ptrdiff_t size = padded(net->width[net->layers]);
     for (int l = 0; l < net->layers; l++) size += to_backward(net, l) + to_next(net, l);
     return size;
 }
 
-static ptrdiff_t scratch_of_a_thread(const Network *net) { return (ptrdiff_t)(net->layers + 4) * ROWS * widest(net); }
+static ptrdiff_t scratch_of_a_thread(const Network *net) { return (ptrdiff_t)(net->layers + 5) * ROWS * widest(net); }
 
-ptrdiff_t scratch_size(const Network *net) { return net->threads * scratch_of_a_thread(net); }
+extern "C" ptrdiff_t scratch_size(const Network *net) { return net->threads * scratch_of_a_thread(net); }
 
 // Lay out the weights as `evaluate` reads them; again whenever they have changed.
-void prepare(const Network *net) {
+extern "C" void prepare(const Network *net) {
     float *to = net->packed;
     for (int l = 0; l < net->layers; l++) {
         int in = net->width[l], out = net->width[l + 1];
@@ -277,17 +275,47 @@ static void few_rows(const Network *net, const float *x, int m, float *e, float 
     }
 }
 
-// E of all rows x (rows, inputs) into e (rows,), its gradient into grad (rows, inputs).
-void evaluate(const Network *net, const float *x, int rows, float *e, float *grad) {
+// Calls `work(row, m, room)` for groups of m rows, shared out to the threads.
+template <class Work>
+static void for_groups(const Network *net, int rows, Work work) {
     const int groups = (rows + ROWS - 1) / ROWS, threads = net->threads;
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(threads) schedule(static)
 #endif
-    for (int t = 0; t < threads; t++)
-        for (int group = groups * t / threads; group < groups * (t + 1) / threads; group++) {
-            const ptrdiff_t row = (ptrdiff_t)group * ROWS, start = row * net->inputs;
-            const int m = rows - row < ROWS ? rows - row : ROWS;
-            few_rows(net, x + start, m, e + row, grad + start, net->scratch + t * scratch_of_a_thread(net));
-        }
+    for (int t = 0; t < threads; t++) {
+        float *room = net->scratch + t * scratch_of_a_thread(net);
+        const int first = (ptrdiff_t)groups * t / threads, end = (ptrdiff_t)groups * (t + 1) / threads;
+        for (int row = first * ROWS; row < rows && row < end * ROWS; row += ROWS)
+            work(row, rows - row < ROWS ? rows - row : ROWS, room);
+    }
 }
+
+// E of all rows x (rows, inputs) into e (rows,), its gradient into grad (rows, inputs).
+extern "C" void evaluate(const Network *net, const float *x, int rows, float *e, float *grad) {
+    for_groups(net, rows, [=](int row, int m, float *room) {
+        const ptrdiff_t start = (ptrdiff_t)row * net->inputs;
+        few_rows(net, x + start, m, e + row, grad + start, room);
+    });
+}
+
+// Langevin dynamics: `steps` times y <- y - step_size * gradient + noise, from x, with noise (steps, rows, inputs).
+// Each number of the gradient is clamped to max_grad, each number of y to [low, high].
+extern "C" void langevin(const Network *net, const float *x, int rows, const float *noise, int steps, float step_size,
+              float max_grad, float low, float high, float *y) {
+    const ptrdiff_t size = (ptrdiff_t)rows * net->inputs;
+    for_groups(net, rows, [=](int row, int m, float *room) {
+        const ptrdiff_t start = (ptrdiff_t)row * net->inputs, count = (ptrdiff_t)m * net->inputs;
+        float e[ROWS], *grad = room, *moved = y + start;
+        memcpy(moved, x + start, sizeof(float) * count);
+        for (int step = 0; step < steps; step++) {
+            few_rows(net, moved, m, e, grad, room + ROWS * widest(net));
+            const float *z = noise + step * size + start;
+            for (ptrdiff_t i = 0; i < count; i++) {
+                float g = grad[i], v;
+                g = g < -max_grad ? -max_grad : g > max_grad ? max_grad : g;
+                v = moved[i] - step_size * g + z[i];
+                moved[i] = v < low ? low : v > high ? high : v;
+            }
+        }
+    });
 }

@@ -22,12 +22,20 @@ FEW_CHANNELS = 4  # of an image, up to which a matrix product is faster than the
 _aten = torch.ops.aten
 
 
+# From x, noise of each step `(n, *x.shape)`, step size, bound of the gradient, and box: the end of a Langevin chain.
+Moves = Callable[[Tensor, Tensor, float, float, tuple[float, float]], Tensor]
+
+
 @dataclass(frozen=True)
 class Evaluator:
-    """A function of x `(B, *shape)`: E(x), `(B,)`, and its gradient, both detached; and how it goes about it."""
+    """A function of x `(B, *shape)`: E(x), `(B,)`, and its gradient, both detached; and how it goes about it.
+
+    `moves` runs a whole Langevin chain at once, where that can be done.
+    """
 
     function: Callable[[Tensor], tuple[Tensor, Tensor]]
     how: str
+    moves: Moves | None = None
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """E(x) and its gradient."""
@@ -72,7 +80,13 @@ def sequence(
         e, grad = function(x.flatten(1) if takes_rows else x.detach())
         return e, grad.reshape(x.shape)
 
-    return Evaluator(evaluate, "by hand in C++" if in_cpp is not None else "by hand")
+    if in_cpp is None:
+        return Evaluator(evaluate, "by hand")
+
+    def moves(x: Tensor, noise: Tensor, *settings: Any) -> Tensor:
+        return in_cpp.langevin(x.flatten(1), noise.flatten(2), *settings).view(x.shape)
+
+    return Evaluator(evaluate, "by hand in C++", moves)
 
 
 def has_hooks(module: nn.Module) -> bool:

@@ -27,6 +27,7 @@ SMALLEST_SHARED = 500_000  # multiply-adds below which threads are not worth the
 
 _threads = Threads()
 _Floats = ctypes.POINTER(ctypes.c_float)
+_float = ctypes.c_float
 
 
 class _Network(ctypes.Structure):
@@ -107,19 +108,35 @@ class Network:
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """E of rows `(B, inputs)`, `(B,)`, and its gradient."""
+        x = self._checked(x)
+        e, grad = x.new_empty(len(x)), torch.empty_like(x)
+        self._run(self._library.evaluate, len(x), _floats(x), len(x), _floats(e), _floats(grad))
+        return e, grad
+
+    def langevin(
+        self, x: Tensor, noise: Tensor, step_size: float, max_grad: float, bounds: tuple[float, float]
+    ) -> Tensor:
+        """The end of a chain from rows `(B, inputs)`, as many steps as there are rows of `noise`, `(n, B, inputs)`."""
+        x, noise = self._checked(x), noise.contiguous()
+        if noise.dtype != x.dtype or noise.shape[1:] != x.shape:
+            raise RuntimeError(f"expected noise like {tuple(x.shape)}, got {noise.dtype} {tuple(noise.shape)}")
+        y = torch.empty_like(x)
+        numbers = (_float(step_size), _float(max_grad), *map(_float, bounds))
+        arguments = (_floats(x), len(x), _floats(noise), len(noise), *numbers, _floats(y))
+        self._run(self._library.langevin, len(x) * len(noise), *arguments)
+        return y
+
+    def _checked(self, x: Tensor) -> Tensor:
         if x.dtype != torch.float32 or x.device.type != "cpu" or x.shape[1:] != (self.inputs,):
             raise RuntimeError(f"expected float32 rows of {self.inputs} on the CPU, got {x.dtype} {tuple(x.shape)}")
-        x = x.contiguous()
-        e, grad = x.new_empty(len(x)), torch.empty_like(x)
-        arguments = (self._reference, _floats(x), len(x), _floats(e), _floats(grad))
+        return x.contiguous()
 
-        def evaluate(threads: int) -> None:
+    def _run(self, function: Any, rows: int, *arguments: Any) -> None:
+        def work(threads: int) -> None:
             self._net.threads = threads
-            self._library.evaluate(*arguments)
+            function(self._reference, *arguments)
 
-        enough = len(x) * self._size >= SMALLEST_SHARED
-        _threads.run(evaluate, self._most_threads if enough else 1)
-        return e, grad
+        _threads.run(work, self._most_threads if rows * self._size >= SMALLEST_SHARED else 1)
 
 
 def _floats(t: Tensor | None) -> Any:

@@ -6,8 +6,7 @@ the end bind a sampler to its settings for the trainer.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,6 +19,7 @@ from pscd.layers import Evaluator
 from pscd.options import option
 
 Energy = gradients.Energy
+frozen = gradients.frozen
 Callback = Callable[[dict[str, Any]], None]
 
 
@@ -33,39 +33,6 @@ class Proposal(Protocol):
     def log_prob(self, x: Tensor) -> Tensor:
         """Log density of each row."""
         ...
-
-
-@contextmanager
-def frozen(energy: Energy) -> Iterator[None]:
-    """Take the parameters of `energy` out of the graph, in evaluation mode, and put them back.
-
-    Evaluation mode keeps spectral normalisation from moving its power iteration at every step of a chain.
-    """
-    if not isinstance(energy, nn.Module):
-        yield
-        return
-    was_training = energy.training
-    trainable = [p for p in energy.parameters() if p.requires_grad]
-    energy.eval()
-    for p in trainable:
-        p.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for p in trainable:
-            p.requires_grad_(True)
-        energy.train(was_training)
-
-
-@contextmanager
-def _evaluating(energy: Energy) -> Iterator[Evaluator]:
-    """What chains call at every step; what goes by hand builds no graph, and need not be frozen."""
-    by_hand = gradients.by_hand(energy)
-    if by_hand is not None:
-        yield by_hand
-        return
-    with frozen(energy):
-        yield gradients.by_autograd(energy)
 
 
 class Tempered(nn.Module):
@@ -89,7 +56,14 @@ class Tempered(nn.Module):
             e, grad = inner(x)
             return self.power * e, self.power * grad
 
-        return Evaluator(evaluate, inner.how)
+        if inner.moves is None or self.power <= 0:
+            return Evaluator(evaluate, inner.how)
+        inner_moves = inner.moves
+
+        def moves(x: Tensor, noise: Tensor, step_size: float, max_grad: float, box: tuple[float, float]) -> Tensor:
+            return inner_moves(x, noise, self.power * step_size, max_grad / self.power, box)
+
+        return Evaluator(evaluate, inner.how, moves)
 
 
 def langevin(
@@ -120,7 +94,9 @@ def langevin(
     x = x.detach().clone() if bounds is None else x.detach().clamp(*bounds)
     noise = _langevin_noise(step_size) if noise_scale is None else noise_scale
     z = torch.empty_like(x)
-    with torch.no_grad(), _evaluating(energy) as evaluate:
+    with torch.no_grad(), gradients.evaluating(energy) as evaluate:
+        if evaluate.moves is not None and callback is None:
+            return gradients.at_once(evaluate.moves, x, n_steps, step_size, noise, bounds, max_grad, generator)
         for step in range(n_steps):
             e, grad = evaluate(x)
             if max_grad is not None:
@@ -163,7 +139,7 @@ def mala(
     accepted_local = torch.zeros((), device=x.device)
     accepted_jumps = torch.zeros((), device=x.device)
     n_jumps = 0
-    with torch.no_grad(), _evaluating(energy) as evaluate:
+    with torch.no_grad(), gradients.evaluating(energy) as evaluate:
         x = x.detach().clone() if bounds is None else x.detach().clamp(*bounds)
         e, grad = evaluate(x)
         for step in range(n_steps):

@@ -2,11 +2,11 @@ import pytest
 import torch
 from torch import nn
 
+from pscd import gradients, samplers
 from pscd.energies import MLP, Quadratic
 from pscd.errors import UserError
 from pscd.gradients import MODES, by_hand, evaluator, using
 from pscd.rng import generator
-from pscd.samplers import langevin
 
 
 class Doubled(MLP):
@@ -74,16 +74,36 @@ def test_modes():
         pass
 
 
-def test_a_chain_is_the_same_whichever_way():
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"noise_scale": 0.0},
+        {"noise_scale": 0.3, "max_grad": 0.02, "bounds": (-0.5, 1.0)},
+        {"step_size": torch.tensor(0.02)},
+    ],
+    ids=["plain", "no noise", "clamped", "tensor"],
+)
+@pytest.mark.parametrize("power", [1.0, 1.5])
+@pytest.mark.parametrize("block", [10**6, 100])
+def test_a_chain_is_the_same_whichever_way(settings, power, block, monkeypatch):
+    """By autograd, by hand step by step, and in C++ at once, in blocks of steps too: 100 numbers are 2 steps."""
+    monkeypatch.setattr(gradients, "NOISE_NUMBERS", block)
     torch.manual_seed(0)
-    energy = MLP((4,), width=8)
-    x = torch.randn(10, 4, generator=generator(0))
+    energy = samplers.Tempered(MLP((2, 2), width=8), power)
+    settings = {"n_steps": 21, "step_size": 0.02, **settings}
+    x = torch.randn(10, 2, 2, generator=generator(0))
     ends = {}
     for mode in MODES:
         with using(mode):
-            ends[mode] = langevin(energy, x, n_steps=20, step_size=0.02, generator=generator(1))
-    assert torch.equal(ends["eager"], ends["plain"])
+            ends[mode] = samplers.langevin(energy, x, generator=generator(1), **settings)
+    torch.testing.assert_close(ends["eager"], ends["plain"], rtol=0 if power == 1 else 1e-5, atol=1e-5 * (power != 1))
     torch.testing.assert_close(ends["auto"], ends["plain"], rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(ends["auto"], x)
+    steps = []
+    seen = samplers.langevin(energy, x, generator=generator(1), callback=steps.append, **settings)
+    assert len(steps) == 21
+    torch.testing.assert_close(seen, ends["auto"], rtol=1e-5, atol=1e-5)
 
 
 def test_weights_are_fetched_anew_for_each_chain():

@@ -65,7 +65,7 @@ def test_a_row_does_not_depend_on_its_company_nor_on_threads():
     torch.manual_seed(0)
     weights = [torch.randn(40, 5), torch.randn(40, 40), torch.randn(1, 40)]
     biases = [torch.randn(40), torch.randn(40), torch.randn(1)]
-    x = torch.randn(100, 5)
+    x, noise = torch.randn(100, 5), 0.1 * torch.randn(3, 100, 5)
     nets = [native.Network(weights, biases, [(native.SILU, 0.0)] * 2, threads=t) for t in (1, 2, 3)]
     e, grad = nets[0](x)
     for net in nets:
@@ -73,6 +73,9 @@ def test_a_row_does_not_depend_on_its_company_nor_on_threads():
             ours = net(x[part])
             assert torch.equal(ours[0], e[part])
             assert torch.equal(ours[1], grad[part])
+        ends = net.langevin(x, noise, 0.01, 1.0, (-2.0, 2.0))
+        assert torch.equal(ends, nets[0].langevin(x, noise, 0.01, 1.0, (-2.0, 2.0)))
+        assert torch.equal(ends[7:8], net.langevin(x[7:8], noise[:, 7:8], 0.01, 1.0, (-2.0, 2.0)))
     assert nets[0](x[:0])[0].shape == (0,)
 
 
@@ -91,6 +94,13 @@ def test_what_is_not_finite_stays_so():
 def test_other_rows_are_refused(x):
     with pytest.raises(RuntimeError, match="expected float32 rows of 2 on the CPU"):
         network(torch.ones(3, 2), None)(x)
+
+
+@needs_compiler
+@pytest.mark.parametrize("noise", [torch.zeros(4, 2), torch.zeros(4, 1, 2), torch.zeros(4, 3, 2).double()])
+def test_other_noise_is_refused(noise):
+    with pytest.raises(RuntimeError, match=r"expected noise like \(3, 2\)"):
+        network(torch.ones(3, 2), None).langevin(torch.zeros(3, 2), noise, 0.1, 1.0, (-1.0, 1.0))
 
 
 @pytest.fixture
