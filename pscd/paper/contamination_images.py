@@ -245,7 +245,12 @@ def _draw(done: Sequence[Done], path: Path) -> list[Path]:
 
     first = _lines(done[:1])
     grids = {"before": decode(first[0].result["stages"][0]["samples"])}
-    grids |= {label(d.settings): decode(s["samples"]) for d in first for s in d.result["stages"][-1:] if "samples" in s}
+    updates = done[0].settings["after"]["steps"]
+    for d in first:
+        shown = [i for i, stage in enumerate(d.result["stages"]) if "samples" in stage][-1]
+        # What diverged is shown as it was measured last.
+        name = label(d.settings) + (f", after {shown * updates}" if shown < len(d.result["stages"]) - 1 else "")
+        grids[name] = decode(d.result["stages"][shown]["samples"])
     return [figures.image_grids(grids, path)]
 
 
@@ -264,6 +269,8 @@ def _draw_curve(done: Sequence[Done], path: Path) -> list[Path]:
 def _notes(done: Sequence[Done]) -> str:
     warm, config = (TrainConfig.from_dict(done[0].settings[name]) for name in ("warm", "after"))
     stage = done[0].result["lines"][0]["stages"][0]
+    lost = [label(d.settings) for d in _lines(done) if d.result["stages"][-1]["fid"] is None]
+    diverged = f"\n**Diverged before the last measurement: {', '.join(lost)}.**" if lost else ""
     gaps = [d.result["lines"][0]["stages"][0]["gap_in_spreads"] for d in done]
     return f"""
 {warm.steps} updates of CD on clean images, then {done[0].settings["stages"]} x {config.steps} on images {RATIO:.0%} of
@@ -272,4 +279,5 @@ an update, batches of {config.batch_size}. FID with {stage["feature_map"]}, {sta
 the data's energies unless said: after the warm-up noise lies {min(gaps):.0f} to {max(gaps):.0f} spreads above the data,
 so that any gamma above {3 / min(gaps):.2g} gives a noise image less than a twentieth of the weight of a real one. The
 published numbers are of a larger network and, very likely, another warm-up: another experiment.
+{diverged}
 """
