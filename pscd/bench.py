@@ -124,12 +124,12 @@ class Training:
 
     def update(self) -> None:
         """One update, with as many threads as `fit` would use."""
-        with enough_threads(self.state.energy, self.config.batch_size):
+        with enough_threads(self.state.energy, self.config.batch_size, tuple(self.x.shape[1:])):
             train_step(self.state, self.x, self.config)
 
     def sample(self) -> None:
         """The chains of one update, and nothing else."""
-        with enough_threads(self.state.energy, self.config.batch_size):
+        with enough_threads(self.state.energy, self.config.batch_size, tuple(self.x.shape[1:])):
             self.config.sampler.run(
                 self.state.energy,
                 self._starts,
@@ -140,11 +140,11 @@ class Training:
 
     def bound(self) -> Task:
         """A function that computes the matrix products of `sample`, with as many threads."""
-        with enough_threads(self.state.energy, self.config.batch_size):
+        with enough_threads(self.state.energy, self.config.batch_size, tuple(self.x.shape[1:])):
             products = matrix_products(self.state.energy, self._starts)
 
         def run() -> None:
-            with enough_threads(self.state.energy, self.config.batch_size), torch.no_grad():
+            with enough_threads(self.state.energy, self.config.batch_size, tuple(self.x.shape[1:])), torch.no_grad():
                 for _ in range(self.config.sampler.n_steps):
                     for product in products:
                         product()

@@ -12,6 +12,7 @@ from pscd.rng import generator, integer_seed
 
 BROAD_WEIGHT = 0.1
 BROAD_SCALE = 3.0
+WIDEST = 4096  # components times columns: covariances cost the cube of the columns, and wide data let few jumps pass
 NARROW = 8  # columns up to which it is quicker to multiply each row by a factor of its own
 FAR = 10.0  # standard deviations beyond which a row is no part of a rough picture of the data
 
@@ -56,7 +57,7 @@ class MixtureProposal(nn.Module):
 
         x = _near(x[:max_rows])
         rows = x.numpy()
-        k = max(1, min(components, len(rows) // 10))
+        k = max(1, min(components, len(rows) // 10, WIDEST // rows.shape[1]))
         random_state = integer_seed(generator(seed, 17))
         mixture = GaussianMixture(k, reg_covar=1e-3, max_iter=50, tol=1e-2, random_state=random_state)
         # The rows are numpy's, whatever array interface a caller has turned on for rows of their own.

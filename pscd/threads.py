@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 # Multiply-adds per pass below which a second thread gains less than a sixth on an idle machine, and on a
 # busy one, where threads wait for each other at every tiny operation, slows training many times over.
@@ -18,19 +18,46 @@ _allowed: ContextVar[int | None] = ContextVar("allowed", default=None)
 
 
 @contextmanager
-def enough_threads(energy: nn.Module, batch_size: int) -> Iterator[None]:
-    """One thread for torch while a small fully connected network trains; what was set before, afterwards."""
-    convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for m in energy.modules())
-    work = batch_size * sum(p.numel() for p in energy.parameters())
+def enough_threads(energy: nn.Module, batch_size: int, shape: tuple[int, ...] = ()) -> Iterator[None]:
+    """One thread for torch while a small network trains; what was set before, afterwards.
+
+    Args:
+        shape: of a row; without it a network with convolutions counts as large.
+    """
     before = torch.get_num_threads()
     token = _allowed.set(allowed_threads())
-    if not convolutional and work < SMALL_WORK:
+    if batch_size * _multiply_adds(energy, shape) < SMALL_WORK:
         torch.set_num_threads(1)
     try:
         yield
     finally:
         _allowed.reset(token)
         torch.set_num_threads(before)
+
+
+def _multiply_adds(energy: nn.Module, shape: tuple[int, ...]) -> float:
+    """For one row: every weight once, but those of a convolution once for each position of its output."""
+    convolutions = [m for m in energy.modules() if isinstance(m, nn.modules.conv._ConvNd)]
+    if convolutions and not shape:
+        return float("inf")
+    positions: dict[nn.Module, int] = {}
+
+    def count(module: nn.Module, inputs: object, output: Tensor) -> None:
+        positions[module] = output[0, 0].numel()
+
+    hooks = [m.register_forward_hook(count) for m in convolutions]
+    parameter = next(energy.parameters(), torch.empty(0))
+    training = energy.training
+    try:
+        if convolutions:
+            with torch.no_grad():
+                energy.eval()(torch.zeros(1, *shape, device=parameter.device, dtype=parameter.dtype))
+    finally:
+        energy.train(training)
+        for hook in hooks:
+            hook.remove()
+    total = sum(p.numel() for p in energy.parameters())
+    return total + sum((n - 1) * sum(p.numel() for p in m.parameters()) for m, n in positions.items())
 
 
 def allowed_threads() -> int:

@@ -160,7 +160,7 @@ def fit(
     end = last_step(config)
     main = distributed.rank() == 0
     with (
-        enough_threads(state.energy, config.batch_size),
+        enough_threads(state.energy, config.batch_size, tuple(x.shape[1:])),
         progress_bar(end, done=state.step, show=progress and main) as bar,
         # Processes that train together may be at different steps when it comes, and saving needs them all.
         deferred_interrupt(enabled=distributed.world_size() == 1) as interrupted,

@@ -10,7 +10,7 @@ import torch
 from benchmarks.speed import __main__ as program
 from benchmarks.speed import growth, processes, quality, report, rivals, updates
 from benchmarks.speed.quality import Learner, time_to_quality
-from pscd import losses
+from pscd import bench, losses
 from pscd.bench import LR, Training
 from pscd.errors import Diverged, UserError
 from tests.test_bench import TINY, TINY_IMAGE
@@ -26,7 +26,7 @@ def made_up():
         "title": "MLP",
         "rounds": 9,
         "gradients": "by hand",
-        "threads": {},
+        "threads": {"pscd": 1, "torchebm CD": 2},
         "milliseconds": {"pscd CD": 10.0, "torchebm CD": 25.0},
         "times_ours": {"torchebm CD": near(2.5), "ebmkit CD": near(1.9), "plain loop CD": near(1.2)},
         "pscd_over_cd": near(1.01),
@@ -262,6 +262,20 @@ def test_one_and_two_processes_take_turns(monkeypatch):
     assert order == [1, 2, 2, 1]
 
 
+def test_threads_are_tried_and_the_setting_comes_back(monkeypatch):
+    seconds, now = {1: 0.2, 3: 0.1}, [0.0]
+
+    def task():
+        now[0] += seconds[torch.get_num_threads()]
+
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: now[0])
+    with updates.threads_set(3):
+        assert updates.best_threads(task) == 3
+        seconds[3] = 0.5
+        assert updates.best_threads(task) == 1
+        assert torch.get_num_threads() == 3
+
+
 @pytest.fixture
 def without_peers(monkeypatch):
     monkeypatch.setattr(rivals, "missing_peers", lambda: list(rivals.PEERS))
@@ -275,6 +289,7 @@ def test_a_quick_row_from_the_command_line(without_peers, tmp_path, monkeypatch,
     assert "torchebm is not installed and is left out" in told.err
     (cell,) = json.loads((tmp_path / "speed.json").read_text())["results"]["updates"].values()
     assert set(cell["times_ours"]) == {"plain loop CD", "plain loop PS-CD"}
+    assert set(cell["threads"]) == {"pscd", *cell["times_ours"]}
     assert cell["milliseconds"]["bound"] > 0
     assert "| tiny |" in told.out
 

@@ -96,7 +96,7 @@ def test_costs_are_measured_in_turns(small, monkeypatch):
         now[0] += 100 if config.seed == 1 else 1
 
     monkeypatch.setattr(rivals, "train_step", step)
-    monkeypatch.setattr(rivals.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(rivals.time, "process_time", lambda: now[0])
     configs = {"cd": replace(small, seed=0), "slow": replace(small, seed=1)}
     costs = rivals.relative_costs(configs, TOYS_2D["moon"](100, generator(0)), rounds=2, block=3)
     assert costs == {"cd": [1, 1], "slow": [100, 100]}

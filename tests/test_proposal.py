@@ -73,3 +73,9 @@ def test_wide_rows_are_drawn_like_narrow_ones(monkeypatch):
     wide = proposal.sample(100, generator(0))
     monkeypatch.setattr("pscd.proposal.NARROW", 12)
     torch.testing.assert_close(wide, proposal.sample(100, generator(0)))
+
+
+def test_wide_data_get_few_components(monkeypatch):
+    monkeypatch.setattr("pscd.proposal.WIDEST", 100)
+    x = torch.randn(200, 40, generator=generator(0))
+    assert len(MixtureProposal.fit(x, components=32, seed=0).weights) == 3  # two, and the broad one

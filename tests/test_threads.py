@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from pscd.energies import MLP
-from pscd.threads import FIRST_PAUSE, LONGEST_PAUSE, Threads, allowed_threads, enough_threads
+from pscd.networks import ConvNet
+from pscd.threads import FIRST_PAUSE, LONGEST_PAUSE, Threads, _multiply_adds, allowed_threads, enough_threads
 
 
 @pytest.fixture
@@ -24,6 +25,18 @@ def test_small_networks_get_one_thread_and_the_setting_comes_back(three_threads,
         assert torch.get_num_threads() == threads
         assert allowed_threads() == 3
     assert torch.get_num_threads() == 3
+
+
+@pytest.mark.parametrize(("width", "threads"), [(4, 1), (256, 3)])
+def test_convolutions_count_at_every_position(three_threads, width, threads):
+    energy = ConvNet((1, 28, 28), width=width, depth=3)
+    with enough_threads(energy, 64, (1, 28, 28)):
+        assert torch.get_num_threads() == threads
+    assert energy.training
+    assert not any(m._forward_hooks for m in energy.modules())
+    by_hand = 14 * 14 * (25 * width + width) + 7 * 7 * (9 * width * 2 * width + 2 * width)
+    by_hand += 4 * 4 * (9 * 2 * width * 4 * width + 4 * width) + 4 * width * 16 * 4 * width + 4 * width + 4 * width + 1
+    assert _multiply_adds(energy, (1, 28, 28)) == by_hand
 
 
 class Machine:

@@ -113,8 +113,8 @@ def page(report: dict[str, Any]) -> str:
     lines += [
         "Whatever is compared takes turns in one process; a ratio is taken within a round, then the median over",
         "rounds. In brackets: the interval that holds the median with 95 per cent. Everybody trains the same module on",
-        "the same rows, with the same batch, steps, buffer and Adam; each rival has the number of threads, one or all,",
-        "that suits it best.",
+        "the same rows, with the same batch, steps, buffer and Adam, and with the number of threads, one or all, that",
+        "was faster in a trial.",
         "",
     ]
     wanted = report["targets"]
@@ -147,12 +147,16 @@ def _updates(cells: dict[str, Any]) -> list[str]:
     for cell in cells.values():
         ratios = [interval(cell["times_ours"][name]) if name in cell["times_ours"] else "" for name in rivals]
         own = [interval(cell["pscd_over_cd"]), interval(cell["sampler_over_bound"]), cell["gradients"]]
+        own.append(", ".join(map(str, cell["threads"].values())))
         rows.append([cell["title"], str(cell["rounds"]), *ratios, *own])
     lines += [
         f"How many times longer than {OURS} under the same objective, what PS-CD costs beside CD, and the sampler"
     ]
-    lines += ["over its matrix products alone:", ""]
-    head = ["", "rounds", *rivals, "PS-CD over CD", "sampler over bound", "gradients"]
+    lines += [
+        f"over its matrix products alone; the last column has the threads of {OURS} and of the others in order:",
+        "",
+    ]
+    head = ["", "rounds", *rivals, "PS-CD over CD", "sampler over bound", "gradients", "threads"]
     return lines + _table(head, rows)
 
 

@@ -1,7 +1,8 @@
 """Time of an update (a), PS-CD beside CD (b), and the sampler over its matrix products (c), in the same rounds."""
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -17,19 +18,23 @@ TRIALS = 3
 def measure(case: Case, rounds: int, *, show: bool = True) -> dict[str, Any]:
     """Everybody's update in alternating rounds, as plain numbers."""
     runs = {objective: Training(case, gamma) for objective, gamma in OBJECTIVES.items()}
+    own = best_threads(runs["CD"].update)
+    with threads_set(own):
+        bound = runs["CD"].bound()
     tasks: dict[str, Task] = {f"{OURS} {objective}": run.update for objective, run in runs.items()}
+    tasks |= {"sampler": runs["CD"].sample, "bound": bound}
+    tasks = {name: with_threads(task, own) for name, task in tasks.items()}
     threads = {}
     for name, task in contestants(case).items():
         threads[name] = best_threads(task)
         tasks[name] = with_threads(task, threads[name])
-    tasks |= {"sampler": runs["CD"].sample, "bound": runs["CD"].bound()}
     times = take_turns(tasks, rounds, show=show)
     ours = {name: f"{OURS} {name.rsplit(' ', 1)[1]}" for name in threads}
     return {
         "title": case.title,
         "rounds": rounds,
         "gradients": runs["CD"].gradients,
-        "threads": threads,
+        "threads": {OURS: own, **threads},
         "milliseconds": {name: round(1e3 * statistics.median(values), 3) for name, values in times.items()},
         # How many times longer theirs takes.
         "times_ours": {name: asdict(ratio(times[name], times[ours[name]])) for name in threads},
@@ -55,7 +60,10 @@ def contestants(case: Case) -> dict[str, Task]:
 
 
 def best_threads(task: Task, trials: int = TRIALS) -> int:
-    """One or all: whichever is faster for this task, so that nobody is held back by what suits somebody else."""
+    """One or all: whichever is faster for this task, so that nobody is held back by what suits somebody else.
+
+    This library has its say too, within that number: it takes one thread for small networks.
+    """
     everything = torch.get_num_threads()
     if everything == 1:
         return 1
@@ -66,14 +74,20 @@ def best_threads(task: Task, trials: int = TRIALS) -> int:
 
 def with_threads(task: Task, n: int) -> Callable[[], None]:
     def run() -> None:
-        before = torch.get_num_threads()
-        torch.set_num_threads(n)
-        try:
+        with threads_set(n):
             task()
-        finally:
-            torch.set_num_threads(before)
 
     return run
+
+
+@contextmanager
+def threads_set(n: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def cells(quick: bool, rounds: int | None) -> dict[str, Callable[[], dict[str, Any]]]:

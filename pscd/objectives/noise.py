@@ -40,7 +40,7 @@ class NoiseContrastive:
         "noise fitted to the data: a mixture of Gaussians, one Gaussian, or a flow (pip install 'pscd[flow]')",
     )
     components: int = option(32, "Gaussians in the mixture of the noise")
-    ratio: int = option(1, "rows of noise per row of data")
+    ratio: int = option(4, "rows of noise per row of data; with few, rings and the like are learnt badly")
     divergence: str = option("js", f"js is logistic regression; others: {', '.join(losses.DIVERGENCES)}")
 
     needs_negatives = False
