@@ -1,7 +1,7 @@
 """An energy and its gradient with respect to the input, as fast as the energy's kind allows.
 
 A chain takes this gradient at every step, and nothing else: no gradient of the weights, no graph to keep. For
-sequences of known layers it is written down by hand, see `pscd.layers`; any other energy goes through autograd.
+sequences of known layers it is written down by hand, see `pscd.sequences`; any other energy goes through autograd.
 Weights are fetched once for a whole chain, so that spectral normalisation, say, is computed once.
 
 A module of one's own takes part by a method `input_gradient() -> Evaluator | None`, called at the start of each chain.
@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from pscd import layers
+from pscd import sequences
 from pscd.errors import UserError
 from pscd.layers import Evaluator, Moves, has_hooks
 
@@ -52,9 +52,9 @@ def using(mode: str) -> Iterator[None]:
         _mode.reset(token)
 
 
-def evaluator(energy: Energy) -> Evaluator:
-    """What a chain calls at every step, for the weights as they are now."""
-    return by_hand(energy) or by_autograd(energy)
+def evaluator(energy: Energy, shape: tuple[int, ...] | None = None) -> Evaluator:
+    """What a chain calls at every step, for the weights as they are now; `shape` is that of a row."""
+    return by_hand(energy, shape) or by_autograd(energy)
 
 
 def by_autograd(energy: Energy) -> Evaluator:
@@ -70,14 +70,14 @@ def by_autograd(energy: Energy) -> Evaluator:
     return Evaluator(evaluate, "by autograd")
 
 
-def by_hand(energy: Energy) -> Evaluator | None:
+def by_hand(energy: Energy, shape: tuple[int, ...] | None = None) -> Evaluator | None:
     """For modules with a method `input_gradient` and `nn.Sequential` of known layers; None for others."""
     if _mode.get() == "plain" or not isinstance(energy, nn.Module) or any(map(torch.is_autocast_enabled, DEVICES)):
         return None
     if isinstance(energy, HasInputGradient):
         return energy.input_gradient() if _speaks_for_itself(energy) else None
     if type(energy) is nn.Sequential and len(energy) > 1 and _ends_rows(energy[-1]) and not has_hooks(energy):
-        return sequence(energy[:-1])
+        return sequence(energy[:-1], shape=shape)
     return None
 
 
@@ -104,9 +104,9 @@ def frozen(energy: Energy) -> Iterator[None]:
 
 
 @contextmanager
-def evaluating(energy: Energy) -> Iterator[Evaluator]:
+def evaluating(energy: Energy, x: Tensor) -> Iterator[Evaluator]:
     """What chains call at every step; what goes by hand builds no graph, and need not be frozen."""
-    known = by_hand(energy)
+    known = by_hand(energy, tuple(x.shape[1:]))
     if known is not None:
         yield known
         return
@@ -136,9 +136,17 @@ def at_once(
     return x
 
 
-def sequence(net: nn.Module, *, frequencies: Tensor | None = None, precision: float | None = None) -> Evaluator | None:
-    """See `pscd.layers.sequence`; in the mode that is in force."""
-    return layers.sequence(net, frequencies=frequencies, precision=precision, cpp=_mode.get() == "auto")
+def sequence(
+    net: nn.Module,
+    *,
+    shape: tuple[int, ...] | None = None,
+    output: Tensor | None = None,
+    frequencies: Tensor | None = None,
+    precision: float | None = None,
+) -> Evaluator | None:
+    """See `pscd.sequences.sequence`; in the mode that is in force."""
+    base = {"frequencies": frequencies, "precision": precision}
+    return sequences.sequence(net, shape=shape, output=output, cpp=_mode.get() == "auto", **base)  # type: ignore[arg-type]
 
 
 def _ends_rows(module: nn.Module) -> bool:

@@ -1,8 +1,11 @@
-// The energy of a fully connected network, and its gradient with respect to the input, in one pass over the rows.
+// The energy of a network, and its gradient with respect to the input, in one pass over the rows.
 //
 // A few rows at a time go through all layers and back while they are in the cache nearest to the processor, with
 // activations and their derivatives computed where the matrix products leave off. Every row is computed in the same
 // order whatever the number of rows and threads, so that its result depends on neither.
+//
+// Every layer is a convolution, a product of patches of its input with its weights. A fully connected one has a single
+// patch, all of its input. Images are kept with their channels last and padded to whole vectors.
 //
 // Compiled by pscd/native.py on first use. Plain C++ with the vector types of GCC and Clang.
 
@@ -19,7 +22,8 @@ constexpr int LANES = 16, ROWS = 12;  // 24 of 32 registers hold sums
 constexpr int LANES = 8, ROWS = 6;  // 12 of 16
 #endif
 constexpr int PANEL = 2 * LANES;
-constexpr int NARROW = 4;  // outputs up to which dot products beat a panel that is mostly padding
+constexpr int NARROW = 4;  // outputs up to which dot products beat a vector that is mostly padding
+constexpr int MOST_LAYERS = 32;
 
 typedef float Vec __attribute__((vector_size(4 * LANES)));
 typedef float Loose __attribute__((vector_size(4 * LANES), aligned(4)));
@@ -28,7 +32,7 @@ typedef int Int __attribute__((vector_size(4 * LANES)));
 inline Vec load(const float *p) { return *(const Loose *)p; }
 inline void store(float *p, Vec v) { *(Loose *)p = v; }
 inline Vec all(float value) { return Vec{} + value; }
-inline int padded(int n) { return (n + PANEL - 1) / PANEL * PANEL; }
+inline int padded(int n) { return (n + LANES - 1) / LANES * LANES; }
 
 inline float sum(Vec v) {
     float total = 0;
@@ -71,37 +75,38 @@ inline void sine_cosine(Vec x, Vec &sine, Vec &cosine) {
     cosine = ((turn + 1) & 2) != 0 ? -cosine : cosine;
 }
 
-// out (ROWS, n) = bias + a (ROWS, k) times a matrix in panels (n / PANEL, k, PANEL); n a multiple of PANEL.
-void product(const float *a, int stride, const float *panels, const float *bias, float *out, int k, int n) {
-    for (int j = 0; j < n; j += PANEL) {
-        Vec left[ROWS], right[ROWS];
-        for (int r = 0; r < ROWS; r++) {
-            left[r] = bias ? load(bias + j) : Vec{};
-            right[r] = bias ? load(bias + j + LANES) : Vec{};
-        }
-        for (int i = 0; i < k; i++, panels += PANEL) {
-            Vec p = load(panels), q = load(panels + LANES);
+// out (ROWS, n) = bias + a (ROWS, k) times a matrix (k, n), n a multiple of LANES, that lies in panels: (k, PANEL) each,
+// and a last one of half the width if n asks for it.
+template <int VECTORS>
+inline const float *panel(const float *a, int stride, const float *from, const float *bias, float *out, int k, int n) {
+    Vec total[ROWS][VECTORS];
+    for (int r = 0; r < ROWS; r++)
+        for (int v = 0; v < VECTORS; v++) total[r][v] = bias ? load(bias + v * LANES) : Vec{};
+    for (int i = 0; i < k; i++, from += VECTORS * LANES) {
+        Vec column[VECTORS];
+        for (int v = 0; v < VECTORS; v++) column[v] = load(from + v * LANES);
 #pragma GCC unroll 16
-            for (int r = 0; r < ROWS; r++) {
-                float value = a[r * stride + i];
-                left[r] += value * p;
-                right[r] += value * q;
-            }
-        }
-        for (int r = 0; r < ROWS; r++) {
-            store(out + r * n + j, left[r]);
-            store(out + r * n + j + LANES, right[r]);
-        }
+        for (int r = 0; r < ROWS; r++)
+            for (int v = 0; v < VECTORS; v++) total[r][v] += a[r * (ptrdiff_t)stride + i] * column[v];
     }
+    for (int r = 0; r < ROWS; r++)
+        for (int v = 0; v < VECTORS; v++) store(out + r * (ptrdiff_t)n + v * LANES, total[r][v]);
+    return from;
 }
 
-// out (ROWS, n), rows PANEL apart, for few outputs: dot products of a (ROWS, k) with n rows of k numbers.
+void product(const float *a, int stride, const float *from, const float *bias, float *out, int k, int n) {
+    int j = 0;
+    for (; j + PANEL <= n; j += PANEL) from = panel<2>(a, stride, from, bias ? bias + j : nullptr, out + j, k, n);
+    if (j < n) panel<1>(a, stride, from, bias ? bias + j : nullptr, out + j, k, n);
+}
+
+// out (ROWS, n), rows LANES apart, for few outputs: dot products of a (ROWS, k) with n rows of k numbers.
 void dot_products(const float *a, const float *rows, float *out, int k, int n) {
     for (int r = 0; r < ROWS; r++)
         for (int j = 0; j < n; j++) {
             Vec total = Vec{};
             for (int i = 0; i < k; i += LANES) total += load(a + r * k + i) * load(rows + j * k + i);
-            out[r * PANEL + j] = sum(total);
+            out[r * LANES + j] = sum(total);
         }
 }
 
@@ -127,94 +132,162 @@ void activate(int kind, float slope, float *h, float *a, int count) {
     }
 }
 
-// A matrix (k, n) into panels (n / PANEL, k, PANEL), padded with zeros; from (n, k) if transposed. Returns the end.
-float *pack(const float *w, int k, int n, bool transposed, float *to) {
-    for (int j = 0; j < n; j += PANEL)
-        for (int i = 0; i < k; i++)
-            for (int c = j; c < j + PANEL; c++)
-                *to++ = c >= n ? 0 : transposed ? w[(ptrdiff_t)c * k + i] : w[(ptrdiff_t)i * n + c];
-    return to;
-}
-
-float *pack_row(const float *row, int step, int n, float *to) {
-    for (int j = 0; j < padded(n); j++) *to++ = j < n && row ? row[(ptrdiff_t)j * step] : 0;
-    return to;
-}
-
 }  // namespace
 
-constexpr int MOST_LAYERS = 32;
+struct Layer {
+    int channels, height, width;  // of its input
+    int tall, wide;               // its patches,
+    int down, across;             // the steps between them,
+    int top, left;                // and the zeros around the image
+    int out, rows, columns;       // channels and size of its output
+    int kind;                     // of activation
+    float slope;
+    const float *weight, *bias;  // as torch has them: (out, channels, tall, wide) and (out,) or null
+};
 
 struct Network {
-    int layers;                     // hidden ones, at most MOST_LAYERS
-    int inputs, waves, threads;     // the first layer sees the inputs, then sines, then cosines of the waves
-    const int *width;               // (layers + 1,): what the first layer sees, then units in each layer
-    const int *kind;                // (layers,): activations
-    const float *slope;             // (layers,)
-    const float *const *weight;     // as torch has them: (width[l + 1], width[l])
-    const float *const *bias;       // (width[l + 1],) each, or null
-    const float *last, *last_bias;  // (width[layers],) and one number, or null
-    const float *frequencies;       // (inputs, waves)
-    float precision;                // precision |x|^2 / 2 is added to the energy
+    int count;                   // of layers, at most MOST_LAYERS
+    int inputs, waves, threads;  // the first layer sees the inputs, then sines, then cosines of the waves, if any
+    const Layer *layers;
+    const float *last, *last_bias;  // (outputs, numbers of the last layer) and (outputs,) or null
+    int outputs;
+    const float *frequencies;  // (inputs, waves)
+    float precision;           // precision |x|^2 / 2 is added to the energy
     float *packed, *scratch;
 };
 
-static int widest(const Network *net) {
-    int most = 0;
-    for (int l = 0; l <= net->layers; l++) most = padded(net->width[l]) > most ? padded(net->width[l]) : most;
+namespace {
+
+typedef ptrdiff_t Size;
+
+// Numbers of a pixel of layer l's input, of one of its patches, of an image before and after it.
+inline int depth(const Network *net, int l) { return l == 0 ? net->layers[0].channels : padded(net->layers[l].channels); }
+inline int patch(const Network *net, int l) { return net->layers[l].tall * net->layers[l].wide * depth(net, l); }
+inline Size before(const Network *net, int l) { return (Size)net->layers[l].height * net->layers[l].width * depth(net, l); }
+inline int positions(const Network *net, int l) { return net->layers[l].rows * net->layers[l].columns; }
+inline Size after(const Network *net, int l) { return (Size)positions(net, l) * padded(net->layers[l].out); }
+inline bool is_whole(const Network *net, int l) { return positions(net, l) == 1 && patch(net, l) == before(net, l); }
+inline bool is_narrow(const Network *net, int l) { return l == 0 && is_whole(net, 0) && patch(net, 0) <= NARROW; }
+
+// Numbers from one row of what the first layer sees to the next.
+inline Size stride(const Network *net) { return is_whole(net, 0) ? padded(patch(net, 0)) : before(net, 0); }
+
+// Where the weights of a layer for the way back start, from those for the way there; and how many there are.
+inline Size to_backward(const Network *net, int l) { return ((Size)patch(net, l) + 1) * padded(net->layers[l].out); }
+inline Size to_next(const Network *net, int l) {
+    return is_narrow(net, l) ? (Size)patch(net, l) * padded(net->layers[l].out)
+                             : (Size)net->layers[l].out * padded(patch(net, l));
+}
+
+// Room for ROWS images and a few positions more, so that products may write whole groups of ROWS.
+inline Size room_of(Size numbers, int pixel) { return ROWS * (numbers + padded(pixel)); }
+
+Size largest(const Network *net) {
+    Size most = room_of(padded(before(net, 0)), padded(patch(net, 0)));
+    for (int l = 0; l < net->count; l++) {
+        Size size = room_of(after(net, l), net->layers[l].out);
+        most = size > most ? size : most;
+    }
     return most;
 }
 
-// Where a layer's weights for the way back start, from those for the way there.
-static ptrdiff_t to_backward(const Network *net, int l) {
-    return ((ptrdiff_t)net->width[l] + 1) * padded(net->width[l + 1]);
+Size largest_patch(const Network *net) {
+    int most = 0;
+    for (int l = 0; l < net->count; l++) most = patch(net, l) > most ? patch(net, l) : most;
+    return (Size)ROWS * padded(most);
 }
 
-static bool is_narrow(const Network *net, int l) { return l == 0 && net->width[0] <= NARROW; }
-
-static ptrdiff_t to_next(const Network *net, int l) {
-    ptrdiff_t in = net->width[l], out = net->width[l + 1];
-    return is_narrow(net, l) ? in * padded(out) : out * padded(in);
-}
-
-// How many numbers `packed` must have room for, and `scratch`.
-extern "C" ptrdiff_t packed_size(const Network *net) {
-    ptrdiff_t size = padded(net->width[net->layers]);
-    for (int l = 0; l < net->layers; l++) size += to_backward(net, l) + to_next(net, l);
+Size scratch_of_a_thread(const Network *net) {
+    Size size = 5 * largest(net) + largest_patch(net);  // features, values twice, gradients twice
+    for (int l = 0; l < net->count; l++) size += room_of(after(net, l), net->layers[l].out);
     return size;
 }
 
-static ptrdiff_t scratch_of_a_thread(const Network *net) { return (ptrdiff_t)(net->layers + 5) * ROWS * widest(net); }
-
-extern "C" ptrdiff_t scratch_size(const Network *net) { return net->threads * scratch_of_a_thread(net); }
-
-// Lay out the weights as `evaluate` reads them; again whenever they have changed.
-extern "C" void prepare(const Network *net) {
-    float *to = net->packed;
-    for (int l = 0; l < net->layers; l++) {
-        int in = net->width[l], out = net->width[l + 1];
-        to = pack(net->weight[l], in, out, true, to);
-        to = pack_row(net->bias[l], 1, out, to);
-        if (is_narrow(net, l))
-            for (int i = 0; i < in; i++) to = pack_row(net->weight[l] + i, in, out, to);
-        else
-            to = pack(net->weight[l], out, in, false, to);
-    }
-    pack_row(net->last, 1, net->width[net->layers], to);
+// A matrix (k, n) given by a function, into panels as `product` reads them. Returns the end.
+template <class Matrix>
+float *pack(int k, int n, Matrix matrix, float *to) {
+    for (int j = 0; j < n; j += PANEL)
+        for (int i = 0; i < k; i++)
+            for (int c = j; c < j + PANEL && c < padded(n); c++) *to++ = c < n ? matrix(i, c) : 0;
+    return to;
 }
 
-// What the first layer sees of m rows.
-static void see(const Network *net, const float *x, int m, float *features) {
-    const int inputs = net->inputs, waves = net->waves, stride = padded(net->width[0]);
-    memset(features, 0, sizeof(float) * ROWS * stride);
+template <class Row>
+float *pack_row(int n, Row row, float *to) {
+    for (int j = 0; j < padded(n); j++) *to++ = j < n ? row(j) : 0;
+    return to;
+}
+
+// Calls f(offset in the image, offset in the patch, numbers) for what lies inside of the image, row by row.
+template <class Function>
+inline void for_patch(const Network *net, int l, int position, Function f) {
+    const Layer &layer = net->layers[l];
+    const int pixel = depth(net, l), y = position / layer.columns * layer.down - layer.top;
+    const int x = position % layer.columns * layer.across - layer.left;
+    const int first = x < 0 ? -x : 0, end = x + layer.wide > layer.width ? layer.width - x : layer.wide;
+    for (int i = 0; i < layer.tall && first < end; i++)
+        if (y + i >= 0 && y + i < layer.height)
+            f(((Size)(y + i) * layer.width + x + first) * pixel, (i * layer.wide + first) * pixel, (end - first) * pixel);
+}
+
+// values (m images after layer l) and slopes, from the images before it.
+void forward(const Network *net, int l, const float *seen, int m, const float *from, float *values, float *slopes,
+             float *patches) {
+    const Layer &layer = net->layers[l];
+    const int k = patch(net, l), n = padded(layer.out), each = positions(net, l), total = m * each;
+    const float *bias = from + (Size)k * n;
+    if (is_whole(net, l)) {
+        product(seen, l == 0 ? stride(net) : k, from, bias, slopes, k, n);
+        activate(layer.kind, layer.slope, slopes, values, ROWS * n);
+        return;
+    }
+    for (int p = 0; p < total; p += ROWS) {
+        memset(patches, 0, sizeof(float) * ROWS * k);
+        for (int r = 0; r < ROWS && p + r < total; r++) {
+            const float *image = seen + (p + r) / each * before(net, l);
+            for_patch(net, l, (p + r) % each, [=](Size at, int to, int count) {
+                memcpy(patches + r * k + to, image + at, sizeof(float) * count);
+            });
+        }
+        product(patches, k, from, bias, slopes + (Size)p * n, k, n);
+        activate(layer.kind, layer.slope, slopes + (Size)p * n, values + (Size)p * n, ROWS * n);
+    }
+}
+
+// back: gradients of m images before layer l, from those after it.
+void backward(const Network *net, int l, const float *grad, int m, const float *from, float *back, float *patches) {
+    const Layer &layer = net->layers[l];
+    const int k = patch(net, l), n = padded(layer.out), each = positions(net, l), total = m * each;
+    if (is_narrow(net, l)) return dot_products(grad, from, back, n, k);
+    if (is_whole(net, l)) return product(grad, n, from, nullptr, back, layer.out, padded(k));
+    memset(back, 0, sizeof(float) * m * before(net, l));
+    for (int p = 0; p < total; p += ROWS) {
+        product(grad + (Size)p * n, n, from, nullptr, patches, layer.out, padded(k));
+        for (int r = 0; r < ROWS && p + r < total; r++) {
+            float *image = back + (p + r) / each * before(net, l);
+            const float *sent = patches + r * padded(k);
+            for_patch(net, l, (p + r) % each, [=](Size at, int to, int count) {
+                for (int i = 0; i < count; i++) image[at + i] += sent[to + i];
+            });
+        }
+    }
+}
+
+// Pixels of m images as torch has them, channels first, and channels last; a row of numbers is an image of one pixel.
+void see(const Network *net, const float *x, int m, float *features) {
+    const Layer &first = net->layers[0];
+    const int inputs = net->inputs, waves = net->waves, area = first.height * first.width;
+    const int channels = inputs / area;
+    memset(features, 0, sizeof(float) * ROWS * stride(net));
     for (int r = 0; r < m; r++) {
-        float *row = features + r * stride;
-        memcpy(row, x + (ptrdiff_t)r * inputs, sizeof(float) * inputs);
+        float *row = features + r * stride(net);
+        for (int p = 0; p < area; p++)
+            for (int c = 0; c < channels; c++) row[p * channels + c] = x[(Size)r * inputs + c * area + p];
         for (int w = 0; w < waves; w += LANES) {
             const int some = waves - w < LANES ? waves - w : LANES;
             float phase[LANES] = {0}, sine[LANES], cosine[LANES];
             for (int i = 0; i < inputs; i++)
-                for (int c = 0; c < some; c++) phase[c] += row[i] * net->frequencies[(ptrdiff_t)i * waves + w + c];
+                for (int c = 0; c < some; c++) phase[c] += row[i] * net->frequencies[(Size)i * waves + w + c];
             Vec s = Vec{}, c = Vec{};
             sine_cosine(load(phase), s, c);
             store(sine, s), store(cosine, c);
@@ -224,96 +297,142 @@ static void see(const Network *net, const float *x, int m, float *features) {
     }
 }
 
-// E of m rows x (m, inputs), m at most ROWS, and its gradient, (m, inputs).
-static void few_rows(const Network *net, const float *x, int m, float *e, float *grad, float *room) {
-    const int most = widest(net), layers = net->layers, inputs = net->inputs, waves = net->waves;
-    float *features = room, *a = room + ROWS * most, *g = a + ROWS * most, *back = g + ROWS * most;
-    float *slopes[MOST_LAYERS];
-    const float *from = net->packed, *backward[MOST_LAYERS], *seen = features;
-    see(net, x, m, features);
-    for (int l = 0; l < layers; l++) {
-        const int k = net->width[l], n = padded(net->width[l + 1]);
-        slopes[l] = back + (ptrdiff_t)(l + 1) * ROWS * most;
-        product(seen, padded(k), from, from + (ptrdiff_t)k * n, slopes[l], k, n);
-        activate(net->kind[l], net->slope[l], slopes[l], a, ROWS * n);
-        seen = a;
-        backward[l] = from + to_backward(net, l);
-        from = backward[l] + to_next(net, l);
-    }
-    const int n = padded(net->width[layers]);
-    for (int r = 0; r < ROWS; r++) {
-        Vec total = Vec{};
-        for (int i = 0; i < n; i += LANES) {
-            total += load(a + r * n + i) * load(from + i);
-            store(g + r * n + i, load(from + i) * load(slopes[layers - 1] + r * n + i));
-        }
-        if (r < m) e[r] = sum(total) + (net->last_bias ? *net->last_bias : 0);
-    }
-    for (int l = layers - 1; l >= 0; l--) {
-        const int k = padded(net->width[l + 1]), out = padded(net->width[l]);
-        if (is_narrow(net, l))
-            dot_products(g, backward[l], back, k, net->width[l]);
-        else
-            product(g, k, backward[l], nullptr, back, net->width[l + 1], out);
-        for (int i = 0; l > 0 && i < ROWS * out; i += LANES) store(g + i, load(back + i) * load(slopes[l - 1] + i));
-    }
-    const int stride = padded(net->width[0]);
+// The gradient with respect to x from that with respect to what the first layer sees; and the base.
+void unsee(const Network *net, const float *features, const float *back, int m, float *e, float *grad) {
+    const Layer &first = net->layers[0];
+    const int inputs = net->inputs, waves = net->waves, area = first.height * first.width;
+    const int channels = inputs / area;
     for (int r = 0; r < m; r++) {
-        const float *row = features + r * stride, *along = back + r * stride;
-        float square = 0;
-        for (int i = 0; i < inputs; i++) {
-            float total = along[i] + net->precision * row[i];
-            for (int w = 0; w < waves; w++) {
-                const float sine = row[inputs + w], cosine = row[inputs + waves + w];
-                const float turned = along[inputs + w] * cosine - along[inputs + waves + w] * sine;
-                total += turned * net->frequencies[(ptrdiff_t)i * waves + w];
+        const float *row = features + r * stride(net), *along = back + r * stride(net);
+        float square = 0, *to = grad + (Size)r * inputs;
+        for (int p = 0, i = 0; p < area; p++)
+            for (int c = 0; c < channels; c++, i++) {
+                float total = along[i] + net->precision * row[i];
+                for (int w = 0; w < waves; w++) {
+                    const float sine = row[inputs + w], cosine = row[inputs + waves + w];
+                    const float turned = along[inputs + w] * cosine - along[inputs + waves + w] * sine;
+                    total += turned * net->frequencies[(Size)i * waves + w];
+                }
+                to[c * area + p] = total;
+                square += row[i] * row[i];
             }
-            grad[(ptrdiff_t)r * inputs + i] = total;
-            square += row[i] * row[i];
-        }
         e[r] += 0.5f * net->precision * square;
     }
 }
 
+// E of m rows x (m, inputs), m at most ROWS, and its gradient, (m, inputs); `output` says which one is meant, if any.
+void few_rows(const Network *net, const float *x, const int *output, int m, float *e, float *grad, float *room) {
+    const Size most = largest(net);
+    float *features = room, *values[2] = {room + most, room + 2 * most}, *grads[2] = {room + 3 * most, room + 4 * most};
+    float *patches = room + 5 * most, *slopes[MOST_LAYERS], *free = patches + largest_patch(net);
+    const float *from = net->packed, *back[MOST_LAYERS], *seen = features;
+    see(net, x, m, features);
+    for (int l = 0; l < net->count; l++) {
+        slopes[l] = free;
+        free += room_of(after(net, l), net->layers[l].out);
+        forward(net, l, seen, m, from, values[l % 2], slopes[l], patches);
+        seen = values[l % 2];
+        back[l] = from + to_backward(net, l);
+        from = back[l] + to_next(net, l);
+    }
+    const Size n = after(net, net->count - 1);
+    float *g = grads[net->count % 2];
+    for (int r = 0; r < m; r++) {
+        const int which = output ? output[r] : 0;
+        const float *weights = from + which * n;
+        Vec total = Vec{};
+        for (Size i = 0; i < n; i += LANES) {
+            total += load(seen + r * n + i) * load(weights + i);
+            store(g + r * n + i, load(weights + i) * load(slopes[net->count - 1] + r * n + i));
+        }
+        e[r] = sum(total) + (net->last_bias ? net->last_bias[which] : 0);
+    }
+    for (int l = net->count - 1; l >= 0; l--) {
+        float *next = grads[l % 2];
+        backward(net, l, grads[(l + 1) % 2], m, back[l], next, patches);
+        for (Size i = 0; l > 0 && i < m * before(net, l); i += LANES)
+            store(next + i, load(next + i) * load(slopes[l - 1] + i));
+    }
+    unsee(net, features, grads[0], m, e, grad);
+}
+
 // Calls `work(row, m, room)` for groups of m rows, shared out to the threads.
 template <class Work>
-static void for_groups(const Network *net, int rows, Work work) {
+void for_groups(const Network *net, int rows, Work work) {
     const int groups = (rows + ROWS - 1) / ROWS, threads = net->threads;
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(threads) schedule(static)
 #endif
     for (int t = 0; t < threads; t++) {
         float *room = net->scratch + t * scratch_of_a_thread(net);
-        const int first = (ptrdiff_t)groups * t / threads, end = (ptrdiff_t)groups * (t + 1) / threads;
+        const int first = (Size)groups * t / threads, end = (Size)groups * (t + 1) / threads;
         for (int row = first * ROWS; row < rows && row < end * ROWS; row += ROWS)
             work(row, rows - row < ROWS ? rows - row : ROWS, room);
     }
 }
 
+}  // namespace
+
+// How many numbers `packed` must have room for, and `scratch`.
+extern "C" ptrdiff_t packed_size(const Network *net) {
+    Size size = net->outputs * after(net, net->count - 1);
+    for (int l = 0; l < net->count; l++) size += to_backward(net, l) + to_next(net, l);
+    return size;
+}
+
+extern "C" ptrdiff_t scratch_size(const Network *net) { return net->threads * scratch_of_a_thread(net); }
+
+// Lay out the weights as the other functions read them; again whenever they have changed.
+extern "C" void prepare(const Network *net) {
+    float *to = net->packed;
+    for (int l = 0; l < net->count; l++) {
+        const Layer &layer = net->layers[l];
+        const int pixel = depth(net, l), channels = layer.channels, area = layer.tall * layer.wide;
+        // Number i of a patch, channels last, in a filter as torch has it, channels first.
+        auto weight = [=](int out, int i) {
+            const int c = i % pixel;
+            return c < channels ? layer.weight[((Size)out * channels + c) * area + i / pixel] : 0;
+        };
+        to = pack(patch(net, l), layer.out, [=](int i, int out) { return weight(out, i); }, to);
+        to = pack_row(layer.out, [=](int out) { return layer.bias ? layer.bias[out] : 0; }, to);
+        if (is_narrow(net, l))
+            for (int i = 0; i < patch(net, l); i++) to = pack_row(layer.out, [=](int out) { return weight(out, i); }, to);
+        else
+            to = pack(layer.out, patch(net, l), weight, to);
+    }
+    const Layer &top = net->layers[net->count - 1];
+    const int pixel = padded(top.out), area = top.rows * top.columns;
+    for (int output = 0; output < net->outputs; output++)
+        for (int i = 0; i < area * pixel; i++) {
+            const int c = i % pixel;
+            *to++ = c < top.out ? net->last[((Size)output * top.out + c) * area + i / pixel] : 0;
+        }
+}
+
 // E of all rows x (rows, inputs) into e (rows,), its gradient into grad (rows, inputs).
-extern "C" void evaluate(const Network *net, const float *x, int rows, float *e, float *grad) {
+extern "C" void evaluate(const Network *net, const float *x, const int *output, int rows, float *e, float *grad) {
     for_groups(net, rows, [=](int row, int m, float *room) {
-        const ptrdiff_t start = (ptrdiff_t)row * net->inputs;
-        few_rows(net, x + start, m, e + row, grad + start, room);
+        const Size start = (Size)row * net->inputs;
+        few_rows(net, x + start, output ? output + row : nullptr, m, e + row, grad + start, room);
     });
 }
 
 // Langevin dynamics: `steps` times y <- y - step_size * gradient + noise, from x, with noise (steps, rows, inputs).
 // Each number of the gradient is clamped to max_grad, each number of y to [low, high].
-extern "C" void langevin(const Network *net, const float *x, int rows, const float *noise, int steps, float step_size,
-              float max_grad, float low, float high, float *y) {
-    const ptrdiff_t size = (ptrdiff_t)rows * net->inputs;
+extern "C" void langevin(const Network *net, const float *x, const int *output, int rows, const float *noise, int steps,
+                         float step_size, float max_grad, float low, float high, float *y, float *gradients) {
+    const Size size = (Size)rows * net->inputs;
     for_groups(net, rows, [=](int row, int m, float *room) {
-        const ptrdiff_t start = (ptrdiff_t)row * net->inputs, count = (ptrdiff_t)m * net->inputs;
-        float e[ROWS], *grad = room, *moved = y + start;
+        const Size start = (Size)row * net->inputs, count = (Size)m * net->inputs;
+        float e[ROWS], *grad = gradients + start, *moved = y + start;
         memcpy(moved, x + start, sizeof(float) * count);
         for (int step = 0; step < steps; step++) {
-            few_rows(net, moved, m, e, grad, room + ROWS * widest(net));
+            few_rows(net, moved, output ? output + row : nullptr, m, e, grad, room);
             const float *z = noise + step * size + start;
-            for (ptrdiff_t i = 0; i < count; i++) {
-                float g = grad[i], v;
+            for (Size i = 0; i < count; i++) {
+                float g = grad[i];
                 g = g < -max_grad ? -max_grad : g > max_grad ? max_grad : g;
-                v = moved[i] - step_size * g + z[i];
+                const float v = moved[i] - step_size * g + z[i];
                 moved[i] = v < low ? low : v > high ? high : v;
             }
         }

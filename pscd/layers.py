@@ -1,9 +1,8 @@
-"""Layers and their input gradients by hand: in C++ where there is a compiler, otherwise with torch.
+"""Layers and their input gradients by hand, with torch.
 
-With torch the kernels are those that autograd would call, in the same order, so that results of fully connected layers
-are equal bit for bit; memory is used again from call to call, and images keep the order that convolutions are fastest
-in, channels last, on the whole way there and back. In C++ (`pscd.native`; fully connected layers only) a few rows at a
-time go through all layers. Both are equal to autograd to rounding.
+The kernels are those that autograd would call, in the same order, so that results of fully connected layers are equal
+bit for bit. Memory is used again from call to call, and images keep the order that convolutions are fastest in,
+channels last, on the whole way there and back.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +15,6 @@ from torch.nn import functional
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
 from pscd import native
-from pscd.threads import allowed_threads
 
 FEW_CHANNELS = 4  # of an image, up to which a matrix product is faster than the gradient of a convolution
 _aten = torch.ops.aten
@@ -54,96 +52,19 @@ class Layer(Protocol):
         ...
 
 
-def sequence(
-    net: nn.Module, *, frequencies: Tensor | None = None, precision: float | None = None, cpp: bool = True
-) -> Evaluator | None:
-    """For `net` an `nn.Sequential` of known layers with one output; None if a layer is not known.
-
-    Args:
-        frequencies: `(inputs, waves)`: the first layer sees the input x, then sin and cos of x times these.
-        precision: precision |x|^2 / 2 is added.
-        cpp: in C++ if possible.
-    """
-    layers = list(_layers(net))
-    takes_rows = bool(layers) and isinstance(layers[0], Linear | Flatten)
-    if layers and isinstance(layers[0], Flatten):
-        layers = layers[1:]
-    *hidden, last = layers or [None]
-    known = [layer for layer in hidden if layer is not None]
-    if len(known) < len(hidden) or not isinstance(last, Linear) or len(last.weight) != 1:
-        return None
-    in_cpp = _in_cpp(known, last, frequencies, precision or 0.0) if cpp else None
-    function = in_cpp or _with_waves_and_base(LayerChain(known, last), frequencies, precision)
-
-    @torch.no_grad()
-    def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
-        e, grad = function(x.flatten(1) if takes_rows else x.detach())
-        return e, grad.reshape(x.shape)
-
-    if in_cpp is None:
-        return Evaluator(evaluate, "by hand")
-
-    def moves(x: Tensor, noise: Tensor, *settings: Any) -> Tensor:
-        return in_cpp.langevin(x.flatten(1), noise.flatten(2), *settings).view(x.shape)
-
-    return Evaluator(evaluate, "by hand in C++", moves)
-
-
 def has_hooks(module: nn.Module) -> bool:
     """Whether calling the module does more than its class says."""
     return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
 
 
-def _layers(net: nn.Module) -> Iterator[Layer | None]:
+def layers_of(net: nn.Module) -> Iterator[Layer | None]:
     """The layers of a sequence, nested ones too; None for one that is not known."""
     if type(net) is nn.Sequential and not has_hooks(net):
         for part in net:
-            yield from _layers(part)
+            yield from layers_of(part)
     else:
         make = LAYERS.get(type_before_parametrizations(net))
         yield make(net) if make is not None and not has_hooks(net) else None
-
-
-def _in_cpp(hidden: list[Layer], last: "Linear", frequencies: Tensor | None, precision: float) -> native.Network | None:
-    """The network in C++, if it is of a kind that is known there, on the CPU and in float32."""
-    linear: list[Linear] = []
-    activations: list[tuple[int, float]] = []
-    for layer in hidden:
-        if isinstance(layer, Linear):
-            linear.append(layer)
-            activations.append(native.NONE)
-        elif isinstance(layer, Activation) and activations and activations[-1] == native.NONE and layer.in_cpp:
-            activations[-1] = layer.in_cpp
-        else:
-            return None
-    weights = [layer.weight for layer in (*linear, last)]
-    plain = all(w.dtype == torch.float32 and w.device.type == "cpu" for w in weights)
-    if not plain or not 1 <= len(linear) <= native.MOST_LAYERS or native.library() is None:
-        return None
-    biases = [layer.bias for layer in (*linear, last)]
-    threads = allowed_threads()
-    return native.Network(weights, biases, activations, frequencies=frequencies, precision=precision, threads=threads)
-
-
-def _with_waves_and_base(
-    chain: "LayerChain", frequencies: Tensor | None, precision: float | None
-) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
-        if frequencies is None:
-            e, grad = chain(x)
-        else:
-            phase = x @ frequencies
-            sin, cos = phase.sin(), phase.cos_()
-            e, along = chain(torch.cat([x, sin, cos], 1))
-            grad, along_sin, along_cos = along.split([x.shape[1], *[frequencies.shape[1]] * 2], 1)
-            turned = cos.mul_(along_sin).addcmul_(sin, along_cos, value=-1)
-            grad = torch.addmm(grad, turned, frequencies.T)
-        if precision is not None:
-            e.add_(x.square().flatten(1).sum(1), alpha=0.5 * precision)
-            grad = grad.add_(x, alpha=precision)
-        return e, grad
-
-    return evaluate
 
 
 class LayerChain:
@@ -152,19 +73,22 @@ class LayerChain:
     Intermediate values are overwritten by the next call; what is returned is not.
     """
 
-    def __init__(self, hidden: list[Layer], last: "Linear") -> None:
-        self.hidden, self.last = hidden, last
-        self._top = last.weight
+    def __init__(self, hidden: list[Layer], last: "Linear", output: Tensor | None = None) -> None:
+        self.hidden, self.last, self.output = hidden, last, output
+        self._top = last.weight[:0]
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """`(B,)`, and as `x`."""
         h = x
         for layer in self.hidden:
             h = layer.forward(h)
-        e = self.last.forward(h).squeeze(1).clone()
+        e = self.last.forward(h)
+        which = self.output[: len(x)] if self.output is not None else None
+        e = e.squeeze(1).clone() if which is None else e.gather(1, which[:, None]).squeeze(1)
         # The gradient of a sum over rows enters the last layer as ones, and leaves it as its weights.
         if len(self._top) != len(x):
-            self._top = self.last.weight.expand(len(x), -1).contiguous()
+            weight = self.last.weight
+            self._top = weight.expand(len(x), -1).contiguous() if which is None else weight[which]
         grad = self._top
         for layer in reversed(self.hidden):
             grad = layer.backward(grad)
@@ -174,10 +98,9 @@ class LayerChain:
 class Linear:
     """x W^T + b, and back."""
 
-    def __init__(self, module: Any) -> None:
-        self.weight = _weight(module)
-        self.bias: Tensor | None = module.bias.detach() if module.bias is not None else None
-        self._out = self._grad = self.weight.new_empty(0)
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight, self.bias = weight, bias
+        self._out = self._grad = weight.new_empty(0)
 
     def forward(self, x: Tensor) -> Tensor:
         """`(B, n)` to `(B, m)`."""
@@ -200,8 +123,8 @@ class Convolution:
         self.bias: Tensor | None = module.bias.detach() if module.bias is not None else None
         self.settings = (module.stride, module.padding, module.dilation, module.groups)
         self._x = self.weight[:0]
-        near = module.dilation == (1, 1) and module.stride == (1, 1) and module.groups == 1
-        self._few_channels = near and module.in_channels <= FEW_CHANNELS
+        few = module.in_channels <= FEW_CHANNELS
+        self._few_channels = few and module.dilation == (1, 1) and module.groups == 1
 
     def forward(self, x: Tensor) -> Tensor:
         """`(B, C, H, W)` to `(B, C', H', W')`."""
@@ -222,12 +145,12 @@ class Convolution:
         _, inputs, tall, wide = self.weight.shape
         sent = self.weight.flatten(1).T @ grad.permute(0, 2, 3, 1).reshape(-1, channels).T
         sent = sent.view(inputs, tall, wide, batch, height, width)
-        total = grad.new_zeros(inputs, batch, height + tall - 1, width + wide - 1)
+        (down, across), (top, left), *_ = self.settings
+        _, _, rows, columns = self._x.shape
+        total = grad.new_zeros(inputs, batch, rows + 2 * top, columns + 2 * left)
         for i in range(tall):
             for j in range(wide):
-                total[:, :, i : i + height, j : j + width] += sent[:, i, j]
-        _, _, rows, columns = self._x.shape
-        top, left = self.settings[1]
+                total[:, :, i : i + down * height : down, j : j + across * width : across] += sent[:, i, j]
         return total[:, :, top : top + rows, left : left + columns].transpose(0, 1)
 
 
@@ -339,6 +262,10 @@ ACTIVATIONS: dict[type, Callable[[Any], Activation]] = {
 }
 
 
+def _linear(module: Any) -> Linear:
+    return Linear(_weight(module), module.bias.detach() if module.bias is not None else None)
+
+
 def _convolution(module: Any) -> Convolution | None:
     return Convolution(module) if module.padding_mode == "zeros" and not isinstance(module.padding, str) else None
 
@@ -349,7 +276,7 @@ def _flatten(module: Any) -> Flatten | None:
 
 LAYERS: dict[type, Callable[[Any], Layer | None]] = {
     **ACTIVATIONS,
-    nn.Linear: Linear,
+    nn.Linear: _linear,
     nn.Conv2d: _convolution,
     nn.AvgPool2d: AveragePool,
     nn.Flatten: _flatten,

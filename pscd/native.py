@@ -2,12 +2,14 @@
 
 import ctypes
 import hashlib
+import math
 import os
 import platform
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,21 +32,30 @@ _Floats = ctypes.POINTER(ctypes.c_float)
 _float = ctypes.c_float
 
 
-class _Network(ctypes.Structure):
-    """Mirrors `struct Network` of kernels.cpp, where it is explained."""
+_Ints = ctypes.POINTER(ctypes.c_int)
+
+
+class _Layer(ctypes.Structure):
+    """Mirrors `struct Layer` of kernels.cpp, where it is explained."""
 
     _fields_ = (
-        ("layers", ctypes.c_int),
-        ("inputs", ctypes.c_int),
-        ("waves", ctypes.c_int),
-        ("threads", ctypes.c_int),
-        ("width", ctypes.POINTER(ctypes.c_int)),
-        ("kind", ctypes.POINTER(ctypes.c_int)),
-        ("slope", _Floats),
-        ("weight", ctypes.POINTER(_Floats)),
-        ("bias", ctypes.POINTER(_Floats)),
+        *((name, ctypes.c_int) for name in ("channels", "height", "width", "tall", "wide", "down", "across")),
+        *((name, ctypes.c_int) for name in ("top", "left", "out", "rows", "columns", "kind")),
+        ("slope", ctypes.c_float),
+        ("weight", _Floats),
+        ("bias", _Floats),
+    )
+
+
+class _Network(ctypes.Structure):
+    """Mirrors `struct Network`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int) for name in ("count", "inputs", "waves", "threads")),
+        ("layers", ctypes.POINTER(_Layer)),
         ("last", _Floats),
         ("last_bias", _Floats),
+        ("outputs", ctypes.c_int),
         ("frequencies", _Floats),
         ("precision", ctypes.c_float),
         ("packed", _Floats),
@@ -52,13 +63,45 @@ class _Network(ctypes.Structure):
     )
 
 
-class Network:
-    """A fully connected energy in C++, with the weights as they are now.
+@dataclass(frozen=True)
+class Layer:
+    """A convolution and its activation; a fully connected layer is one whose patch is all of its input.
 
     Args:
-        weights: `(out, in)` of each hidden layer, then `(1, in)`: float32, on the CPU.
-        biases: `(out,)` of each, or None.
-        activations: kind and slope for each hidden layer.
+        weight: `(out, channels, tall, wide)`, float32, on the CPU.
+        size: height and width of the input; a row of numbers is an image of one pixel.
+        activation: kind and slope.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    size: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    activation: tuple[int, float] = NONE
+
+    @property
+    def output(self) -> tuple[int, int, int]:
+        """Channels, height and width of the output."""
+        out, _, *kernel = self.weight.shape
+        around = zip(self.size, self.padding, kernel, self.stride, strict=True)
+        rows, columns = ((n + 2 * padding - k) // step + 1 for n, padding, k, step in around)
+        return out, rows, columns
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds for a row."""
+        _, rows, columns = self.output
+        return rows * columns * self.weight.numel()
+
+
+class Network:
+    """An energy in C++, with the weights as they are now.
+
+    Args:
+        layers: hidden ones.
+        last: `(outputs, numbers)`, the weights of the last one; with more than one output rows say which they mean.
+        last_bias: `(outputs,)`, or None.
         frequencies: `(inputs, waves)`; the first layer sees inputs, sines and cosines.
         precision: precision |x|^2 / 2 is added to the energy.
         threads: the most to use; results do not depend on it.
@@ -66,81 +109,98 @@ class Network:
 
     def __init__(
         self,
-        weights: Sequence[Tensor],
-        biases: Sequence[Tensor | None],
-        activations: Sequence[tuple[int, float]],
+        layers: Sequence[Layer],
+        last: Tensor,
+        last_bias: Tensor | None,
         *,
         frequencies: Tensor | None = None,
         precision: float = 0.0,
         threads: int = 1,
     ) -> None:
-        hidden = len(activations)
+        self._alive: list[Any] = []  # for as long as C++ points to it
         waves = 0 if frequencies is None else frequencies.shape[1]
-        first = weights[0].shape[1]
-        tensors = [t.detach().contiguous() if t is not None else None for t in (*weights, *biases, frequencies)]
-        pointers = [_floats(t) for t in tensors]
-        layer_weights, layer_biases = pointers[: hidden + 1], pointers[hidden + 1 : -1]
-        self.inputs = first - 2 * waves
+        self.inputs = layers[0].weight.shape[1] * math.prod(layers[0].size) - 2 * waves
         self._net = _Network(
-            layers=hidden,
+            count=len(layers),
             inputs=self.inputs,
             waves=waves,
             threads=threads,
-            width=(ctypes.c_int * (hidden + 1))(first, *(len(w) for w in weights[:-1])),
-            kind=(ctypes.c_int * hidden)(*(kind for kind, _ in activations)),
-            slope=(ctypes.c_float * hidden)(*(slope for _, slope in activations)),
-            weight=(_Floats * hidden)(*layer_weights[:-1]),
-            bias=(_Floats * hidden)(*layer_biases[:-1]),
-            last=layer_weights[-1],
-            last_bias=layer_biases[-1],
-            frequencies=pointers[-1],
+            layers=(_Layer * len(layers))(*map(self._layer, layers)),
+            last=self._kept(last),
+            last_bias=self._kept(last_bias),
+            outputs=len(last),
+            frequencies=self._kept(frequencies),
             precision=precision,
         )
         self._reference = ctypes.byref(self._net)
         self._library = library()
-        packed = torch.empty(self._library.packed_size(self._reference))
-        scratch = torch.empty(self._library.scratch_size(self._reference))
-        self._net.packed, self._net.scratch = _floats(packed), _floats(scratch)
-        self._alive = (tensors, packed, scratch)  # for as long as C++ points to them
+        self._net.packed = self._kept(torch.empty(self._library.packed_size(self._reference)))
+        self._net.scratch = self._kept(torch.empty(self._library.scratch_size(self._reference)))
         self._library.prepare(self._reference)
         self._most_threads = threads
-        self._size = sum(w.numel() for w in weights)
+        self._work = last.numel() + sum(layer.work for layer in layers)
 
-    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """E of rows `(B, inputs)`, `(B,)`, and its gradient."""
-        x = self._checked(x)
+    def _layer(self, layer: Layer) -> _Layer:
+        _, channels, tall, wide = layer.weight.shape
+        sizes = (channels, *layer.size, tall, wide, *layer.stride, *layer.padding, *layer.output, *layer.activation)
+        return _Layer(*sizes, self._kept(layer.weight), self._kept(layer.bias))
+
+    def _kept(self, t: Tensor | None) -> Any:
+        t = t.detach().contiguous() if t is not None else None
+        self._alive.append(t)
+        return _floats(t)
+
+    def __call__(self, x: Tensor, output: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """E of rows `(B, inputs)`, `(B,)`, and its gradient; `output` `(B,)` says which one each row means."""
+        x, output = self._checked(x, output)
         e, grad = x.new_empty(len(x)), torch.empty_like(x)
-        self._run(self._library.evaluate, len(x), _floats(x), len(x), _floats(e), _floats(grad))
+        self._run(self._library.evaluate, len(x), _floats(x), _ints(output), len(x), _floats(e), _floats(grad))
         return e, grad
 
     def langevin(
-        self, x: Tensor, noise: Tensor, step_size: float, max_grad: float, bounds: tuple[float, float]
+        self,
+        x: Tensor,
+        noise: Tensor,
+        step_size: float,
+        max_grad: float,
+        bounds: tuple[float, float],
+        output: Tensor | None = None,
     ) -> Tensor:
         """The end of a chain from rows `(B, inputs)`, as many steps as there are rows of `noise`, `(n, B, inputs)`."""
-        x, noise = self._checked(x), noise.contiguous()
+        x, output = self._checked(x, output)
+        noise = noise.contiguous()
         if noise.dtype != x.dtype or noise.shape[1:] != x.shape:
             raise RuntimeError(f"expected noise like {tuple(x.shape)}, got {noise.dtype} {tuple(noise.shape)}")
-        y = torch.empty_like(x)
+        y, grad = torch.empty_like(x), torch.empty_like(x)
         numbers = (_float(step_size), _float(max_grad), *map(_float, bounds))
-        arguments = (_floats(x), len(x), _floats(noise), len(noise), *numbers, _floats(y))
+        arguments = (_floats(x), _ints(output), len(x), _floats(noise), len(noise), *numbers, _floats(y), _floats(grad))
         self._run(self._library.langevin, len(x) * len(noise), *arguments)
         return y
 
-    def _checked(self, x: Tensor) -> Tensor:
+    def _checked(self, x: Tensor, output: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if x.dtype != torch.float32 or x.device.type != "cpu" or x.shape[1:] != (self.inputs,):
             raise RuntimeError(f"expected float32 rows of {self.inputs} on the CPU, got {x.dtype} {tuple(x.shape)}")
-        return x.contiguous()
+        if output is not None:
+            output = output.to(torch.int32).contiguous()
+            inside = len(output) == 0 or 0 <= int(output.min()) <= int(output.max()) < self._net.outputs
+            if output.shape != x.shape[:1] or not inside:
+                raise RuntimeError(f"expected {len(x)} numbers below {self._net.outputs} to say which output is meant")
+        return x.contiguous(), output
 
     def _run(self, function: Any, rows: int, *arguments: Any) -> None:
         def work(threads: int) -> None:
             self._net.threads = threads
             function(self._reference, *arguments)
 
-        _threads.run(work, self._most_threads if rows * self._size >= SMALLEST_SHARED else 1)
+        _threads.run(work, self._most_threads if rows * self._work >= SMALLEST_SHARED else 1)
 
 
 def _floats(t: Tensor | None) -> Any:
     return ctypes.cast(t.data_ptr(), _Floats) if t is not None else None
+
+
+def _ints(t: Tensor | None) -> Any:
+    return ctypes.cast(t.data_ptr(), _Ints) if t is not None else None
 
 
 @cache

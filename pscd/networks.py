@@ -31,6 +31,10 @@ class Conditioned(nn.Module):
         """`(B, *shape)` to `(B,)`."""
         return self.energy(x, self.label[: len(x)])
 
+    def input_gradient(self) -> Evaluator | None:
+        """See `pscd.gradients`; for networks whose last layer has an output for each label."""
+        return self.energy.input_gradient(self.label) if type(self.energy) in (ConvNet, PlainCNN) else None  # type: ignore[operator]
+
 
 class Mixed(nn.Module):
     """An energy whose network computes in bfloat16 where that is safe; energies come out in float32."""
@@ -62,7 +66,7 @@ class ConvNet(nn.Module):
         spectral_norm: bool = False,
     ) -> None:
         super().__init__()
-        channels, height, breadth = shape
+        channels, height, breadth = self.shape = shape
         wrap = with_spectral_norm if spectral_norm else _unchanged
         self.classes = classes
         layers: list[nn.Module] = []
@@ -78,9 +82,9 @@ class ConvNet(nn.Module):
         """`(B, *shape)` to `(B,)`."""
         return _of_label(self.net(x), label)
 
-    def input_gradient(self) -> Evaluator | None:
-        """The gradient by hand; with labels it depends on them, and is left to autograd."""
-        return None if self.classes else gradients.sequence(self.net)
+    def input_gradient(self, label: Tensor | None = None) -> Evaluator | None:
+        """See `pscd.gradients`; without a label only if there are none."""
+        return gradients.sequence(self.net, shape=self.shape, output=label)
 
 
 class PlainCNN(nn.Module):
@@ -101,7 +105,7 @@ class PlainCNN(nn.Module):
         spectral_norm: bool = False,
     ) -> None:
         super().__init__()
-        channels, height, breadth = shape
+        channels, height, breadth = self.shape = shape
         wrap = with_spectral_norm if spectral_norm else _unchanged
         self.classes = classes
         layers: list[nn.Module] = [wrap(nn.Conv2d(channels, width, 3, 1, 1)), nn.LeakyReLU(SLOPE)]
@@ -116,6 +120,10 @@ class PlainCNN(nn.Module):
     def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
         """`(B, *shape)` to `(B,)`."""
         return _of_label(self.net(x), label)
+
+    def input_gradient(self, label: Tensor | None = None) -> Evaluator | None:
+        """See `pscd.gradients`; without a label only if there are none."""
+        return gradients.sequence(self.net, shape=self.shape, output=label)
 
 
 class ResNet(nn.Module):

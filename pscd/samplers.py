@@ -94,7 +94,7 @@ def langevin(
     x = x.detach().clone() if bounds is None else x.detach().clamp(*bounds)
     noise = _langevin_noise(step_size) if noise_scale is None else noise_scale
     z = torch.empty_like(x)
-    with torch.no_grad(), gradients.evaluating(energy) as evaluate:
+    with torch.no_grad(), gradients.evaluating(energy, x) as evaluate:
         if evaluate.moves is not None and callback is None:
             return gradients.at_once(evaluate.moves, x, n_steps, step_size, noise, bounds, max_grad, generator)
         for step in range(n_steps):
@@ -139,7 +139,7 @@ def mala(
     accepted_local = torch.zeros((), device=x.device)
     accepted_jumps = torch.zeros((), device=x.device)
     n_jumps = 0
-    with torch.no_grad(), gradients.evaluating(energy) as evaluate:
+    with torch.no_grad(), gradients.evaluating(energy, x) as evaluate:
         x = x.detach().clone() if bounds is None else x.detach().clamp(*bounds)
         e, grad = evaluate(x)
         for step in range(n_steps):

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "pscd"
 # A module may import from layers below its own, and from its own.
 LAYERS = [
     {"errors", "version", "options", "progress", "threads", "interrupt", "native"},
-    {"rng", "losses", "distributed", "layers", "gradients"},
+    {"rng", "losses", "distributed", "layers", "sequences", "gradients"},
     {
         "samplers",
         "buffer",

@@ -6,12 +6,15 @@ import torch
 from pscd import native
 
 needs_compiler = pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
-LAST = (torch.ones(1, 3), torch.zeros(1))
 
 
-def network(weight, bias, activation=(native.LEAKY, 1.0), **settings):
+def dense(weight, bias=None, activation=native.NONE):
+    return native.Layer(weight[:, :, None, None], bias, activation=activation)
+
+
+def network(weight, bias, activation=native.NONE, **settings):
     """One hidden layer of 3, whose units are summed."""
-    return native.Network([weight, LAST[0]], [bias, LAST[1]], [activation], **settings)
+    return native.Network([dense(weight, bias, activation)], torch.ones(1, 3), torch.zeros(1), **settings)
 
 
 @needs_compiler
@@ -36,7 +39,7 @@ def test_by_hand_of_the_reader():
 @pytest.mark.parametrize("kind", [native.SILU, native.TANH])
 def test_activations_over_their_whole_range(kind):
     x = torch.linspace(-200, 200, 4001)[:, None]
-    value, slope = native.Network([torch.ones(1, 1), torch.ones(1, 1)], [None, None], [(kind, 0.0)])(x)
+    value, slope = native.Network([dense(torch.ones(1, 1), None, (kind, 0.0))], torch.ones(1, 1), None)(x)
     exact = x.double().requires_grad_()
     expected = (torch.nn.functional.silu if kind == native.SILU else torch.tanh)(exact)
     expected.sum().backward()
@@ -63,10 +66,11 @@ def test_waves(scale):
 @needs_compiler
 def test_a_row_does_not_depend_on_its_company_nor_on_threads():
     torch.manual_seed(0)
-    weights = [torch.randn(40, 5), torch.randn(40, 40), torch.randn(1, 40)]
-    biases = [torch.randn(40), torch.randn(40), torch.randn(1)]
+    silu = (native.SILU, 0.0)
+    hidden = [dense(torch.randn(40, 5), torch.randn(40), silu), dense(torch.randn(40, 40), torch.randn(40), silu)]
+    last = torch.randn(1, 40), torch.randn(1)
     x, noise = torch.randn(100, 5), 0.1 * torch.randn(3, 100, 5)
-    nets = [native.Network(weights, biases, [(native.SILU, 0.0)] * 2, threads=t) for t in (1, 2, 3)]
+    nets = [native.Network(hidden, *last, threads=t) for t in (1, 2, 3)]
     e, grad = nets[0](x)
     for net in nets:
         for part in (slice(0, 100), slice(7, 8), slice(50, 77)):
@@ -87,6 +91,28 @@ def test_what_is_not_finite_stays_so():
         assert not e[0].isfinite()
         assert e[1].isfinite()
         assert grad[1].isfinite().all()
+
+
+@needs_compiler
+def test_a_convolution_by_hand_of_the_reader():
+    """A filter that adds a pixel, once, to the one below, twice; on a column of 3 with a zero around it."""
+    weight = torch.tensor([1.0, 2.0]).view(1, 1, 2, 1)
+    layer = native.Layer(weight, torch.tensor([10.0]), (3, 1), (1, 1), (1, 0))
+    assert layer.output == (1, 4, 1)
+    assert layer.work == 8
+    picks = torch.eye(4)  # an output for each of the four sums
+    net = native.Network([layer], picks, torch.arange(4.0))
+    x = torch.tensor([[1.0, 2.0, 3.0]]).expand(4, -1)
+    e, grad = net(x, torch.arange(4))
+    assert torch.equal(e, 10 + torch.tensor([0 + 2.0, 1 + 4.0, 2 + 6.0, 3 + 0.0]) + torch.arange(4.0))
+    assert torch.equal(grad, torch.tensor([[2.0, 0, 0], [1, 2, 0], [0, 1, 2], [0, 0, 1]]))
+
+
+@needs_compiler
+@pytest.mark.parametrize("output", [torch.tensor([0]), torch.tensor([0, 1]), torch.tensor([-1, 0])])
+def test_other_outputs_are_refused(output):
+    with pytest.raises(RuntimeError, match="expected 2 numbers below 1 to say which output is meant"):
+        network(torch.ones(3, 2), None)(torch.zeros(2, 2), output)
 
 
 @needs_compiler

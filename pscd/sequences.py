@@ -1,0 +1,156 @@
+"""Sequences of layers by hand: in C++ where there is a compiler and that is faster, otherwise with torch.
+
+In C++ (`pscd.native`) a few rows at a time go through all layers and back, and a Langevin chain is one call. With torch
+(`pscd.layers`) layers are called one after the other. Both are equal to autograd to rounding.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from pscd import native
+from pscd.layers import Activation, Convolution, Evaluator, Flatten, Layer, LayerChain, Linear, layers_of
+from pscd.threads import allowed_threads
+
+MOST_WORK = 20_000_000  # multiply-adds for a row, beyond which the convolutions of torch are as fast as ours
+
+
+def sequence(
+    net: nn.Module,
+    *,
+    shape: tuple[int, ...] | None = None,
+    output: Tensor | None = None,
+    frequencies: Tensor | None = None,
+    precision: float | None = None,
+    cpp: bool = True,
+) -> Evaluator | None:
+    """For `net` an `nn.Sequential` of known layers that ends in one number for each row; None if a layer is not known.
+
+    Args:
+        shape: of a row; convolutions go in C++ only if it is known.
+        output: `(B,)`, which of several numbers is meant, row by row; the first rows have the first of these.
+        frequencies: `(inputs, waves)`: the first layer sees the input x, then sin and cos of x times these.
+        precision: precision |x|^2 / 2 is added.
+        cpp: in C++ if possible.
+    """
+    layers = list(layers_of(net))
+    takes_rows = bool(layers) and isinstance(layers[0], Linear | Flatten)
+    if layers and isinstance(layers[0], Flatten):
+        layers = layers[1:]
+    *hidden, last = _with_linear_end(layers) or [None]
+    known = [layer for layer in hidden if layer is not None]
+    if len(known) < len(hidden) or not isinstance(last, Linear) or (len(last.weight) != 1 and output is None):
+        return None
+    base = (frequencies, precision)
+    in_cpp = _in_cpp(known, last, None if takes_rows else shape, *base) if cpp else None
+    if in_cpp is not None:
+        return _evaluator_in_cpp(in_cpp, output)
+    function = _with_waves_and_base(LayerChain(known, last, output), *base)
+
+    @torch.no_grad()
+    def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
+        e, grad = function(x.flatten(1) if takes_rows else x.detach())
+        return e, grad.reshape(x.shape)
+
+    return Evaluator(evaluate, "by hand")
+
+
+def _evaluator_in_cpp(network: native.Network, output: Tensor | None) -> Evaluator:
+    def which(x: Tensor) -> Tensor | None:
+        return None if output is None else output[: len(x)]
+
+    def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
+        e, grad = network(x.detach().flatten(1), which(x))
+        return e, grad.view(x.shape)
+
+    def moves(x: Tensor, noise: Tensor, step_size: float, max_grad: float, box: tuple[float, float]) -> Tensor:
+        rows = network.langevin(x.flatten(1), noise.flatten(2), step_size, max_grad, box, which(x))
+        return rows.view(x.shape)
+
+    return Evaluator(evaluate, "by hand in C++", moves)
+
+
+def _with_linear_end(layers: list[Layer | None]) -> list[Layer | None]:
+    """A convolution that sees the whole image and is then flattened is a fully connected layer."""
+    if len(layers) < 2 or not isinstance(layers[-1], Flatten) or not isinstance(layers[-2], Convolution):
+        return layers
+    last = layers[-2]
+    if last.settings != ((1, 1), (0, 0), (1, 1), 1):
+        return layers
+    return [*layers[:-2], layers[-1], Linear(last.weight.contiguous().flatten(1), last.bias)]
+
+
+def _in_cpp(
+    hidden: list[Layer],
+    last: Linear,
+    shape: tuple[int, ...] | None,
+    frequencies: Tensor | None,
+    precision: float | None,
+) -> native.Network | None:
+    """The network in C++, if it is of a kind and a size for which that is faster, on the CPU and in float32."""
+    layers = _layers_in_cpp(hidden, shape)
+    if layers is None or not 1 <= len(layers) <= native.MOST_LAYERS or sum(layer.work for layer in layers) > MOST_WORK:
+        return None
+    weights = [last.weight, *(layer.weight for layer in layers)]
+    plain = all(w.dtype == torch.float32 and w.device.type == "cpu" for w in weights)
+    if not plain or native.library() is None:
+        return None
+    return native.Network(
+        layers,
+        last.weight,
+        last.bias,
+        frequencies=frequencies,
+        precision=precision or 0.0,
+        threads=allowed_threads(),
+    )
+
+
+def _layers_in_cpp(hidden: list[Layer], shape: tuple[int, ...] | None) -> list[native.Layer] | None:
+    """All as convolutions, with the activations that follow them; None if one cannot be told so.
+
+    A row of numbers has no `shape`. It is an image of one pixel.
+    """
+    found: list[native.Layer] = []
+    size, flat = (1, 1), True
+    if shape is not None and len(shape) == 3:
+        size, flat = (shape[1], shape[2]), False
+    for layer in hidden:
+        if isinstance(layer, Linear) and flat:
+            weight = layer.weight.view(len(layer.weight), -1, *size)
+            found.append(native.Layer(weight, layer.bias, size))
+        elif isinstance(layer, Convolution) and not flat and layer.settings[2:] == ((1, 1), 1):
+            found.append(native.Layer(layer.weight, layer.bias, size, *layer.settings[:2]))
+        elif isinstance(layer, Activation) and found and found[-1].activation == native.NONE and layer.in_cpp:
+            found[-1] = replace(found[-1], activation=layer.in_cpp)
+            continue
+        elif isinstance(layer, Flatten):
+            flat = True
+            continue
+        else:
+            return None
+        _, *rest = found[-1].output
+        size = (rest[0], rest[1])
+    return found
+
+
+def _with_waves_and_base(
+    chain: LayerChain, frequencies: Tensor | None, precision: float | None
+) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
+        if frequencies is None:
+            e, grad = chain(x)
+        else:
+            phase = x @ frequencies
+            sin, cos = phase.sin(), phase.cos_()
+            e, along = chain(torch.cat([x, sin, cos], 1))
+            grad, along_sin, along_cos = along.split([x.shape[1], *[frequencies.shape[1]] * 2], 1)
+            turned = cos.mul_(along_sin).addcmul_(sin, along_cos, value=-1)
+            grad = torch.addmm(grad, turned, frequencies.T)
+        if precision is not None:
+            e.add_(x.square().flatten(1).sum(1), alpha=0.5 * precision)
+            grad = grad.add_(x, alpha=precision)
+        return e, grad
+
+    return evaluate

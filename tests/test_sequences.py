@@ -1,0 +1,152 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from pscd import native
+from pscd.energies import MLP, Correction
+from pscd.gradients import by_autograd, by_hand, using
+from pscd.layers import ACTIVATIONS
+from pscd.networks import Conditioned, ConvNet, PlainCNN
+from pscd.rng import generator
+from pscd.samplers import Tempered, frozen
+from pscd.sequences import sequence
+
+
+def energy_of(*inner):
+    return nn.Sequential(nn.Linear(4, 8), *inner, nn.Linear(8, 1), nn.Flatten(0))
+
+
+def images(*inner, channels=1, **settings):
+    """Convolutions, of which the first goes back by matrix products if the image has few channels."""
+    first = nn.Conv2d(channels, 8, (3, 2), **{"padding": (1, 1), **settings})
+    body = nn.Sequential(first, *inner, nn.Conv2d(8, 6, 4, stride=2, padding=1), nn.SiLU(), nn.Flatten())
+    size = body(torch.zeros(1, channels, 9, 10)).shape[1]
+    return nn.Sequential(body, nn.Linear(size, 1), nn.Flatten(0))
+
+
+LABEL = torch.arange(50) * 3 % 5
+ENERGIES = {
+    "mlp": (MLP((4,), width=8), (4,)),
+    "waves and base": (MLP((2,), width=8, fourier=5, base_scale=2.0), (2,)),
+    "many waves": (MLP((3,), width=40, fourier=33), (3,)),
+    "rows with a shape": (MLP((3, 2), width=8, fourier=2), (3, 2)),
+    "spectral norm": (MLP((4,), width=8, spectral_norm=True), (4,)),
+    "wide": (MLP((70,), width=100, depth=2), (70,)),
+    "correction": (Correction(3, bound=2.0, width=8), (3,)),
+    "tempered": (Tempered(MLP((2,), width=8, fourier=3, base_scale=1.0), 1.7), (2,)),
+    "nested, without bias": (energy_of(nn.Sequential(nn.SiLU(), nn.Linear(8, 8, bias=False), nn.Tanh())), (4,)),
+    "no activation": (energy_of(nn.Linear(8, 8)), (4,)),
+    "flat images": (
+        nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.SiLU(), nn.Linear(8, 1), nn.Flatten(0)),
+        (1, 3, 4),
+    ),
+    "convolutions": (images(nn.SiLU()), (1, 9, 10)),
+    "without padding or bias": (images(nn.ReLU(), padding=0, bias=False), (1, 9, 10)),
+    "colours, pooled": (images(nn.LeakyReLU(0.1), nn.AvgPool2d(2), channels=3), (3, 9, 10)),
+    "many channels": (images(nn.SiLU(), nn.AvgPool2d(3, stride=2, padding=1), channels=6), (6, 9, 10)),
+    "dilated, grouped": (images(nn.Conv2d(8, 8, 2, dilation=2, groups=2, padding=(2, 1)), nn.Tanh()), (1, 9, 10)),
+    "the small network": (ConvNet((1, 10, 9), width=4, depth=3), (1, 10, 9)),
+    "its labels": (Conditioned(ConvNet((3, 8, 8), width=4, depth=2, classes=5), LABEL), (3, 8, 8)),
+    "stack": (PlainCNN((3, 8, 8), width=4, depth=2, spectral_norm=True), (3, 8, 8)),
+    "labels of a stack": (Conditioned(PlainCNN((1, 8, 8), width=4, depth=2, classes=5), LABEL), (1, 8, 8)),
+    **{f"with {name.__name__}": (energy_of(name()), (4,)) for name in ACTIVATIONS},
+}
+# Most call the same kernels in the same order as autograd; in the others, sums and products are in another order.
+IMAGES = [name for name, (_, shape) in ENERGIES.items() if len(shape) == 3 and name != "flat images"]
+OTHER_ORDER = ("waves and base", "many waves", "rows with a shape", "correction", "tempered", *IMAGES)
+NOT_IN_CPP = ("with Softplus", "colours, pooled", "many channels", "dilated, grouped")
+
+
+def perturbed(module):
+    """A copy without the zeros that a correction starts from, and with offsets."""
+    module, g = copy.deepcopy(module), generator(1)
+    for p in module.parameters():
+        p.data.add_(0.2 * torch.randn(p.shape, generator=g))
+    return module
+
+
+def rows(batch, shape):
+    return 2 * torch.randn(batch, *shape, generator=generator(batch))
+
+
+@pytest.mark.parametrize("name", ENERGIES)
+def test_by_hand_is_autograd(name):
+    energy, shape = ENERGIES[name]
+    energy = perturbed(energy)
+    with frozen(energy), using("eager"):
+        evaluate = by_hand(energy)
+        assert evaluate.how == "by hand"
+        for batch in (6, 6, 3, 7):  # memory is used again, and made anew for another size
+            x = rows(batch, shape)
+            for a, b in zip(evaluate(x), by_autograd(energy)(x), strict=True):
+                assert a.shape == b.shape
+                assert not a.requires_grad
+                if name in OTHER_ORDER:
+                    torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+                else:
+                    assert torch.equal(a, b)
+
+
+@pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("name", [name for name in ENERGIES if name not in NOT_IN_CPP])
+def test_cpp_is_autograd_to_rounding(name):
+    energy, shape = ENERGIES[name]
+    energy = perturbed(energy)
+    with frozen(energy):
+        evaluate = by_hand(energy, shape)
+        assert evaluate.how == "by hand in C++"
+        for batch in (1, 11, 12, 13, 50):  # around the number of rows that go together
+            x = rows(batch, shape)
+            for a, b in zip(evaluate(x), by_autograd(energy)(x), strict=True):
+                assert a.shape == b.shape
+                assert (a - b).abs().max() <= 1e-5 * max(1.0, b.abs().max().item())
+
+
+def test_what_cpp_does_not_know_is_done_with_torch():
+    for name in NOT_IN_CPP:
+        energy, shape = ENERGIES[name]
+        assert by_hand(energy, shape).how == "by hand"
+    energy, shape = ENERGIES["convolutions"]
+    assert by_hand(energy).how == "by hand"  # for want of a size
+    assert by_hand(MLP((2,), width=8).double()).how == "by hand"
+    assert by_hand(energy_of(nn.SiLU(), nn.SiLU())).how == "by hand"
+
+
+@pytest.mark.parametrize("mode", ["auto", "eager"])
+def test_what_was_returned_stays_when_called_again(mode):
+    with using(mode):
+        evaluate = by_hand(MLP((2,), width=8, fourier=2, base_scale=2.0))
+    first = evaluate(torch.ones(5, 2))
+    kept = [t.clone() for t in first]
+    evaluate(torch.zeros(5, 2))
+    assert all(torch.equal(a, b) for a, b in zip(first, kept, strict=True))
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        nn.Sequential(),
+        nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 1)),
+        nn.Sequential(nn.Linear(4, 8), nn.SiLU()),
+        nn.Sequential(nn.Linear(4, 8), nn.SiLU(), nn.Linear(8, 2)),
+        nn.Sequential(nn.Conv2d(1, 4, 3, padding="same"), nn.Flatten(), nn.Linear(64, 1)),
+        nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, padding_mode="circular"), nn.Flatten(), nn.Linear(64, 1)),
+        nn.Sequential(nn.Flatten(2), nn.Linear(4, 1)),
+    ],
+    ids=["nothing", "unknown layer", "activation last", "two outputs", "same", "circular", "half flat"],
+)
+def test_none_for_other_networks(net):
+    assert sequence(net) is None
+
+
+def test_spectral_norm_takes_no_power_iteration():
+    energy = MLP((4,), width=8, spectral_norm=True).train()
+    before = {name: t.clone() for name, t in energy.state_dict().items()}
+    x = rows(3, (4,))
+    e, _ = by_hand(energy)(x)
+    assert energy.training
+    assert energy.net[0].parametrizations.weight[0].training
+    assert all(torch.equal(t, before[name]) for name, t in energy.state_dict().items())
+    torch.testing.assert_close(e, energy.eval()(x).detach())
