@@ -18,6 +18,7 @@ from pscd.losses import (
     free_energy,
     importance_weights,
     input_gradient,
+    mixed,
     noise_contrastive,
     pseudo_spherical,
     score_matching,
@@ -378,3 +379,12 @@ def test_score_matching_needs_second_derivatives():
     leaf, _, gradient = input_gradient(energy, torch.randn(3, 2))
     with pytest.raises(UserError, match="second derivatives"):
         score_matching(gradient, leaf)
+
+
+def test_a_mixture_of_divergences_is_the_mixture_of_their_bounds():
+    t_pos, t_neg = torch.linspace(-2, 3, 7).double(), torch.linspace(-3, 2, 5).double()
+    f, g = DIVERGENCES["js"], DIVERGENCES["kl"]
+    values = [variational_bound(t_pos, t_neg, h).item() for h in (f, g, mixed(f, g, 0.3))]
+    assert values[2] == pytest.approx(0.3 * values[0] + 0.7 * values[1], rel=1e-12)
+    assert mixed(f, g, 1.0) is f
+    assert mixed(g, g, 0.3) is g
