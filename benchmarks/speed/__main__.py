@@ -167,7 +167,9 @@ def machine() -> str:
 
 
 def _command(args: Any) -> str:
-    words = [f"python -m {PROGRAM}"] if args.quick or args.rounds or args.only else ["make bench"]
+    every = chosen_parts(args.parts) == chosen_parts(",".join(LETTERS))
+    words = ["make bench"] if every and not (args.quick or args.rounds or args.only) else [f"python -m {PROGRAM}"]
+    words += [] if every else [f"--parts {args.parts}"]
     words += ["--quick"] * args.quick + ([f"--rounds {args.rounds}"] if args.rounds else [])
     return " ".join(words)
 
