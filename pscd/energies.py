@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm as with_spectral_norm
 
 from pscd.errors import UserError
-from pscd.gradients import sequence
-from pscd.layers import Evaluator
 from pscd.networks import ConvNet, PlainCNN, ResNet
 from pscd.options import option
+from pscd.sequences import Sequence
 
 FOURIER_SCALE = 1.5  # standard deviation of the waves' frequencies, for inputs of unit scale
 
@@ -86,9 +85,9 @@ class MLP(nn.Module):
             e = e + x.square().sum(1) / (2 * self.base_scale**2)
         return e
 
-    def input_gradient(self) -> Evaluator | None:
+    def as_sequence(self) -> Sequence:
         """See `pscd.gradients`."""
-        return sequence(
+        return Sequence(
             self.net,
             frequencies=self.frequencies if self.fourier else None,
             precision=self.base_scale**-2 if self.base_scale is not None else None,
@@ -119,20 +118,9 @@ class Correction(nn.Module):
         """`(B, dim)` to `(B,)`."""
         return 0.5 * x.square().sum(1) + self.bound * torch.tanh(self.net(x).squeeze(1) / self.bound)
 
-    def input_gradient(self) -> Evaluator | None:
+    def as_sequence(self) -> Sequence:
         """See `pscd.gradients`."""
-        net = sequence(self.net)
-        if net is None:
-            return None
-
-        @torch.no_grad()
-        def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
-            f, grad = net(x)
-            bounded = torch.tanh(f / self.bound)
-            slope = 1 - bounded.square()
-            return torch.add(self.bound * bounded, x.square().sum(1), alpha=0.5), grad.mul_(slope[:, None]).add_(x)
-
-        return Evaluator(evaluate, net.how)
+        return Sequence(self.net, precision=1.0, bound=self.bound)
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,15 @@ A chain takes this gradient at every step, and nothing else: no gradient of the 
 sequences of known layers it is written down by hand, see `pscd.sequences`; any other energy goes through autograd.
 Weights are fetched once for a whole chain, so that spectral normalisation, say, is computed once.
 
-A module of one's own takes part by a method `input_gradient() -> Evaluator | None`, called at the start of each chain.
+A module of one's own takes part by a method `as_sequence() -> Sequence | None` if that is what it is, or else by one of
+the name `input_gradient() -> Evaluator | None`, which is called at the start of each chain.
 """
 
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from pscd import sequences
 from pscd.errors import UserError
 from pscd.layers import Evaluator, Moves, has_hooks
+from pscd.sequences import Sequence
 
 Energy = Callable[[Tensor], Tensor]
 
@@ -26,6 +28,15 @@ NOISE_NUMBERS = 1_000_000  # drawn in advance for a chain that runs in one call
 DEVICES = ("cpu", "cuda")
 MODES = ("auto", "eager", "plain")
 _mode: ContextVar[str] = ContextVar("mode", default="auto")
+
+
+@runtime_checkable
+class IsSequence(Protocol):
+    """A module that is a sequence of layers, by another name."""
+
+    def as_sequence(self) -> Sequence | None:
+        """Which; None if autograd should do it."""
+        ...
 
 
 @runtime_checkable
@@ -71,13 +82,28 @@ def by_autograd(energy: Energy) -> Evaluator:
 
 
 def by_hand(energy: Energy, shape: tuple[int, ...] | None = None) -> Evaluator | None:
-    """For modules with a method `input_gradient` and `nn.Sequential` of known layers; None for others."""
-    if _mode.get() == "plain" or not isinstance(energy, nn.Module) or any(map(torch.is_autocast_enabled, DEVICES)):
+    """For sequences of known layers and modules with a method `input_gradient`; None for others."""
+    if not _may_go_by_hand(energy):
         return None
-    if isinstance(energy, HasInputGradient):
-        return energy.input_gradient() if _speaks_for_itself(energy) else None
+    sequence = _as_sequence(energy, shape)
+    if sequence is not None:
+        return sequences.evaluator(sequence, cpp=_mode.get() == "auto")
+    if isinstance(energy, HasInputGradient) and _speaks_for_itself(energy, "input_gradient"):
+        return energy.input_gradient()
+    return None
+
+
+def _may_go_by_hand(energy: Energy) -> TypeGuard[nn.Module]:
+    autocast = any(map(torch.is_autocast_enabled, DEVICES))
+    return _mode.get() != "plain" and isinstance(energy, nn.Module) and not autocast
+
+
+def _as_sequence(energy: nn.Module, shape: tuple[int, ...] | None) -> Sequence | None:
+    """What `nn.Sequential` is if it ends in rows, and other modules say of themselves."""
+    if isinstance(energy, IsSequence) and _speaks_for_itself(energy, "as_sequence"):
+        return energy.as_sequence()
     if type(energy) is nn.Sequential and len(energy) > 1 and _ends_rows(energy[-1]) and not has_hooks(energy):
-        return sequence(energy[:-1], shape=shape)
+        return Sequence(energy[:-1], shape)
     return None
 
 
@@ -136,27 +162,14 @@ def at_once(
     return x
 
 
-def sequence(
-    net: nn.Module,
-    *,
-    shape: tuple[int, ...] | None = None,
-    output: Tensor | None = None,
-    frequencies: Tensor | None = None,
-    precision: float | None = None,
-) -> Evaluator | None:
-    """See `pscd.sequences.sequence`; in the mode that is in force."""
-    base = {"frequencies": frequencies, "precision": precision}
-    return sequences.sequence(net, shape=shape, output=output, cpp=_mode.get() == "auto", **base)  # type: ignore[arg-type]
-
-
 def _ends_rows(module: nn.Module) -> bool:
     """Whether the module turns `(B, 1)` into `(B,)`, and does nothing else."""
     return type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (0, -1) and not has_hooks(module)
 
 
-def _speaks_for_itself(energy: nn.Module) -> bool:
-    """Whether `input_gradient` belongs to the `forward` in use, and not to that of a class it was derived from."""
+def _speaks_for_itself(energy: nn.Module, method: str) -> bool:
+    """Whether the method belongs to the `forward` in use, and not to that of a class it was derived from."""
     owners = type(energy).__mro__
-    speaker = next((i for i, owner in enumerate(owners) if "input_gradient" in vars(owner)), len(owners))
+    speaker = next((i for i, owner in enumerate(owners) if method in vars(owner)), len(owners))
     doer = next(i for i, owner in enumerate(owners) if "forward" in vars(owner))
     return speaker <= doer and not has_hooks(energy)

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstring>
 #include <initializer_list>
+#include <vector>
 
 namespace {
 
@@ -28,6 +29,8 @@ constexpr int MOST_LAYERS = 32;
 typedef float Vec __attribute__((vector_size(4 * LANES)));
 typedef float Loose __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef int Int __attribute__((vector_size(4 * LANES)));
+
+typedef ptrdiff_t Size;
 
 inline Vec load(const float *p) { return *(const Loose *)p; }
 inline void store(float *p, Vec v) { *(Loose *)p = v; }
@@ -153,12 +156,11 @@ struct Network {
     int outputs;
     const float *frequencies;  // (inputs, waves)
     float precision;           // precision |x|^2 / 2 is added to the energy
+    float bound;               // the rest is f, or bound tanh(f / bound) if this is not 0
     float *packed, *scratch;
 };
 
 namespace {
-
-typedef ptrdiff_t Size;
 
 // Numbers of a pixel of layer l's input, of one of its patches, of an image before and after it.
 inline int depth(const Network *net, int l) { return l == 0 ? net->layers[0].channels : padded(net->layers[l].channels); }
@@ -179,8 +181,8 @@ inline Size to_next(const Network *net, int l) {
                              : (Size)net->layers[l].out * padded(patch(net, l));
 }
 
-// Room for ROWS images and a few positions more, so that products may write whole groups of ROWS.
-inline Size room_of(Size numbers, int pixel) { return ROWS * (numbers + padded(pixel)); }
+// Room for ROWS images; and for some positions more where they are more than one, as products write groups of ROWS.
+inline Size room_of(Size numbers, int pixel) { return ROWS * (numbers + (numbers > padded(pixel) ? padded(pixel) : 0)); }
 
 Size largest(const Network *net) {
     Size most = room_of(padded(before(net, 0)), padded(patch(net, 0)));
@@ -230,6 +232,17 @@ inline void for_patch(const Network *net, int l, int position, Function f) {
             f(((Size)(y + i) * layer.width + x + first) * pixel, (i * layer.wide + first) * pixel, (end - first) * pixel);
 }
 
+// ROWS patches from position p on, of images that have `total` positions together; zeros for those that are not there.
+inline void gather(const Network *net, int l, const float *seen, int p, int total, float *patches) {
+    const int k = patch(net, l), each = positions(net, l);
+    memset(patches, 0, sizeof(float) * ROWS * k);
+    for (int r = 0; r < ROWS && p + r < total; r++) {
+        const float *image = seen + (p + r) / each * before(net, l);
+        for_patch(net, l, (p + r) % each,
+                  [=](Size at, int to, int count) { memcpy(patches + r * k + to, image + at, sizeof(float) * count); });
+    }
+}
+
 // values (m images after layer l) and slopes, from the images before it.
 void forward(const Network *net, int l, const float *seen, int m, const float *from, float *values, float *slopes,
              float *patches) {
@@ -242,13 +255,7 @@ void forward(const Network *net, int l, const float *seen, int m, const float *f
         return;
     }
     for (int p = 0; p < total; p += ROWS) {
-        memset(patches, 0, sizeof(float) * ROWS * k);
-        for (int r = 0; r < ROWS && p + r < total; r++) {
-            const float *image = seen + (p + r) / each * before(net, l);
-            for_patch(net, l, (p + r) % each, [=](Size at, int to, int count) {
-                memcpy(patches + r * k + to, image + at, sizeof(float) * count);
-            });
-        }
+        gather(net, l, seen, p, total, patches);
         product(patches, k, from, bias, slopes + (Size)p * n, k, n);
         activate(layer.kind, layer.slope, slopes + (Size)p * n, values + (Size)p * n, ROWS * n);
     }
@@ -297,14 +304,14 @@ void see(const Network *net, const float *x, int m, float *features) {
     }
 }
 
-// The gradient with respect to x from that with respect to what the first layer sees; and the base.
-void unsee(const Network *net, const float *features, const float *back, int m, float *e, float *grad) {
+// The gradient with respect to x from that with respect to what the first layer sees; and the base's.
+void unsee(const Network *net, const float *features, const float *back, int m, float *grad) {
     const Layer &first = net->layers[0];
     const int inputs = net->inputs, waves = net->waves, area = first.height * first.width;
     const int channels = inputs / area;
     for (int r = 0; r < m; r++) {
         const float *row = features + r * stride(net), *along = back + r * stride(net);
-        float square = 0, *to = grad + (Size)r * inputs;
+        float *to = grad + (Size)r * inputs;
         for (int p = 0, i = 0; p < area; p++)
             for (int c = 0; c < channels; c++, i++) {
                 float total = along[i] + net->precision * row[i];
@@ -314,46 +321,78 @@ void unsee(const Network *net, const float *features, const float *back, int m, 
                     total += turned * net->frequencies[(Size)i * waves + w];
                 }
                 to[c * area + p] = total;
-                square += row[i] * row[i];
             }
-        e[r] += 0.5f * net->precision * square;
     }
+}
+
+// What a group of rows has been through: what the first layer saw, then values and slopes after each layer.
+struct Tape {
+    float *features, *values[MOST_LAYERS], *slopes[MOST_LAYERS];
+};
+
+void ascend(const Network *net, const float *x, int m, const Tape &tape, float *patches) {
+    see(net, x, m, tape.features);
+    const float *from = net->packed, *seen = tape.features;
+    for (int l = 0; l < net->count; l++) {
+        forward(net, l, seen, m, from, tape.values[l], tape.slopes[l], patches);
+        seen = tape.values[l];
+        from += to_backward(net, l) + to_next(net, l);
+    }
+}
+
+inline const float *last_weights(const Network *net) {
+    const float *from = net->packed;
+    for (int l = 0; l < net->count; l++) from += to_backward(net, l) + to_next(net, l);
+    return from;
+}
+
+// E of the rows on the tape, and g: its gradient with respect to what the last hidden layer's activations take in.
+void turn(const Network *net, const Tape &tape, const int *output, int m, float *e, float *g) {
+    const int l = net->count - 1;
+    const Size n = after(net, l);
+    for (int r = 0; r < m; r++) {
+        const int which = output ? output[r] : 0;
+        const float *last = last_weights(net) + which * n, *row = tape.features + r * stride(net);
+        Vec total = Vec{};
+        for (Size i = 0; i < n; i += LANES) total += load(tape.values[l] + r * n + i) * load(last + i);
+        float f = sum(total) + (net->last_bias ? net->last_bias[which] : 0), slope = 1, square = 0;
+        if (net->bound != 0) {
+            const float t = std::tanh(f / net->bound);
+            f = net->bound * t;
+            slope = 1 - t * t;
+        }
+        for (int i = 0; net->precision != 0 && i < net->inputs; i++) square += row[i] * row[i];
+        e[r] = f + 0.5f * net->precision * square;
+        for (Size i = 0; i < n; i += LANES)
+            store(g + r * n + i, load(last + i) * load(tape.slopes[l] + r * n + i) * slope);
+    }
+}
+
+// From the gradient at layer l's activations to that at the ones before it.
+void descend(const Network *net, int l, const Tape &tape, const float *grad, int m, float *back, float *patches) {
+    const float *from = net->packed;
+    for (int i = 0; i < l; i++) from += to_backward(net, i) + to_next(net, i);
+    backward(net, l, grad, m, from + to_backward(net, l), back, patches);
+    for (Size i = 0; l > 0 && i < m * before(net, l); i += LANES)
+        store(back + i, load(back + i) * load(tape.slopes[l - 1] + i));
 }
 
 // E of m rows x (m, inputs), m at most ROWS, and its gradient, (m, inputs); `output` says which one is meant, if any.
 void few_rows(const Network *net, const float *x, const int *output, int m, float *e, float *grad, float *room) {
     const Size most = largest(net);
-    float *features = room, *values[2] = {room + most, room + 2 * most}, *grads[2] = {room + 3 * most, room + 4 * most};
-    float *patches = room + 5 * most, *slopes[MOST_LAYERS], *free = patches + largest_patch(net);
-    const float *from = net->packed, *back[MOST_LAYERS], *seen = features;
-    see(net, x, m, features);
+    float *grads[2] = {room + 3 * most, room + 4 * most}, *patches = room + 5 * most;
+    float *free = patches + largest_patch(net);
+    Tape tape = {room, {}, {}};
     for (int l = 0; l < net->count; l++) {
-        slopes[l] = free;
+        tape.values[l] = room + (1 + l % 2) * most;
+        tape.slopes[l] = free;
         free += room_of(after(net, l), net->layers[l].out);
-        forward(net, l, seen, m, from, values[l % 2], slopes[l], patches);
-        seen = values[l % 2];
-        back[l] = from + to_backward(net, l);
-        from = back[l] + to_next(net, l);
     }
-    const Size n = after(net, net->count - 1);
-    float *g = grads[net->count % 2];
-    for (int r = 0; r < m; r++) {
-        const int which = output ? output[r] : 0;
-        const float *weights = from + which * n;
-        Vec total = Vec{};
-        for (Size i = 0; i < n; i += LANES) {
-            total += load(seen + r * n + i) * load(weights + i);
-            store(g + r * n + i, load(weights + i) * load(slopes[net->count - 1] + r * n + i));
-        }
-        e[r] = sum(total) + (net->last_bias ? net->last_bias[which] : 0);
-    }
-    for (int l = net->count - 1; l >= 0; l--) {
-        float *next = grads[l % 2];
-        backward(net, l, grads[(l + 1) % 2], m, back[l], next, patches);
-        for (Size i = 0; l > 0 && i < m * before(net, l); i += LANES)
-            store(next + i, load(next + i) * load(slopes[l - 1] + i));
-    }
-    unsee(net, features, grads[0], m, e, grad);
+    ascend(net, x, m, tape, patches);
+    turn(net, tape, output, m, e, grads[net->count % 2]);
+    for (int l = net->count - 1; l >= 0; l--)
+        descend(net, l, tape, grads[(l + 1) % 2], m, grads[l % 2], patches);
+    unsee(net, tape.features, grads[0], m, grad);
 }
 
 // Calls `work(row, m, room)` for groups of m rows, shared out to the threads.
@@ -388,25 +427,24 @@ extern "C" void prepare(const Network *net) {
     for (int l = 0; l < net->count; l++) {
         const Layer &layer = net->layers[l];
         const int pixel = depth(net, l), channels = layer.channels, area = layer.tall * layer.wide;
-        // Number i of a patch, channels last, in a filter as torch has it, channels first.
-        auto weight = [=](int out, int i) {
-            const int c = i % pixel;
-            return c < channels ? layer.weight[((Size)out * channels + c) * area + i / pixel] : 0;
-        };
-        to = pack(patch(net, l), layer.out, [=](int i, int out) { return weight(out, i); }, to);
-        to = pack_row(layer.out, [=](int out) { return layer.bias ? layer.bias[out] : 0; }, to);
+        const Size filter = (Size)channels * area;
+        // Where number i of a patch, channels last, is in a filter as torch has it, channels first; -1 for padding.
+        std::vector<Size> at(patch(net, l));
+        for (int i = 0; i < (int)at.size(); i++) at[i] = i % pixel < channels ? (Size)(i % pixel) * area + i / pixel : -1;
+        auto weight = [&](int out, int i) { return at[i] < 0 ? 0 : layer.weight[out * filter + at[i]]; };
+        to = pack(patch(net, l), layer.out, [&](int i, int out) { return weight(out, i); }, to);
+        to = pack_row(layer.out, [&](int out) { return layer.bias ? layer.bias[out] : 0; }, to);
         if (is_narrow(net, l))
-            for (int i = 0; i < patch(net, l); i++) to = pack_row(layer.out, [=](int out) { return weight(out, i); }, to);
+            for (int i = 0; i < patch(net, l); i++) to = pack_row(layer.out, [&](int out) { return weight(out, i); }, to);
         else
             to = pack(layer.out, patch(net, l), weight, to);
     }
     const Layer &top = net->layers[net->count - 1];
     const int pixel = padded(top.out), area = top.rows * top.columns;
     for (int output = 0; output < net->outputs; output++)
-        for (int i = 0; i < area * pixel; i++) {
-            const int c = i % pixel;
-            *to++ = c < top.out ? net->last[((Size)output * top.out + c) * area + i / pixel] : 0;
-        }
+        for (int p = 0; p < area; p++)
+            for (int c = 0; c < pixel; c++)
+                *to++ = c < top.out ? net->last[((Size)output * top.out + c) * area + p] : 0;
 }
 
 // E of all rows x (rows, inputs) into e (rows,), its gradient into grad (rows, inputs).

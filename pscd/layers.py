@@ -59,12 +59,16 @@ def has_hooks(module: nn.Module) -> bool:
 
 def layers_of(net: nn.Module) -> Iterator[Layer | None]:
     """The layers of a sequence, nested ones too; None for one that is not known."""
-    if type(net) is nn.Sequential and not has_hooks(net):
+    kind = type_before_parametrizations(net)
+    if has_hooks(net):
+        yield None
+    elif type(net) is nn.Sequential:
         for part in net:
             yield from layers_of(part)
+    elif kind in WITH_WEIGHTS:
+        yield WITH_WEIGHTS[kind](net, *_parameters(net))
     else:
-        make = LAYERS.get(type_before_parametrizations(net))
-        yield make(net) if make is not None and not has_hooks(net) else None
+        yield LAYERS[kind](net) if kind in LAYERS else None
 
 
 class LayerChain:
@@ -118,18 +122,20 @@ class Linear:
 class Convolution:
     """A 2-D convolution, channels last."""
 
-    def __init__(self, module: Any) -> None:
-        self.weight = _weight(module).contiguous(memory_format=torch.channels_last)
-        self.bias: Tensor | None = module.bias.detach() if module.bias is not None else None
+    def __init__(self, weight: Tensor, bias: Tensor | None, module: Any) -> None:
+        self.weight, self.bias = weight, bias
         self.settings = (module.stride, module.padding, module.dilation, module.groups)
-        self._x = self.weight[:0]
+        self._filters: Tensor | None = None
+        self._x = weight[:0]
         few = module.in_channels <= FEW_CHANNELS
         self._few_channels = few and module.dilation == (1, 1) and module.groups == 1
 
     def forward(self, x: Tensor) -> Tensor:
         """`(B, C, H, W)` to `(B, C', H', W')`."""
         self._x = channels_last(x)
-        return functional.conv2d(self._x, self.weight, self.bias, *self.settings)
+        if self._filters is None:
+            self._filters = self.weight.contiguous(memory_format=torch.channels_last)
+        return functional.conv2d(self._x, self._filters, self.bias, *self.settings)
 
     def backward(self, grad: Tensor) -> Tensor:
         """Back to `(B, C, H, W)`."""
@@ -137,7 +143,7 @@ class Convolution:
             return self._by_products(grad)
         stride, padding, dilation, groups = self.settings
         arguments = (None, stride, padding, dilation, False, (0, 0), groups, (True, False, False))
-        return _aten.convolution_backward(grad, self._x, self.weight, *arguments)[0]
+        return _aten.convolution_backward(grad, self._x, self._filters, *arguments)[0]
 
     def _by_products(self, grad: Tensor) -> Tensor:
         """One matrix product gives what each pixel sends to its neighbours, which are then added up."""
@@ -262,34 +268,38 @@ ACTIVATIONS: dict[type, Callable[[Any], Activation]] = {
 }
 
 
-def _linear(module: Any) -> Linear:
-    return Linear(_weight(module), module.bias.detach() if module.bias is not None else None)
+def _linear(module: Any, weight: Tensor, bias: Tensor | None) -> Linear:
+    return Linear(weight, bias)
 
 
-def _convolution(module: Any) -> Convolution | None:
-    return Convolution(module) if module.padding_mode == "zeros" and not isinstance(module.padding, str) else None
+def _convolution(module: Any, weight: Tensor, bias: Tensor | None) -> Convolution | None:
+    known = module.padding_mode == "zeros" and not isinstance(module.padding, str)
+    return Convolution(weight, bias, module) if known else None
 
 
 def _flatten(module: Any) -> Flatten | None:
     return Flatten(module) if (module.start_dim, module.end_dim) == (1, -1) else None
 
 
-LAYERS: dict[type, Callable[[Any], Layer | None]] = {
-    **ACTIVATIONS,
+WITH_WEIGHTS: dict[type, Callable[[Any, Tensor, Tensor | None], Layer | None]] = {
     nn.Linear: _linear,
     nn.Conv2d: _convolution,
+}
+LAYERS: dict[type, Callable[[Any], Layer | None]] = {
+    **ACTIVATIONS,
     nn.AvgPool2d: AveragePool,
     nn.Flatten: _flatten,
 }
 
 
-def _weight(module: Any) -> Tensor:
-    """The weight as it is in evaluation mode, in which spectral normalisation takes no further power iteration."""
-    if module.training and is_parametrized(module):
-        weight = module.eval().weight
-        module.train()
-        return weight.detach()
-    return module.weight.detach()
+def _parameters(module: Any) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias as in evaluation mode, in which spectral normalisation takes no further power iteration."""
+    bias = module.bias.detach() if module.bias is not None else None
+    if not module.training or not is_parametrized(module):
+        return module.weight.detach(), bias
+    weight = module.eval().weight
+    module.train()
+    return weight.detach(), bias
 
 
 def channels_last(x: Tensor) -> Tensor:

@@ -58,6 +58,7 @@ class _Network(ctypes.Structure):
         ("outputs", ctypes.c_int),
         ("frequencies", _Floats),
         ("precision", ctypes.c_float),
+        ("bound", ctypes.c_float),
         ("packed", _Floats),
         ("scratch", _Floats),
     )
@@ -104,6 +105,7 @@ class Network:
         last_bias: `(outputs,)`, or None.
         frequencies: `(inputs, waves)`; the first layer sees inputs, sines and cosines.
         precision: precision |x|^2 / 2 is added to the energy.
+        bound: the rest is f, or bound tanh(f / bound) if this is not 0.
         threads: the most to use; results do not depend on it.
     """
 
@@ -115,6 +117,7 @@ class Network:
         *,
         frequencies: Tensor | None = None,
         precision: float = 0.0,
+        bound: float = 0.0,
         threads: int = 1,
     ) -> None:
         self._alive: list[Any] = []  # for as long as C++ points to it
@@ -131,6 +134,7 @@ class Network:
             outputs=len(last),
             frequencies=self._kept(frequencies),
             precision=precision,
+            bound=bound,
         )
         self._reference = ctypes.byref(self._net)
         self._library = library()

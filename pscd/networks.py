@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm as with_spectral_norm
 
-from pscd import gradients
-from pscd.layers import Evaluator
+from pscd.layers import has_hooks
+from pscd.sequences import Sequence
 
 SLOPE = 0.2  # of the leaky ReLU, as in the paper
 
@@ -31,9 +31,12 @@ class Conditioned(nn.Module):
         """`(B, *shape)` to `(B,)`."""
         return self.energy(x, self.label[: len(x)])
 
-    def input_gradient(self) -> Evaluator | None:
+    def as_sequence(self) -> Sequence | None:
         """See `pscd.gradients`; for networks whose last layer has an output for each label."""
-        return self.energy.input_gradient(self.label) if type(self.energy) in (ConvNet, PlainCNN) else None  # type: ignore[operator]
+        inner = self.energy
+        if not isinstance(inner, ConvNet | PlainCNN) or type(inner) not in (ConvNet, PlainCNN) or has_hooks(inner):
+            return None
+        return inner.as_sequence(self.label)
 
 
 class Mixed(nn.Module):
@@ -82,9 +85,9 @@ class ConvNet(nn.Module):
         """`(B, *shape)` to `(B,)`."""
         return _of_label(self.net(x), label)
 
-    def input_gradient(self, label: Tensor | None = None) -> Evaluator | None:
-        """See `pscd.gradients`; without a label only if there are none."""
-        return gradients.sequence(self.net, shape=self.shape, output=label)
+    def as_sequence(self, label: Tensor | None = None) -> Sequence:
+        """See `pscd.gradients`."""
+        return Sequence(self.net, self.shape, label)
 
 
 class PlainCNN(nn.Module):
@@ -121,9 +124,9 @@ class PlainCNN(nn.Module):
         """`(B, *shape)` to `(B,)`."""
         return _of_label(self.net(x), label)
 
-    def input_gradient(self, label: Tensor | None = None) -> Evaluator | None:
-        """See `pscd.gradients`; without a label only if there are none."""
-        return gradients.sequence(self.net, shape=self.shape, output=label)
+    def as_sequence(self, label: Tensor | None = None) -> Sequence:
+        """See `pscd.gradients`."""
+        return Sequence(self.net, self.shape, label)
 
 
 class ResNet(nn.Module):

@@ -5,7 +5,7 @@ In C++ (`pscd.native`) a few rows at a time go through all layers and back, and 
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -17,44 +17,65 @@ from pscd.threads import allowed_threads
 MOST_WORK = 20_000_000  # multiply-adds for a row, beyond which the convolutions of torch are as fast as ours
 
 
-def sequence(
-    net: nn.Module,
-    *,
-    shape: tuple[int, ...] | None = None,
-    output: Tensor | None = None,
-    frequencies: Tensor | None = None,
-    precision: float | None = None,
-    cpp: bool = True,
-) -> Evaluator | None:
-    """For `net` an `nn.Sequential` of known layers that ends in one number for each row; None if a layer is not known.
+@dataclass(frozen=True)
+class Sequence:
+    """An energy that is an `nn.Sequential` of layers, which ends in one number for each row.
 
     Args:
         shape: of a row; convolutions go in C++ only if it is known.
         output: `(B,)`, which of several numbers is meant, row by row; the first rows have the first of these.
         frequencies: `(inputs, waves)`: the first layer sees the input x, then sin and cos of x times these.
         precision: precision |x|^2 / 2 is added.
-        cpp: in C++ if possible.
+        bound: what is not the base is f, or bound tanh(f / bound) with a bound.
     """
-    layers = list(layers_of(net))
+
+    net: nn.Module
+    shape: tuple[int, ...] | None = None
+    output: Tensor | None = None
+    frequencies: Tensor | None = None
+    precision: float | None = None
+    bound: float | None = None
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    """Known layers, the last of which is fully connected."""
+
+    hidden: list[Layer]
+    last: Linear
+    takes_rows: bool  # of numbers; otherwise images
+
+
+def evaluator(sequence: Sequence, *, cpp: bool = True) -> Evaluator | None:
+    """Energy and gradient for the weights as they are now, in C++ if possible; None if a layer is not known."""
+    parsed = _parse(sequence)
+    if parsed is None:
+        return None
+    network = _in_cpp(sequence, parsed) if cpp else None
+    if network is not None:
+        return _evaluator_in_cpp(network, sequence.output)
+    chain = LayerChain(parsed.hidden, parsed.last, sequence.output)
+    function = _with_waves_and_base(chain, sequence)
+
+    @torch.no_grad()
+    def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
+        e, grad = function(x.flatten(1) if parsed.takes_rows else x.detach())
+        return e, grad.reshape(x.shape)
+
+    return Evaluator(evaluate, "by hand")
+
+
+def _parse(sequence: Sequence) -> _Parsed | None:
+    layers = list(layers_of(sequence.net))
     takes_rows = bool(layers) and isinstance(layers[0], Linear | Flatten)
     if layers and isinstance(layers[0], Flatten):
         layers = layers[1:]
     *hidden, last = _with_linear_end(layers) or [None]
     known = [layer for layer in hidden if layer is not None]
-    if len(known) < len(hidden) or not isinstance(last, Linear) or (len(last.weight) != 1 and output is None):
+    several = isinstance(last, Linear) and len(last.weight) != 1 and sequence.output is None
+    if len(known) < len(hidden) or not isinstance(last, Linear) or several:
         return None
-    base = (frequencies, precision)
-    in_cpp = _in_cpp(known, last, None if takes_rows else shape, *base) if cpp else None
-    if in_cpp is not None:
-        return _evaluator_in_cpp(in_cpp, output)
-    function = _with_waves_and_base(LayerChain(known, last, output), *base)
-
-    @torch.no_grad()
-    def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
-        e, grad = function(x.flatten(1) if takes_rows else x.detach())
-        return e, grad.reshape(x.shape)
-
-    return Evaluator(evaluate, "by hand")
+    return _Parsed(known, last, takes_rows)
 
 
 def _evaluator_in_cpp(network: native.Network, output: Tensor | None) -> Evaluator:
@@ -82,27 +103,22 @@ def _with_linear_end(layers: list[Layer | None]) -> list[Layer | None]:
     return [*layers[:-2], layers[-1], Linear(last.weight.contiguous().flatten(1), last.bias)]
 
 
-def _in_cpp(
-    hidden: list[Layer],
-    last: Linear,
-    shape: tuple[int, ...] | None,
-    frequencies: Tensor | None,
-    precision: float | None,
-) -> native.Network | None:
+def _in_cpp(sequence: Sequence, parsed: _Parsed) -> native.Network | None:
     """The network in C++, if it is of a kind and a size for which that is faster, on the CPU and in float32."""
-    layers = _layers_in_cpp(hidden, shape)
+    layers = _layers_in_cpp(parsed.hidden, None if parsed.takes_rows else sequence.shape)
     if layers is None or not 1 <= len(layers) <= native.MOST_LAYERS or sum(layer.work for layer in layers) > MOST_WORK:
         return None
-    weights = [last.weight, *(layer.weight for layer in layers)]
+    weights = [parsed.last.weight, *(layer.weight for layer in layers)]
     plain = all(w.dtype == torch.float32 and w.device.type == "cpu" for w in weights)
     if not plain or native.library() is None:
         return None
     return native.Network(
         layers,
-        last.weight,
-        last.bias,
-        frequencies=frequencies,
-        precision=precision or 0.0,
+        parsed.last.weight,
+        parsed.last.bias,
+        frequencies=sequence.frequencies,
+        precision=sequence.precision or 0.0,
+        bound=sequence.bound or 0.0,
         threads=allowed_threads(),
     )
 
@@ -135,9 +151,9 @@ def _layers_in_cpp(hidden: list[Layer], shape: tuple[int, ...] | None) -> list[n
     return found
 
 
-def _with_waves_and_base(
-    chain: LayerChain, frequencies: Tensor | None, precision: float | None
-) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+def _with_waves_and_base(chain: LayerChain, sequence: Sequence) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    frequencies, precision, bound = sequence.frequencies, sequence.precision, sequence.bound
+
     def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
         if frequencies is None:
             e, grad = chain(x)
@@ -148,6 +164,10 @@ def _with_waves_and_base(
             grad, along_sin, along_cos = along.split([x.shape[1], *[frequencies.shape[1]] * 2], 1)
             turned = cos.mul_(along_sin).addcmul_(sin, along_cos, value=-1)
             grad = torch.addmm(grad, turned, frequencies.T)
+        if bound is not None:
+            share = torch.tanh(e / bound)
+            e = bound * share
+            grad = grad * (1 - share.square()).view(-1, *[1] * (x.ndim - 1))
         if precision is not None:
             e.add_(x.square().flatten(1).sum(1), alpha=0.5 * precision)
             grad = grad.add_(x, alpha=precision)

@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from pscd.layers import LAYERS, channels_last, has_hooks, layers_of, prefer_channels_last
+from pscd.layers import LAYERS, WITH_WEIGHTS, channels_last, has_hooks, layers_of, prefer_channels_last
 from pscd.rng import generator
 
 
@@ -58,7 +58,7 @@ def test_a_layer_goes_back_as_autograd_does():
         nn.AvgPool2d: (nn.AvgPool2d((2, 3), stride=1, padding=1, count_include_pad=False), (2, 6, 7)),
         nn.Flatten: (nn.Flatten(), (2, 3, 4)),
     }
-    for kind in LAYERS:
+    for kind in (*WITH_WEIGHTS, *LAYERS):
         module, shape = made.get(kind, (kind() if kind not in made else None, (2, 3, 4)))
         x = rows(3, shape).requires_grad_(True)
         y = module(x)

@@ -109,6 +109,17 @@ def test_a_convolution_by_hand_of_the_reader():
 
 
 @needs_compiler
+def test_a_bound():
+    """bound tanh(f / bound) with f = x1 + x2, and |x|^2 / 2 beside it."""
+    net = native.Network([dense(torch.ones(1, 2))], torch.ones(1, 1), None, precision=1.0, bound=3.0)
+    x = torch.tensor([[1.0, 2.0], [-50.0, -60.0]])
+    e, grad = net(x)
+    f = x.sum(1)
+    torch.testing.assert_close(e, 3 * torch.tanh(f / 3) + 0.5 * x.square().sum(1))
+    torch.testing.assert_close(grad, x + (1 - torch.tanh(f / 3).square())[:, None])
+
+
+@needs_compiler
 @pytest.mark.parametrize("output", [torch.tensor([0]), torch.tensor([0, 1]), torch.tensor([-1, 0])])
 def test_other_outputs_are_refused(output):
     with pytest.raises(RuntimeError, match="expected 2 numbers below 1 to say which output is meant"):

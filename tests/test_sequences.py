@@ -11,7 +11,7 @@ from pscd.layers import ACTIVATIONS
 from pscd.networks import Conditioned, ConvNet, PlainCNN
 from pscd.rng import generator
 from pscd.samplers import Tempered, frozen
-from pscd.sequences import sequence
+from pscd.sequences import Sequence, evaluator
 
 
 def energy_of(*inner):
@@ -138,7 +138,7 @@ def test_what_was_returned_stays_when_called_again(mode):
     ids=["nothing", "unknown layer", "activation last", "two outputs", "same", "circular", "half flat"],
 )
 def test_none_for_other_networks(net):
-    assert sequence(net) is None
+    assert evaluator(Sequence(net)) is None
 
 
 def test_spectral_norm_takes_no_power_iteration():
