@@ -12,6 +12,7 @@ from pscd.rng import generator
 
 SMALL = {
     "ncsn": {"width": 4, "batch_size": 8},
+    "ncsnv2": {"width": 4, "batch_size": 8},
     "glow": {"blocks": 1, "width": 4, "batch_size": 8},
     "pixelcnn": {"width": 4, "mixtures": 2, "batch_size": 8},
 }

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pscd.baselines import ncsn
+from pscd.errors import UserError
 from pscd.rng import generator
 
 SD = 0.7
@@ -102,3 +103,17 @@ def test_no_other_step_brings_one_variance_closer_to_the_next():
 
 def test_largest_distance_by_hand():
     assert ncsn.largest_distance(torch.tensor([[[0.0, 0.0]], [[3.0, 4.0]], [[1.0, 1.0]]])) == pytest.approx(5.0)
+
+
+def test_only_the_first_version_is_told_how_much_noise_there_is():
+    x = torch.rand(2, 1, 8, 8, generator=generator(0))
+    for version, told in ((1, True), (2, False)):
+        torch.manual_seed(0)
+        network = ncsn.Settings((1, 8, 8), 4, 10.0, version).build()
+        little, much = (network(x, torch.full((2,), sigma)) for sigma in (0.1, 3.0))
+        assert torch.equal(little, much) is not told
+
+
+def test_there_is_no_third_version():
+    with pytest.raises(UserError, match="there are 1"):
+        ncsn.fit(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), version=3)

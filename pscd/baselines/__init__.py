@@ -6,13 +6,19 @@ log-likelihood where there is one) and `save`; `load` reads it again.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pscd.baselines import glow, ncsn, pixelcnn
 from pscd.baselines.base import ImageModel, bits_per_dimension, kind_of
 from pscd.errors import UserError
 
-FITS: dict[str, Callable[..., ImageModel]] = {"ncsn": ncsn.fit, "glow": glow.fit, "pixelcnn": pixelcnn.fit}
+FITS: dict[str, Callable[..., ImageModel]] = {
+    "ncsn": ncsn.fit,
+    "ncsnv2": partial(ncsn.fit, version=2),
+    "glow": glow.fit,
+    "pixelcnn": pixelcnn.fit,
+}
 LOADS: dict[str, Callable[[Path | str], ImageModel]] = {
     ncsn.KIND: ncsn.NCSN.load,
     glow.KIND: glow.Glow.load,

@@ -2,8 +2,9 @@
 
 Y. Song, S. Ermon (2019), "Generative Modeling by Estimating Gradients of the Data Distribution" (NCSN), and (2020),
 "Improved Techniques for Training Score-Based Generative Models" (NCSNv2), whose choices these are: a geometric
-ladder from the largest distance between images down to 0.01, its factor from the dimension; a network that does not
-know the noise, divided by it; averaged weights; steps in proportion to the squared noise; a last denoising step.
+ladder from the largest distance between images down to 0.01, its factor from the dimension; a network divided by the
+noise; averaged weights; steps in proportion to the squared noise; a last denoising step. Version 1 tells the network
+how much noise there is, as the first paper does; version 2 does not, as in the second.
 """
 
 import math
@@ -16,12 +17,15 @@ import torch
 from torch import Tensor, nn
 
 from pscd.baselines import base
+from pscd.errors import UserError
 from pscd.progress import progress_bar
 from pscd.rng import generator
 
 KIND = "ncsn"
 SMALLEST = 0.01
-STEPS_PER_LEVEL = 2
+STEPS_PER_LEVEL = 3
+EMBEDDED = 32  # numbers that tell a block how much noise there is
+IMAGE_SCALE = 0.5  # deviation of pixels from the middle of their range
 SCORED_LEVELS = 8  # amounts of noise, of those between a tenth and one, that `score` looks at
 
 Score = Callable[[Tensor, Tensor], Tensor]  # images (B, ...) and their sigma (B,) -> (B, ...)
@@ -108,45 +112,58 @@ def annealed_langevin(
 
 
 class Block(nn.Module):
-    """Two convolutions with a short cut."""
+    """Two convolutions with a short cut; between them features are scaled and shifted as the noise asks for."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
         self.first = nn.Conv2d(n_in, n_out, 3, padding=1)
         self.norm = nn.GroupNorm(4, n_out)
+        self.told = nn.Linear(EMBEDDED, 2 * n_out)
         self.second = nn.Conv2d(n_out, n_out, 3, padding=1)
         self.short = nn.Conv2d(n_in, n_out, 1)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """`(B, n_in, H, W)` to `(B, n_out, H, W)`."""
-        h = nn.functional.silu(self.norm(self.first(x)))
+    def forward(self, x: Tensor, noise: Tensor) -> Tensor:
+        """`(B, n_in, H, W)` to `(B, n_out, H, W)`, `noise` being `(B, EMBEDDED)`."""
+        scale, shift = self.told(noise)[:, :, None, None].chunk(2, 1)
+        h = nn.functional.silu(self.norm(self.first(x)) * (1 + scale) + shift)
         return self.short(x) + self.second(h)
 
 
 class UNet(nn.Module):
-    """Down to a quarter of the side and up again, with short cuts; it finds out by itself how much noise there is."""
+    """Down to a quarter of the side and up again, with short cuts."""
 
-    def __init__(self, channels: int, width: int) -> None:
+    frequencies: Tensor
+
+    def __init__(self, channels: int, width: int, *, conditional: bool) -> None:
         super().__init__()
+        self.conditional = conditional
         sizes = [width, 2 * width, 4 * width]
-        self.enter = nn.Conv2d(2 * channels, width, 3, padding=1)
+        self.register_buffer("frequencies", torch.linspace(0.5, 4.0, EMBEDDED // 2))
+        self.told = nn.Sequential(nn.Linear(EMBEDDED, EMBEDDED), nn.SiLU())
+        self.enter = nn.Conv2d(channels, width, 3, padding=1)
         self.down = nn.ModuleList([Block(n, m) for n, m in zip([width, *sizes], sizes, strict=False)])
         self.middle = Block(sizes[2], sizes[2])
         self.up = nn.ModuleList([Block(sizes[2] + sizes[1], sizes[1]), Block(sizes[1] + sizes[0], sizes[0])])
         self.leave = nn.Sequential(nn.GroupNorm(4, width), nn.SiLU(), nn.Conv2d(width, channels, 3, padding=1))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """`(B, C, H, W)` to the same shape."""
-        # As they are and at a common scale: noise may be a thousand times larger than the image.
-        scale = x.square().mean((1, 2, 3), keepdim=True).sqrt()
-        h = self.enter(torch.cat([x.clamp(-1, 2), x / scale], 1))
+    def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
+        """Images with noise `(B, C, H, W)` and its deviation `(B,)` to about minus the noise, of deviation 1.
+
+        A network that is not told the deviation goes by what the images themselves show of it.
+        """
+        if not self.conditional:
+            sigma = (x - 0.5).square().mean((1, 2, 3)).sqrt()
+        phase = sigma.log()[:, None] * self.frequencies
+        noise = self.told(torch.cat([phase.sin(), phase.cos()], 1))
+        # At a common scale: noise may be a thousand times larger than the image.
+        h = self.enter((x - 0.5) / _rows((sigma**2 + IMAGE_SCALE**2).sqrt(), x))
         kept = []
         for i, block in enumerate(self.down):
-            h = block(h if i == 0 else nn.functional.avg_pool2d(h, 2))
+            h = block(h if i == 0 else nn.functional.avg_pool2d(h, 2), noise)
             kept.append(h)
-        h = self.middle(h)
+        h = self.middle(h, noise)
         for block, short in zip(self.up, (kept[1], kept[0]), strict=True):
-            h = block(torch.cat([nn.functional.interpolate(h, scale_factor=2.0), short], 1))
+            h = block(torch.cat([nn.functional.interpolate(h, scale_factor=2.0), short], 1), noise)
         return self.leave(h)
 
 
@@ -157,10 +174,11 @@ class Settings:
     shape: tuple[int, int, int]
     width: int
     largest: float
+    version: int = 1
 
     def build(self) -> UNet:
         """The network, with random weights."""
-        return UNet(self.shape[0], self.width)
+        return UNet(self.shape[0], self.width, conditional=self.version == 1)
 
 
 class NCSN:
@@ -172,7 +190,7 @@ class NCSN:
 
     def __call__(self, x: Tensor, sigma: Tensor) -> Tensor:
         """The slope of the log density of images with noise: the network divided by sigma (Technique 3)."""
-        return self.network(x) / _rows(sigma, x)
+        return self.network(x, sigma) / _rows(sigma, x)
 
     def sample(self, n: int, *, seed: int = 0, progress: bool = False, denoise: bool = True) -> Tensor:
         """`n` images by annealed Langevin dynamics; without `denoise` as their last step leaves them."""
@@ -211,7 +229,7 @@ class NCSN:
             for sigma in levels:
                 # The same noise for every image, so that a score does not depend on its neighbours.
                 z = torch.randn(clean.shape[1:], generator=rng)
-                total += (self.network(clean + sigma * z) + z).square().mean((1, 2, 3))
+                total += (self.network(clean + sigma * z, sigma.expand(len(part))) + z).square().mean((1, 2, 3))
             return total / len(levels)
 
         return -base.in_blocks(errors, x)
@@ -238,12 +256,16 @@ def fit(
     width: int = 16,
     lr: float = 2e-3,
     ema: float = 0.999,
+    version: int = 1,
     seed: int = 0,
     progress: bool = False,
 ) -> NCSN:
     """Train on images uint8 `(n, C, H, W)` whose sides are multiples of 4."""
+    if version not in (1, 2):
+        raise UserError(f"version {version} of NCSN: there are 1 (told how much noise there is) and 2 (not told)")
     x = base.as_images(x, 4)
-    settings = Settings((x.shape[1], x.shape[2], x.shape[3]), width, largest_distance(x[:2000].float() / base.LEVELS))
+    largest = largest_distance(x[:2000].float() / base.LEVELS)
+    settings = Settings((x.shape[1], x.shape[2], x.shape[3]), width, largest, version)
     network = base.new_network(settings.build, seed)
     sigmas = NCSN(network, settings).sigmas
 

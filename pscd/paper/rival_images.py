@@ -71,7 +71,7 @@ def _compute_baseline(settings: Settings, runs: Path) -> Result:
     if name == "pixelcnn":  # a pass for every pixel of every sample: asked only what it finds strange
         return {"fid": None, "ood": measure_ood(energy, data, settings["data"], n=min(settings["n"], 500), seed=seed)}
     found = _measured(model.sample(settings["n"], seed=seed, progress=True), energy, data, settings)
-    if name == "ncsn":
+    if name.startswith("ncsn"):
         raw = model.sample(settings["n"], seed=seed, progress=True, denoise=False)  # type: ignore[call-arg]
         found["fid_without_denoising"] = images.measure(raw, data, settings["features"])["fid"]
     return found
@@ -128,8 +128,8 @@ def _notes(done: Sequence[Done]) -> str:
     one = next(d for d in done if d.result.get("fid_data") is not None)
     return f"""
 FID with {one.result["feature_map"]}, {one.result["n_measured"]} samples; training images give
-{one.result["fid_data"]:.3g}. f-EBM has the network, chains and updates of CD. NCSN (version 2: annealed Langevin, final
-denoising), Glow and PixelCNN++ are small ones trained for minutes, and say what such a size can do, not what their
-authors' do. What is strange is judged by the energy, and by the likelihood for Glow and PixelCNN++; NCSN has neither,
-and its score is what its class says.
+{one.result["fid_data"]:.3g}. f-EBM has the network, chains and updates of CD. NCSN (told how much noise there is;
+version 2: not told), Glow and PixelCNN++ are small ones trained for minutes, and say what such a size can do, not
+what their authors' do. What is strange is judged by the energy, and by the likelihood for Glow and PixelCNN++; NCSN has
+neither, and its score is what its class says.
 """
