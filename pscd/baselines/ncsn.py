@@ -92,11 +92,10 @@ def annealed_langevin(
     *,
     n_steps: int,
     step: float,
-    denoise: bool,
     generator: torch.Generator,
     callback: Callable[[], object] | None = None,
-) -> Tensor:
-    """`n_steps` Langevin steps at each sigma in turn, of size `step` sigma^2; then, if asked, one denoising step."""
+) -> tuple[Tensor, Tensor]:
+    """Where `n_steps` Langevin steps at each sigma in turn, of size `step` sigma^2, end; and one denoising step on."""
     for sigma in sigmas:
         size = step * sigma**2
         for _ in range(n_steps):
@@ -105,7 +104,7 @@ def annealed_langevin(
         if callback is not None:
             callback()
     last = sigmas[-1]
-    return x + last**2 * score(x, last.expand(len(x))) if denoise else x
+    return x, x + last**2 * score(x, last.expand(len(x)))
 
 
 # --- the network ---
@@ -194,6 +193,10 @@ class NCSN:
 
     def sample(self, n: int, *, seed: int = 0, progress: bool = False, denoise: bool = True) -> Tensor:
         """`n` images by annealed Langevin dynamics; without `denoise` as their last step leaves them."""
+        return self.draw(n, seed=seed, progress=progress)[int(denoise)]
+
+    def draw(self, n: int, *, seed: int = 0, progress: bool = False) -> tuple[Tensor, Tensor]:
+        """`n` images without and with the last denoising step, of the same chains."""
         step = step_size(self.sigmas, STEPS_PER_LEVEL)
         parts = []
         blocks = math.ceil(n / base.BLOCK)
@@ -209,12 +212,12 @@ class NCSN:
                         self.sigmas,
                         n_steps=STEPS_PER_LEVEL,
                         step=step,
-                        denoise=denoise,
                         generator=rng,
                         callback=bar.update,
                     )
                 )
-        return base.quantised(torch.cat(parts))
+        noisy, clean = (base.quantised(torch.cat(images)) for images in zip(*parts, strict=True))
+        return noisy, clean
 
     def score(self, x: Tensor) -> Tensor:
         """Minus the error of denoising, `(n,)`: there is no likelihood, but what is strange is denoised badly."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pscd.baselines import FITS, ImageModel
 from pscd.baselines import load as load_baseline
+from pscd.baselines.ncsn import NCSN
 from pscd.config import TrainConfig
 from pscd.data import Dataset, load_dataset
 from pscd.errors import Diverged
@@ -70,11 +71,11 @@ def _compute_baseline(settings: Settings, runs: Path) -> Result:
     energy: Callable[[Tensor], Tensor] = lambda x: -model.score(x)  # noqa: E731
     if name == "pixelcnn":  # a pass for every pixel of every sample: asked only what it finds strange
         return {"fid": None, "ood": measure_ood(energy, data, settings["data"], n=min(settings["n"], 500), seed=seed)}
-    found = _measured(model.sample(settings["n"], seed=seed, progress=True), energy, data, settings)
-    if name.startswith("ncsn"):
-        raw = model.sample(settings["n"], seed=seed, progress=True, denoise=False)  # type: ignore[call-arg]
-        found["fid_without_denoising"] = images.measure(raw, data, settings["features"])["fid"]
-    return found
+    if not isinstance(model, NCSN):
+        return _measured(model.sample(settings["n"], seed=seed, progress=True), energy, data, settings)
+    noisy, clean = model.draw(settings["n"], seed=seed, progress=True)
+    without = images.measure(noisy, data, settings["features"])["fid"]
+    return _measured(clean, energy, data, settings) | {"fid_without_denoising": without}
 
 
 def _measured(samples: Tensor, energy: Callable[[Tensor], Tensor], data: Dataset, settings: Settings) -> Result:
