@@ -15,7 +15,8 @@ FLOOR = 0.2  # least variance of a column, whatever the weights do to it
 # asinh(1 / sqrt(p)) there, and with variance 1 costs about -log p nats, as it should: 4.3 for one in a hundred.
 SPIKED_FLOOR = 1.0
 SHRINK = 0.5  # how far the precision is drawn towards that of independent columns, with many rows
-ROUNDS = 60
+ROUNDS = 60  # at most; fewer where the weights have settled
+SETTLED = 1e-10  # total change of the weights, which sum to 1, in the last round
 N_CALIBRATION = 20_000  # draws for the energies that Gaussian rows would have
 MAX_GAMMA = 1.0
 
@@ -109,9 +110,13 @@ def fit_gaussian(
     n, k = z.shape
     drawn = 1 - (1 - SHRINK) * n / (n + k) if shrink is None else shrink
 
-    def gaussian(mean: Tensor, covariance: Tensor, gamma: float) -> Gaussian:
+    def regular(covariance: Tensor) -> tuple[Tensor, Tensor]:
+        """The scatter and the precision that such a covariance gives."""
         scatter = covariance + torch.diag(ridge + (floor - covariance.diagonal()).clamp_min(0))
-        precision = (1 - drawn) * torch.linalg.inv(scatter) + drawn * torch.diag(1 / scatter.diagonal())
+        return scatter, (1 - drawn) * torch.linalg.inv(scatter) + drawn * torch.diag(1 / scatter.diagonal())
+
+    def gaussian(mean: Tensor, covariance: Tensor, gamma: float) -> Gaussian:
+        scatter, precision = regular(covariance)
         shrunk = torch.linalg.inv(precision)
         return Gaussian(mean, 0.5 * (shrunk + shrunk.T), gamma, scatter)
 
@@ -120,14 +125,17 @@ def fit_gaussian(
     distance = (z - z.median(0).values).square().sum(1)
     middle = z[distance <= distance.median()]
     mean, covariance = middle.mean(0), torch.cov(middle.T, correction=0).reshape(k, k)
-    current = 0.0 if gamma is None else gamma
+    current, weights = 0.0 if gamma is None else gamma, z.new_zeros(n)
     for _ in range(ROUNDS):
-        energy = gaussian(mean, covariance, current).energy(z)
+        centred = z - mean
+        energy = 0.5 * ((centred @ regular(covariance)[1]) * centred).sum(1)
         current = gamma_for_share(energy, share) if gamma is None else gamma
-        weights = importance_weights(energy, current)
+        last, weights = weights, importance_weights(energy, current)
         mean = weights @ z
         centred = z - mean
         covariance = (1 + current) * (centred * weights[:, None]).T @ centred
+        if (weights - last).abs().sum() < SETTLED:
+            break
     return gaussian(mean, covariance, current)
 
 

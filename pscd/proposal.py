@@ -35,18 +35,24 @@ class MixtureProposal(nn.Module):
     whiten: Tensor
     log_scale: Tensor
     offset: Tensor
+    radii: Tensor
 
     def __init__(self, weights: Tensor, means: Tensor, factors: Tensor) -> None:
         super().__init__()
-        inverse = torch.linalg.inv(factors)
-        log_det = torch.diagonal(factors, dim1=1, dim2=2).log().sum(1)
+        diagonals = torch.diagonal(factors, dim1=1, dim2=2)
+        log_det = diagonals.log().sum(1)
         log_scale = weights.log() - log_det - 0.5 * means.shape[1] * math.log(2 * math.pi)
         for name, value in (("weights", weights), ("means", means), ("factors", factors)):
             self.register_buffer(name, value)
+        # Wide and the same in all directions: no matrix is needed, which would be most of the work.
+        same = diagonals[:, :1].expand_as(diagonals)
+        self.is_round = means.shape[1] > NARROW and torch.equal(factors, torch.diag_embed(same))
+        inverse = factors[:, :0] if self.is_round else torch.linalg.inv(factors)
         # Rows are whitened for all components by one matrix product, whose columns are d blocks of K.
         whiten = inverse.permute(2, 1, 0).flatten(1)
         offset = -torch.einsum("kij,kj->ik", inverse, means).flatten()
-        for name, value in (("whiten", whiten), ("offset", offset), ("log_scale", log_scale)):
+        radii = diagonals[:, 0]
+        for name, value in (("whiten", whiten), ("offset", offset), ("log_scale", log_scale), ("radii", radii)):
             self.register_buffer(name, value.contiguous(), persistent=False)
 
     @classmethod
@@ -91,6 +97,8 @@ class MixtureProposal(nn.Module):
         k = torch.multinomial(self.weights, n, replacement=True, generator=generator)
         means = self.means
         z = torch.randn(n, means.shape[1], 1, generator=generator, device=means.device, dtype=means.dtype)
+        if self.is_round:
+            return means[k] + self.radii[k, None] * z.squeeze(2)
         if means.shape[1] <= NARROW:
             return means[k] + (self.factors[k] @ z).squeeze(2)
         x = means[k]
@@ -101,8 +109,11 @@ class MixtureProposal(nn.Module):
     def log_prob(self, x: Tensor) -> Tensor:
         """Log density of rows `(n, d)`."""
         x = x.flatten(1)
-        white = torch.addmm(self.offset, x, self.whiten)
-        squared = white.square().view(len(x), -1, len(self.weights)).sum(1)
+        if self.is_round:
+            squared = torch.stack([(x - mean).square().sum(1) for mean in self.means], 1) / self.radii.square()
+        else:
+            white = torch.addmm(self.offset, x, self.whiten)
+            squared = white.square().view(len(x), -1, len(self.weights)).sum(1)
         parts = torch.add(self.log_scale, squared, alpha=-0.5)
         top = parts.amax(1, keepdim=True)
         # What is smaller than the largest by exp(-80) does not count, and an exponential that underflows is slow.

@@ -66,6 +66,19 @@ def test_standard_is_a_gaussian_with_a_broad_tenth():
     torch.testing.assert_close(proposal.log_prob(x), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_wide_standard_gaussian_needs_no_matrices():
+    """The same numbers as with its matrices, which the slightest skew brings back."""
+    proposal = MixtureProposal.standard(20)
+    skewed = proposal.factors.clone()
+    skewed[:, 1, 0] = 1e-9
+    general = MixtureProposal(proposal.weights, proposal.means, skewed)
+    assert proposal.is_round
+    assert not general.is_round
+    x = proposal.sample(1000, generator(0))
+    torch.testing.assert_close(x, general.sample(1000, generator(0)))
+    torch.testing.assert_close(proposal.log_prob(x), general.log_prob(x), rtol=1e-5, atol=1e-5)
+
+
 def test_wide_rows_are_drawn_like_narrow_ones(monkeypatch):
     torch.manual_seed(0)
     factors = torch.linalg.cholesky(torch.eye(12) + 0.3 * torch.ones(3, 12, 12))
