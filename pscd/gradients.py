@@ -93,6 +93,16 @@ def by_hand(energy: Energy, shape: tuple[int, ...] | None = None) -> Evaluator |
     return None
 
 
+def energies(energy: Energy, x: Tensor) -> Tensor:
+    """E(x), to be differentiated once and with respect to the weights alone, as losses do: the fastest that allows it."""
+    if _mode.get() == "auto" and torch.is_grad_enabled() and not x.requires_grad and _may_go_by_hand(energy):
+        sequence = _as_sequence(energy, tuple(x.shape[1:]))
+        e = sequences.energies(sequence, x) if sequence is not None else None
+        if e is not None:
+            return e
+    return energy(x)
+
+
 def _may_go_by_hand(energy: Energy) -> TypeGuard[nn.Module]:
     autocast = any(map(torch.is_autocast_enabled, DEVICES))
     return _mode.get() != "plain" and isinstance(energy, nn.Module) and not autocast

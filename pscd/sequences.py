@@ -6,15 +6,18 @@ In C++ (`pscd.native`) a few rows at a time go through all layers and back, and 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from pscd import native
-from pscd.layers import Activation, Convolution, Evaluator, Flatten, Layer, LayerChain, Linear, layers_of
+from pscd.layers import ACTIVATIONS, Activation, Convolution, Evaluator, Flatten, Layer, LayerChain, Linear, layers_of
 from pscd.threads import allowed_threads
 
 MOST_WORK = 20_000_000  # multiply-adds for a row, beyond which the convolutions of torch are as fast as ours
+DENSE = (nn.Linear, nn.Flatten, *ACTIVATIONS)  # what networks consist of whose weights can be learnt in C++
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,46 @@ def evaluator(sequence: Sequence, *, cpp: bool = True) -> Evaluator | None:
         return e, grad.reshape(x.shape)
 
     return Evaluator(evaluate, "by hand")
+
+
+def energies(sequence: Sequence, x: Tensor) -> Tensor | None:
+    """E(x), `(B,)`, in C++, differentiable once and with respect to the weights alone; None if that cannot be done.
+
+    It can for fully connected layers with weights of their own, none that are computed from others.
+    """
+    modules = [m for m in sequence.net.modules() if type(m) is not nn.Sequential]
+    plain = all(type(m) in DENSE and not m._backward_hooks and not m._backward_pre_hooks for m in modules)
+    parsed = _parse(sequence) if plain and sequence.output is None else None
+    if parsed is None or x.dtype != torch.float32 or x.device.type != "cpu":
+        return None
+    dense = [layer for layer in (*parsed.hidden, parsed.last) if isinstance(layer, Linear)]
+    known = {p.data_ptr(): p for p in sequence.net.parameters()}
+    weights = [None if t is None else known[t.data_ptr()] for layer in dense for t in (layer.weight, layer.bias)]
+    network = _in_cpp(sequence, parsed)
+    rows = x.detach().flatten(1)
+    if network is None or rows.shape[1] != network.inputs:
+        return None
+    return _Energies.apply(network, rows, *weights)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _Energies(torch.autograd.Function):
+    """From a network in C++, rows and its parameters, weight and bias in turn, to their energies."""
+
+    @staticmethod
+    def forward(ctx: Any, network: native.Network, rows: Tensor, *weights: Tensor | None) -> Tensor:
+        ctx.network = network
+        e, ctx.record = network.remember(rows)
+        return e
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.record is None:
+            raise RuntimeError("energies were differentiated a second time; compute them anew")
+        found = [t for pair in ctx.network.learn(grad, ctx.record) for t in pair]
+        ctx.record = None
+        needed = ctx.needs_input_grad[2:]
+        return (None, None, *(t if wanted else None for t, wanted in zip(found, needed, strict=True)))
 
 
 def _parse(sequence: Sequence) -> _Parsed | None:

@@ -77,7 +77,8 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
         state.energy.train()
     try:
         energy = as_function(state.energy, config.precision, label_pos, label_neg)
-        loss, loss_stats = objective(energy, state.aux, x_pos, x_neg, rng)
+        with gradients.using(config.gradients):
+            loss, loss_stats = objective(energy, state.aux, x_pos, x_neg, rng)
     except NotFinite as error:
         raise Diverged(str(error)) from None
     state.optimizer.zero_grad()
