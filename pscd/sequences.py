@@ -4,7 +4,9 @@ In C++ (`pscd.native`) a few rows at a time go through all layers and back, and 
 (`pscd.layers`) layers are called one after the other. Both are equal to autograd to rounding.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,12 +51,25 @@ class _Parsed:
     takes_rows: bool  # of numbers; otherwise images
 
 
+_Found = tuple[_Parsed | None, native.Network | None]
+_kept: ContextVar[dict[nn.Module, tuple[Sequence, _Found]] | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def fixed_weights() -> Iterator[None]:
+    """Promise that no weights change inside: what was laid out for C++ is then kept, for samples and loss."""
+    token = _kept.set({})
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+
+
 def evaluator(sequence: Sequence, *, cpp: bool = True) -> Evaluator | None:
     """Energy and gradient for the weights as they are now, in C++ if possible; None if a layer is not known."""
-    parsed = _parse(sequence)
+    parsed, network = _parsed(sequence, cpp=cpp)
     if parsed is None:
         return None
-    network = _in_cpp(sequence, parsed) if cpp else None
     if network is not None:
         return _evaluator_in_cpp(network, sequence.output)
     chain = LayerChain(parsed.hidden, parsed.last, sequence.output)
@@ -75,17 +90,16 @@ def energies(sequence: Sequence, x: Tensor) -> Tensor | None:
     """
     modules = [m for m in sequence.net.modules() if type(m) is not nn.Sequential]
     plain = all(type(m) in DENSE and not m._backward_hooks and not m._backward_pre_hooks for m in modules)
-    parsed = _parse(sequence) if plain and sequence.output is None else None
-    if parsed is None or x.dtype != torch.float32 or x.device.type != "cpu":
+    if not plain or sequence.output is not None or x.dtype != torch.float32 or x.device.type != "cpu":
         return None
-    dense = [layer for layer in (*parsed.hidden, parsed.last) if isinstance(layer, Linear)]
-    known = {p.data_ptr(): p for p in sequence.net.parameters()}
-    weights = [None if t is None else known[t.data_ptr()] for layer in dense for t in (layer.weight, layer.bias)]
-    network = _in_cpp(sequence, parsed)
+    _, network = _parsed(sequence)
     rows = x.detach().flatten(1)
-    if network is None or rows.shape[1] != network.inputs:
+    weights = [t for m in modules if isinstance(m, nn.Linear) for t in (m.weight, m.bias)]
+    # A module that occurs twice is listed once.
+    if network is None or rows.shape[1] != network.inputs or len(weights) != 2 * len(network.layers) + 2:
         return None
-    return _Energies.apply(network, rows, *weights)  # type: ignore[no-any-return, no-untyped-call]
+    found: Tensor = _Energies.apply(network, rows, *weights)
+    return found
 
 
 class _Energies(torch.autograd.Function):
@@ -106,6 +120,23 @@ class _Energies(torch.autograd.Function):
         ctx.record = None
         needed = ctx.needs_input_grad[2:]
         return (None, None, *(t if wanted else None for t, wanted in zip(found, needed, strict=True)))
+
+
+def _parsed(sequence: Sequence, *, cpp: bool = True) -> _Found:
+    """The layers, if they are known, and the network in C++, if it can be had and is asked for."""
+    kept = _kept.get()
+    if kept is not None and cpp and sequence.net in kept and _are_same(kept[sequence.net][0], sequence):
+        return kept[sequence.net][1]
+    parsed = _parse(sequence)
+    found = parsed, _in_cpp(sequence, parsed) if cpp and parsed is not None else None
+    if kept is not None and cpp:
+        kept[sequence.net] = sequence, found
+    return found
+
+
+def _are_same(a: Sequence, b: Sequence) -> bool:
+    tensors = a.output is b.output and a.frequencies is b.frequencies
+    return tensors and (a.shape, a.precision, a.bound) == (b.shape, b.precision, b.bound)
 
 
 def _parse(sequence: Sequence) -> _Parsed | None:
