@@ -19,6 +19,9 @@ from pscd.layers import ACTIVATIONS, Activation, Convolution, Evaluator, Flatten
 from pscd.threads import allowed_threads
 
 MOST_WORK = 20_000_000  # multiply-adds for a row, beyond which the convolutions of torch are as fast as ours
+# Multiply-adds below which the loss is as fast through autograd, in all rows, and above, in one: weights then no longer
+# fit into the cache nearest to the processor but one, and torch makes better use of them.
+LEAST_LEARNT, MOST_LEARNT = 1_000_000, 500_000
 DENSE = (nn.Linear, nn.Flatten, *ACTIVATIONS)  # what networks consist of whose weights can be learnt in C++
 
 
@@ -84,12 +87,16 @@ def evaluator(sequence: Sequence, *, cpp: bool = True) -> Evaluator | None:
 
 
 def energies(sequence: Sequence, x: Tensor) -> Tensor | None:
-    """E(x), `(B,)`, in C++, differentiable once and with respect to the weights alone; None if that cannot be done.
+    """E(x), `(B,)`, in C++, differentiable once and with respect to the weights alone; None if autograd should do it.
 
-    It can for fully connected layers with weights of their own, none that are computed from others.
+    It should unless layers are fully connected, with weights of their own that are not computed from others, and of a
+    size for which C++ is faster.
     """
     modules = [m for m in sequence.net.modules() if type(m) is not nn.Sequential]
     plain = all(type(m) in DENSE and not m._backward_hooks and not m._backward_pre_hooks for m in modules)
+    work = sum(m.weight.numel() for m in modules if isinstance(m, nn.Linear))
+    if work > MOST_LEARNT or work * len(x) < LEAST_LEARNT:
+        return None
     if not plain or sequence.output is not None or x.dtype != torch.float32 or x.device.type != "cpu":
         return None
     _, network = _parsed(sequence)

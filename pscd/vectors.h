@@ -32,9 +32,11 @@ inline Vec all(float value) { return Vec{} + value; }
 inline int padded(int n) { return (n + LANES - 1) / LANES * LANES; }
 
 inline float sum(Vec v) {
-    float total = 0;
-    for (int i = 0; i < LANES; i++) total += v[i];
-    return total;
+    float part[LANES];
+    store(part, v);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) part[i] += part[i + half];
+    return part[0];
 }
 
 // What is not a number stays so in all of these.
@@ -56,18 +58,18 @@ inline Vec times_power_of_two(Vec x, Vec n) { return x * (Vec)((__builtin_conver
 inline Vec reciprocal(Vec x) { return 1.0f / x; }
 #endif
 
-// exp by 2^n times a polynomial on [-log(2)/2, log(2)/2], to the last digit or two.
+// 2^x by 2^n times the polynomial on [-1/2, 1/2] whose largest relative error is least, to the last digit.
 template <int COUNT>
-inline void exponentials(Vec *x) {
+inline void powers_of_two(Vec *x) {
     const float round = 12582912.0f;  // 1.5 * 2^23: adding it leaves an integer in the last digits
     Vec n[COUNT], r[COUNT];
     for (int i = 0; i < COUNT; i++) {
-        x[i] = clamped(x[i], 80);
-        n[i] = (x[i] * 1.44269504f + round) - round;
-        r[i] = (x[i] - n[i] * 0.693145752f) - n[i] * 1.42860677e-6f;
-        x[i] = all(1.0f / 5040);
+        x[i] = clamped(x[i], 115);
+        n[i] = (x[i] + round) - round;
+        r[i] = x[i] - n[i];
+        x[i] = all(1.5345812e-4f);
     }
-    for (float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f})
+    for (float c : {1.33999312e-3f, 9.61848896e-3f, 5.55032878e-2f, 0.240226469f, 0.693147206f, 1.0f})
         for (int i = 0; i < COUNT; i++) x[i] = x[i] * r[i] + c;
     for (int i = 0; i < COUNT; i++) x[i] = times_power_of_two(x[i], n[i]);
 }
@@ -98,7 +100,8 @@ inline void sine_cosine(Vec x, Vec &sine, Vec &cosine) {
 // out (ROWS, n) = bias + a (ROWS, k) times one panel of a matrix.
 template <int VECTORS>
 inline const float *panel(const float *a, Size stride, const float *from, const float *bias, float *out, int k, int n) {
-    Vec total[ROWS][VECTORS];
+    Vec total[ROWS][VECTORS];  // in registers, since all loops over it are unrolled
+#pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++)
         for (int v = 0; v < VECTORS; v++) total[r][v] = bias ? load(bias + v * LANES) : Vec{};
     // A pointer to every third row: a compiler that knew more would keep one to each, and has no registers for that.
@@ -114,6 +117,7 @@ inline const float *panel(const float *a, Size stride, const float *from, const 
         for (int r = 0; r < ROWS; r++)
             for (int v = 0; v < VECTORS; v++) total[r][v] += third[r / 3][r % 3 * stride + i] * column[v];
     }
+#pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++)
         for (int v = 0; v < VECTORS; v++) store(out + r * (Size)n + v * LANES, total[r][v]);
     return from;
@@ -150,6 +154,7 @@ void sum_of_outer_products(int rows, const float *a, Size a_stride, const float 
         for (int r = 0; r < ROWS; r++)
             for (int v = 0; v < VECTORS; v++) total[r][v] += a[r] * row[v];
     }
+#pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++)
         for (int v = 0; v < VECTORS; v++) store(out + r * PANEL + v * LANES, total[r][v]);
 }
@@ -169,10 +174,10 @@ enum Activation { SILU = 0, TANH = 1, LEAKY = 2 };
 // h becomes the derivative, a the value, of COUNT vectors at once, since each step alone waits for the one before.
 template <int COUNT>
 inline void logistic(int kind, Vec *h, Vec *a) {
-    const float scale = kind == SILU ? -1.0f : 2.0f;
+    const float log2_e = 1.44269504f, scale = kind == SILU ? -log2_e : 2 * log2_e;
     Vec x[COUNT], s[COUNT];
     for (int i = 0; i < COUNT; i++) x[i] = scale * h[i];
-    exponentials<COUNT>(x);
+    powers_of_two<COUNT>(x);
     for (int i = 0; i < COUNT; i++) s[i] = reciprocal(1.0f + x[i]);
     for (int i = 0; i < COUNT; i++) {
         a[i] = kind == SILU ? h[i] * s[i] : 1.0f - 2.0f * s[i];

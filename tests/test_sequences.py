@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pscd import native
+from pscd import native, sequences
 from pscd.energies import MLP, Correction
 from pscd.gradients import by_autograd, by_hand, energies, fixed_weights, using
 from pscd.layers import ACTIVATIONS
@@ -169,9 +169,15 @@ def learnt(energy, x, mode):
     return e.detach(), [p.grad.clone() for p in energy.parameters()], "_Energies" in type(e.grad_fn).__name__
 
 
+@pytest.fixture
+def any_size(monkeypatch):
+    """Small networks learn in C++ too, though it is no faster."""
+    monkeypatch.setattr(sequences, "LEAST_LEARNT", 0)
+
+
 @pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("name", ENERGIES)
-def test_weights_learn_the_same_in_cpp(name):
+def test_weights_learn_the_same_in_cpp(name, any_size):
     energy, shape = ENERGIES[name]
     energy = perturbed(energy).eval()  # in which spectral normalisation stands still
     for batch in (1, 12, 13, 50):
@@ -186,7 +192,7 @@ def test_weights_learn_the_same_in_cpp(name):
 
 
 @pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
-def test_what_asks_for_more_than_weights_goes_through_autograd():
+def test_what_asks_for_more_than_weights_goes_through_autograd(any_size):
     energy, x = MLP((4,), width=8), rows(5, (4,))
 
     def in_cpp(x=x):
@@ -210,7 +216,14 @@ def test_what_asks_for_more_than_weights_goes_through_autograd():
 
 
 @pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
-def test_a_layer_that_occurs_twice_learns_from_both():
+@pytest.mark.parametrize(("width", "batch", "cpp"), [(100, 200, True), (100, 100, False), (800, 200, False)])
+def test_networks_of_a_middling_size_learn_in_cpp(width, batch, cpp):
+    e = energies(MLP((4,), width=width, depth=2), rows(batch, (4,)))
+    assert ("_Energies" in type(e.grad_fn).__name__) == cpp
+
+
+@pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
+def test_a_layer_that_occurs_twice_learns_from_both(any_size):
     layer = nn.Linear(4, 4)
     energy = nn.Sequential(layer, nn.SiLU(), layer, nn.SiLU(), nn.Linear(4, 1), nn.Flatten(0))
     x = rows(5, (4,))
@@ -219,7 +232,7 @@ def test_a_layer_that_occurs_twice_learns_from_both():
 
 
 @pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
-def test_weights_that_are_held_get_no_gradient_and_a_record_serves_once():
+def test_weights_that_are_held_get_no_gradient_and_a_record_serves_once(any_size):
     energy = MLP((4,), width=8)
     energy.net[0].weight.requires_grad_(False)
     loss = energies(energy, rows(5, (4,))).sum()
@@ -231,7 +244,7 @@ def test_weights_that_are_held_get_no_gradient_and_a_record_serves_once():
 
 
 @pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
-def test_layouts_are_kept_only_where_weights_are_fixed():
+def test_layouts_are_kept_only_where_weights_are_fixed(any_size):
     energy, x = MLP((4,), width=8, base_scale=2.0), rows(5, (4,))
     first = by_hand(energy)(x)[0]
     with fixed_weights():
