@@ -402,24 +402,6 @@ inline float *factors_of(const Network *net, float *record, int rows) {
     return tape_of(net, record, rows, 0).slopes[top] + whole_groups(rows) * after(net, top);
 }
 
-// out (outputs, inputs) = the sum over rows of outer products of grads (rows, outputs) and seen (rows, inputs), whose
-// rows are so far apart. A thread takes whole tiles of it, so that the order of sums does not depend on threads.
-void outer_products(int threads, int rows, const float *grads, int outputs, const float *seen, Size apart, int inputs,
-                    float *out) {
-    const int across = (inputs + PANEL - 1) / PANEL, down = (outputs + ROWS - 1) / ROWS;
-    share(threads, across * down, [=](int i) {
-        const int first = i % down * ROWS, column = i / down * PANEL;
-        const int width = inputs - column < PANEL ? inputs - column : PANEL;
-        float tile[ROWS * PANEL];
-        if (width > LANES)
-            sum_of_outer_products<2>(rows, grads + first, padded(outputs), seen + column, apart, tile);
-        else
-            sum_of_outer_products<1>(rows, grads + first, padded(outputs), seen + column, apart, tile);
-        for (int r = 0; r < ROWS && first + r < outputs; r++)
-            memcpy(out + (Size)(first + r) * inputs + column, tile + r * PANEL, sizeof(float) * width);
-    });
-}
-
 // out (n,) = the sum of rows (rows, n) that are padded, each times its factor, if any.
 void sum_of_rows(int rows, const float *values, const float *factor, int n, float *out) {
     for (int column = 0; column < n; column += LANES) {
@@ -429,6 +411,31 @@ void sum_of_rows(int rows, const float *values, const float *factor, int n, floa
         store(found, total);
         memcpy(out + column, found, sizeof(float) * (n - column < LANES ? n - column : LANES));
     }
+}
+
+// What a layer's weights learn from: gradients (rows, outputs), padded, and what it saw (rows, inputs), `apart` numbers
+// from row to row; and where to: weights (outputs, inputs), then biases (outputs,).
+struct Lesson {
+    const float *grads, *seen;
+    Size apart;
+    int outputs, inputs;
+    float *to;
+};
+
+inline int pieces(const Lesson &lesson) {
+    return (lesson.inputs + PANEL - 1) / PANEL * ((lesson.outputs + ROWS - 1) / ROWS) + 1;
+}
+
+// One piece of it: a tile of the sum over rows of outer products, or the biases.
+void learn_piece(const Lesson &lesson, int rows, int piece) {
+    const int down = (lesson.outputs + ROWS - 1) / ROWS, row = piece % down * ROWS, column = piece / down * PANEL;
+    const int n = lesson.outputs, width = lesson.inputs - column < PANEL ? lesson.inputs - column : PANEL;
+    if (piece == pieces(lesson) - 1) return sum_of_rows(rows, lesson.grads, nullptr, n, lesson.to + (Size)n * lesson.inputs);
+    float tile[ROWS * PANEL];
+    auto fill = width > LANES ? sum_of_outer_products<2> : sum_of_outer_products<1>;
+    fill(rows, lesson.grads + row, padded(n), lesson.seen + column, lesson.apart, tile);
+    for (int r = 0; r < ROWS && row + r < n; r++)
+        memcpy(lesson.to + (Size)(row + r) * lesson.inputs + column, tile + r * PANEL, sizeof(float) * width);
 }
 
 }  // namespace
@@ -461,18 +468,23 @@ extern "C" void learn(const Network *net, const float *grad, int rows, float *re
         for (int l = net->count - 1; l > 0; l--) descend(net, l, tape, m, room, nullptr);
     });
     const Tape tape = tape_of(net, record, rows, 0);
-    const float *seen = tape.features;
-    Size apart = stride(net);
+    std::vector<Lesson> lessons;
+    int total = 0;
     for (int l = 0; l < net->count; l++) {
         const int out = net->layers[l].out, inputs = net->layers[l].channels;
-        outer_products(net->threads, rows, tape.slopes[l], out, seen, apart, inputs, to);
-        sum_of_rows(rows, tape.slopes[l], nullptr, out, to + (Size)out * inputs);
-        to += (Size)out * inputs + out;
-        seen = tape.values[l];
-        apart = after(net, l);
+        const float *seen = l == 0 ? tape.features : tape.values[l - 1];
+        lessons.push_back({tape.slopes[l], seen, l == 0 ? stride(net) : after(net, l - 1), out, inputs, to});
+        total += pieces(lessons.back());
+        to += (Size)out * (inputs + 1);
     }
-    sum_of_rows(rows, seen, factors, net->layers[net->count - 1].out, to);
-    to += net->layers[net->count - 1].out;
-    *to = 0;
-    for (int r = 0; r < rows; r++) *to += factors[r];
+    // A thread does whole pieces, all rows of them, so that the order of sums does not depend on threads.
+    share(net->threads, total, [&](int piece) {
+        const Lesson *lesson = lessons.data();
+        for (; piece >= pieces(*lesson); lesson++) piece -= pieces(*lesson);
+        learn_piece(*lesson, rows, piece);
+    });
+    const int top = net->layers[net->count - 1].out;
+    sum_of_rows(rows, tape.values[net->count - 1], factors, top, to);
+    to[top] = 0;
+    for (int r = 0; r < rows; r++) to[top] += factors[r];
 }

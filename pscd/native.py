@@ -28,7 +28,7 @@ NONE = (LEAKY, 1.0)  # a layer without one
 MOST_LAYERS = 32
 SMALLEST_SHARED = 500_000  # multiply-adds below which threads are not worth their start
 
-_threads = Threads()
+_threads, _threads_to_learn = Threads(), Threads()  # long chains may gain from a number of threads that a pass does not
 _spare: dict[int, Tensor] = {}  # the last record that was used up, by its size: memory that is fresh costs page faults
 _Floats = ctypes.POINTER(ctypes.c_float)
 _float = ctypes.c_float
@@ -190,7 +190,8 @@ class Network:
         size = self._library.record_size(self._reference, len(x))
         e, spare = x.new_empty(len(x)), _spare.pop(size, None)
         record = x.new_empty(size) if spare is None else spare
-        self._run(self._library.remember, len(x), _floats(x), len(x), _floats(e), _floats(record))
+        arguments = (_floats(x), len(x), _floats(e), _floats(record))
+        self._run(self._library.remember, len(x), *arguments, threads=_threads_to_learn)
         return e, record
 
     def learn(self, grad: Tensor, record: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -199,7 +200,7 @@ class Network:
         parts = torch.empty(sum(out * (inputs + 1) for out, inputs in shapes))
         grad = grad.contiguous()
         # Done once: with a record that was used up it could not be timed again.
-        self._net.threads = _threads.favoured(self._most(len(grad)))
+        self._net.threads = _threads_to_learn.favoured(self._most(len(grad)))
         self._library.learn(self._reference, _floats(grad), len(grad), _floats(record), _floats(parts))
         _spare.clear()
         _spare[len(record)] = record
@@ -217,12 +218,12 @@ class Network:
                 raise RuntimeError(f"expected {len(x)} numbers below {self._net.outputs} to say which output is meant")
         return x.contiguous(), output
 
-    def _run(self, function: Any, rows: int, *arguments: Any) -> None:
-        def work(threads: int) -> None:
-            self._net.threads = threads
+    def _run(self, function: Any, rows: int, *arguments: Any, threads: Threads = _threads) -> None:
+        def work(number: int) -> None:
+            self._net.threads = number
             function(self._reference, *arguments)
 
-        _threads.run(work, self._most(rows))
+        threads.run(work, self._most(rows))
 
     def _most(self, rows: int) -> int:
         """Threads that so many rows are worth."""

@@ -105,7 +105,7 @@ def test_what_weights_learn_does_not_depend_on_threads(monkeypatch):
     x, grad, last = torch.randn(1000, 5), torch.randn(1000), (torch.randn(1, 50), torch.randn(1))
     found = []
     for threads in (1, 2, 3):
-        monkeypatch.setattr(native._threads, "favoured", lambda most: most)
+        monkeypatch.setattr(native._threads_to_learn, "favoured", lambda most: most)
         net = native.Network(hidden, *last, threads=threads)
         assert net._most(len(x)) == threads
         e, record = net.remember(x)
