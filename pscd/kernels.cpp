@@ -13,6 +13,10 @@
 
 #include <vector>
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 struct Layer {
     int channels, height, width;  // of its input
     int tall, wide;               // its patches,
@@ -292,24 +296,23 @@ void few_rows(const Network *net, const float *x, const int *output, int m, floa
     unsee(net, tape.features, back, m, grad);
 }
 
-// Calls `work(i)` for i below count, shared out to the threads.
+// Calls `work(i, thread)` for i below count. Whichever thread is free takes the next, for cores are shared with others.
 template <class Work>
 void share(int threads, int count, Work work) {
 #ifdef _OPENMP
-#pragma omp parallel for num_threads(threads) schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
+    for (int i = 0; i < count; i++) work(i, omp_get_thread_num());
+#else
+    for (int i = 0; i < count; i++) work(i, 0);
 #endif
-    for (int i = 0; i < count; i++) work(i);
 }
 
-// Calls `work(row, m, room)` for groups of m rows, shared out to the threads.
+// Calls `work(row, m, room)` for groups of m rows.
 template <class Work>
 void for_groups(const Network *net, int rows, Work work) {
-    const int groups = (rows + ROWS - 1) / ROWS, threads = net->threads;
-    share(threads, threads, [=](int t) {
-        float *room = net->scratch + t * scratch_of_a_thread(net);
-        const int first = (Size)groups * t / threads, end = (Size)groups * (t + 1) / threads;
-        for (int row = first * ROWS; row < rows && row < end * ROWS; row += ROWS)
-            work(row, rows - row < ROWS ? rows - row : ROWS, room);
+    share(net->threads, (rows + ROWS - 1) / ROWS, [=](int group, int thread) {
+        const int row = group * ROWS;
+        work(row, rows - row < ROWS ? rows - row : ROWS, net->scratch + thread * scratch_of_a_thread(net));
     });
 }
 
@@ -430,7 +433,8 @@ inline int pieces(const Lesson &lesson) {
 void learn_piece(const Lesson &lesson, int rows, int piece) {
     const int down = (lesson.outputs + ROWS - 1) / ROWS, row = piece % down * ROWS, column = piece / down * PANEL;
     const int n = lesson.outputs, width = lesson.inputs - column < PANEL ? lesson.inputs - column : PANEL;
-    if (piece == pieces(lesson) - 1) return sum_of_rows(rows, lesson.grads, nullptr, n, lesson.to + (Size)n * lesson.inputs);
+    float *biases = lesson.to + (Size)n * lesson.inputs;
+    if (piece == pieces(lesson) - 1) return sum_of_rows(rows, lesson.grads, nullptr, n, biases);
     float tile[ROWS * PANEL];
     auto fill = width > LANES ? sum_of_outer_products<2> : sum_of_outer_products<1>;
     fill(rows, lesson.grads + row, padded(n), lesson.seen + column, lesson.apart, tile);
@@ -478,7 +482,7 @@ extern "C" void learn(const Network *net, const float *grad, int rows, float *re
         to += (Size)out * (inputs + 1);
     }
     // A thread does whole pieces, all rows of them, so that the order of sums does not depend on threads.
-    share(net->threads, total, [&](int piece) {
+    share(net->threads, total, [&](int piece, int) {
         const Lesson *lesson = lessons.data();
         for (; piece >= pieces(*lesson); lesson++) piece -= pieces(*lesson);
         learn_piece(*lesson, rows, piece);
