@@ -92,8 +92,9 @@ def test_an_update_is_the_same_in_cpp(small, x, name, options, monkeypatch):
         train_step(state, x, replace(config, gradients=mode))
         found[mode] = [p.grad for p in state.energy.parameters()]
     assert learnt == ["auto"]
+    largest = max(grad.abs().max().item() for grad in found["plain"])  # that of the last bias may be 0
     for a, b in zip(found["auto"], found["plain"], strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * b.abs().max().item())
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * largest)
 
 
 def test_any_module_will_do_and_a_wrong_shape_is_told(small, x):
