@@ -23,6 +23,7 @@ from pscd.layers import Evaluator, Moves, has_hooks
 from pscd.sequences import Sequence
 
 Energy = Callable[[Tensor], Tensor]
+fixed_weights = sequences.fixed_weights
 
 NOISE_NUMBERS = 1_000_000  # drawn in advance for a chain that runs in one call
 DEVICES = ("cpu", "cuda")
@@ -93,6 +94,16 @@ def by_hand(energy: Energy, shape: tuple[int, ...] | None = None) -> Evaluator |
     return None
 
 
+def energies(energy: Energy, x: Tensor) -> Tensor:
+    """E(x) for a loss, which differentiates it once and with respect to the weights alone; in C++ where possible."""
+    if _mode.get() == "auto" and torch.is_grad_enabled() and not x.requires_grad and _may_go_by_hand(energy):
+        sequence = _as_sequence(energy, tuple(x.shape[1:]))
+        e = sequences.energies(sequence, x) if sequence is not None else None
+        if e is not None:
+            return e
+    return energy(x)
+
+
 def _may_go_by_hand(energy: Energy) -> TypeGuard[nn.Module]:
     autocast = any(map(torch.is_autocast_enabled, DEVICES))
     return _mode.get() != "plain" and isinstance(energy, nn.Module) and not autocast
@@ -153,11 +164,14 @@ def at_once(
     """The loop of `pscd.samplers.langevin` with the same noise, many steps in one call: as many as keep it small."""
     most = max(1, NOISE_NUMBERS // max(x.numel(), 1))
     for first in range(0, n_steps, most):
-        z = x.new_zeros(min(most, n_steps - first), *x.shape)
+        z = x.new_empty(min(most, n_steps - first), *x.shape)
         if noise != 0:
-            for part in z:
+            # Whole groups of 16 numbers are the same at once as step by step, since torch draws such groups.
+            for part in [z] if x.numel() % 16 == 0 else z:
                 part.normal_(generator=generator)
             z *= noise
+        else:
+            z.zero_()
         x = moves(x, z, float(step_size), math.inf if max_grad is None else max_grad, bounds or (-math.inf, math.inf))
     return x
 

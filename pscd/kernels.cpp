@@ -9,133 +9,13 @@
 //
 // Compiled by pscd/native.py on first use. Plain C++ with the vector types of GCC and Clang.
 
-#include <cmath>
-#include <cstddef>
-#include <cstring>
-#include <initializer_list>
+#include "vectors.h"
+
 #include <vector>
 
-namespace {
-
-#ifdef __AVX512F__
-constexpr int LANES = 16, ROWS = 12;  // 24 of 32 registers hold sums
-#else
-constexpr int LANES = 8, ROWS = 6;  // 12 of 16
+#ifdef _OPENMP
+#include <omp.h>
 #endif
-constexpr int PANEL = 2 * LANES;
-constexpr int NARROW = 4;  // outputs up to which dot products beat a vector that is mostly padding
-constexpr int MOST_LAYERS = 32;
-
-typedef float Vec __attribute__((vector_size(4 * LANES)));
-typedef float Loose __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef int Int __attribute__((vector_size(4 * LANES)));
-
-typedef ptrdiff_t Size;
-
-inline Vec load(const float *p) { return *(const Loose *)p; }
-inline void store(float *p, Vec v) { *(Loose *)p = v; }
-inline Vec all(float value) { return Vec{} + value; }
-inline int padded(int n) { return (n + LANES - 1) / LANES * LANES; }
-
-inline float sum(Vec v) {
-    float total = 0;
-    for (int i = 0; i < LANES; i++) total += v[i];
-    return total;
-}
-
-// exp by 2^n times a polynomial on [-log(2)/2, log(2)/2], to the last digit or two.
-inline Vec exponential(Vec x) {
-    x = x < all(-80) ? all(-80) : x;
-    x = x > all(80) ? all(80) : x;
-    const float round = 12582912.0f;  // 1.5 * 2^23: adding it leaves an integer in the last digits
-    Vec n = (x * 1.44269504f + round) - round;
-    Vec r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
-    Vec p = all(1.0f / 5040);
-    for (float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = p * r + c;
-    return p * (Vec)((__builtin_convertvector(n, Int) + 127) << 23);
-}
-
-// sin and cos by a quarter turn and a polynomial; far out, where the turn would lose digits, by the library.
-inline void sine_cosine(Vec x, Vec &sine, Vec &cosine) {
-    for (int i = 0; i < LANES; i++)
-        if (!(std::fabs(x[i]) < 8192)) {
-            for (int j = 0; j < LANES; j++) sine[j] = std::sin(x[j]), cosine[j] = std::cos(x[j]);
-            return;
-        }
-    const float round = 12582912.0f;
-    Vec n = (x * 0.636619772f + round) - round;
-    Vec r = ((x - n * 1.5703125f) - n * 4.83751297e-4f) - n * 7.54978995e-8f;
-    Vec s = r * r;
-    Vec sin_r = all(2.7557319e-6f), cos_r = all(2.4801587e-5f);
-    for (float c : {-1.9841270e-4f, 8.3333333e-3f, -1.6666667e-1f, 1.0f}) sin_r = sin_r * s + c;
-    for (float c : {-1.3888889e-3f, 4.1666667e-2f, -0.5f, 1.0f}) cos_r = cos_r * s + c;
-    sin_r *= r;
-    Int turn = __builtin_convertvector(n, Int);
-    Int odd = (turn & 1) != 0;
-    sine = odd ? cos_r : sin_r;
-    cosine = odd ? sin_r : cos_r;
-    sine = (turn & 2) != 0 ? -sine : sine;
-    cosine = ((turn + 1) & 2) != 0 ? -cosine : cosine;
-}
-
-// out (ROWS, n) = bias + a (ROWS, k) times a matrix (k, n), n a multiple of LANES, that lies in panels: (k, PANEL) each,
-// and a last one of half the width if n asks for it.
-template <int VECTORS>
-inline const float *panel(const float *a, int stride, const float *from, const float *bias, float *out, int k, int n) {
-    Vec total[ROWS][VECTORS];
-    for (int r = 0; r < ROWS; r++)
-        for (int v = 0; v < VECTORS; v++) total[r][v] = bias ? load(bias + v * LANES) : Vec{};
-    for (int i = 0; i < k; i++, from += VECTORS * LANES) {
-        Vec column[VECTORS];
-        for (int v = 0; v < VECTORS; v++) column[v] = load(from + v * LANES);
-#pragma GCC unroll 16
-        for (int r = 0; r < ROWS; r++)
-            for (int v = 0; v < VECTORS; v++) total[r][v] += a[r * (ptrdiff_t)stride + i] * column[v];
-    }
-    for (int r = 0; r < ROWS; r++)
-        for (int v = 0; v < VECTORS; v++) store(out + r * (ptrdiff_t)n + v * LANES, total[r][v]);
-    return from;
-}
-
-void product(const float *a, int stride, const float *from, const float *bias, float *out, int k, int n) {
-    int j = 0;
-    for (; j + PANEL <= n; j += PANEL) from = panel<2>(a, stride, from, bias ? bias + j : nullptr, out + j, k, n);
-    if (j < n) panel<1>(a, stride, from, bias ? bias + j : nullptr, out + j, k, n);
-}
-
-// out (ROWS, n), rows LANES apart, for few outputs: dot products of a (ROWS, k) with n rows of k numbers.
-void dot_products(const float *a, const float *rows, float *out, int k, int n) {
-    for (int r = 0; r < ROWS; r++)
-        for (int j = 0; j < n; j++) {
-            Vec total = Vec{};
-            for (int i = 0; i < k; i += LANES) total += load(a + r * k + i) * load(rows + j * k + i);
-            out[r * LANES + j] = sum(total);
-        }
-}
-
-enum Activation { SILU = 0, TANH = 1, LEAKY = 2 };
-
-// h becomes the derivative, a the value. A slope of 0 is ReLU, one of 1 is nothing at all.
-void activate(int kind, float slope, float *h, float *a, int count) {
-    for (int i = 0; i < count; i += LANES) {
-        Vec x = load(h + i), value, derivative;
-        if (kind == SILU) {
-            Vec s = 1.0f / (1.0f + exponential(-x));
-            value = x * s;
-            derivative = s + value * (1.0f - s);
-        } else if (kind == TANH) {
-            value = 1.0f - 2.0f / (1.0f + exponential(2.0f * x));
-            derivative = 1.0f - value * value;
-        } else {
-            derivative = x > Vec{} ? all(1) : all(slope);
-            value = x * derivative;
-        }
-        store(a + i, value);
-        store(h + i, derivative);
-    }
-}
-
-}  // namespace
 
 struct Layer {
     int channels, height, width;  // of its input
@@ -161,6 +41,9 @@ struct Network {
 };
 
 namespace {
+
+constexpr int NARROW = 4;  // outputs up to which dot products beat a vector that is mostly padding
+constexpr int MOST_LAYERS = 32;
 
 // Numbers of a pixel of layer l's input, of one of its patches, of an image before and after it.
 inline int depth(const Network *net, int l) { return l == 0 ? net->layers[0].channels : padded(net->layers[l].channels); }
@@ -200,7 +83,7 @@ Size largest_patch(const Network *net) {
 }
 
 Size scratch_of_a_thread(const Network *net) {
-    Size size = 5 * largest(net) + largest_patch(net);  // features, values twice, gradients twice
+    Size size = 4 * largest(net) + largest_patch(net);  // features, values twice, gradients
     for (int l = 0; l < net->count; l++) size += room_of(after(net, l), net->layers[l].out);
     return size;
 }
@@ -250,14 +133,17 @@ void forward(const Network *net, int l, const float *seen, int m, const float *f
     const int k = patch(net, l), n = padded(layer.out), each = positions(net, l), total = m * each;
     const float *bias = from + (Size)k * n;
     if (is_whole(net, l)) {
-        product(seen, l == 0 ? stride(net) : k, from, bias, slopes, k, n);
-        activate(layer.kind, layer.slope, slopes, values, ROWS * n);
-        return;
+        const Size apart = l == 0 ? stride(net) : k;
+        return product(seen, apart, from, bias, slopes, k, n, [=, &layer](int j, int columns) {
+            activate(layer.kind, layer.slope, slopes + j, values + j, columns, n);
+        });
     }
     for (int p = 0; p < total; p += ROWS) {
         gather(net, l, seen, p, total, patches);
-        product(patches, k, from, bias, slopes + (Size)p * n, k, n);
-        activate(layer.kind, layer.slope, slopes + (Size)p * n, values + (Size)p * n, ROWS * n);
+        float *slope = slopes + (Size)p * n, *value = values + (Size)p * n;
+        product(patches, k, from, bias, slope, k, n, [=, &layer](int j, int columns) {
+            activate(layer.kind, layer.slope, slope + j, value + j, columns, n);
+        });
     }
 }
 
@@ -346,8 +232,8 @@ inline const float *last_weights(const Network *net) {
     return from;
 }
 
-// E of the rows on the tape, and g: its gradient with respect to what the last hidden layer's activations take in.
-void turn(const Network *net, const Tape &tape, const int *output, int m, float *e, float *g) {
+// E of the rows on the tape, and how it changes with what the network says, which is 1 without a bound.
+void sum_up(const Network *net, const Tape &tape, const int *output, int m, float *e, float *steepness) {
     const int l = net->count - 1;
     const Size n = after(net, l);
     for (int r = 0; r < m; r++) {
@@ -355,33 +241,47 @@ void turn(const Network *net, const Tape &tape, const int *output, int m, float 
         const float *last = last_weights(net) + which * n, *row = tape.features + r * stride(net);
         Vec total = Vec{};
         for (Size i = 0; i < n; i += LANES) total += load(tape.values[l] + r * n + i) * load(last + i);
-        float f = sum(total) + (net->last_bias ? net->last_bias[which] : 0), slope = 1, square = 0;
+        float f = sum(total) + (net->last_bias ? net->last_bias[which] : 0), square = 0;
+        steepness[r] = 1;
         if (net->bound != 0) {
             const float t = std::tanh(f / net->bound);
             f = net->bound * t;
-            slope = 1 - t * t;
+            steepness[r] = 1 - t * t;
         }
         for (int i = 0; net->precision != 0 && i < net->inputs; i++) square += row[i] * row[i];
         e[r] = f + 0.5f * net->precision * square;
-        for (Size i = 0; i < n; i += LANES)
-            store(g + r * n + i, load(last + i) * load(tape.slopes[l] + r * n + i) * slope);
     }
 }
 
-// From the gradient at layer l's activations to that at the ones before it.
-void descend(const Network *net, int l, const Tape &tape, const float *grad, int m, float *back, float *patches) {
-    const float *from = net->packed;
-    for (int i = 0; i < l; i++) from += to_backward(net, i) + to_next(net, i);
-    backward(net, l, grad, m, from + to_backward(net, l), back, patches);
-    for (Size i = 0; l > 0 && i < m * before(net, l); i += LANES)
-        store(back + i, load(back + i) * load(tape.slopes[l - 1] + i));
+// The last slopes become gradients of what the network says, times a factor for each row.
+void turn(const Network *net, const Tape &tape, const int *output, int m, const float *factor) {
+    const int l = net->count - 1;
+    const Size n = after(net, l);
+    for (int r = 0; r < m; r++) {
+        const float *last = last_weights(net) + (output ? output[r] : 0) * n;
+        float *row = tape.slopes[l] + r * n;
+        for (Size i = 0; i < n; i += LANES) store(row + i, load(row + i) * load(last + i) * factor[r]);
+    }
 }
 
-// E of m rows x (m, inputs), m at most ROWS, and its gradient, (m, inputs); `output` says which one is meant, if any.
+// The slopes before layer l become gradients, from those after it, which are gradients already; for the first layer
+// `back` does.
+void descend(const Network *net, int l, const Tape &tape, int m, float *back, float *patches) {
+    const float *from = net->packed;
+    for (int i = 0; i < l; i++) from += to_backward(net, i) + to_next(net, i);
+    backward(net, l, tape.slopes[l], m, from + to_backward(net, l), back, patches);
+    for (Size i = 0; l > 0 && i < m * before(net, l); i += LANES) {
+        float *slope = tape.slopes[l - 1] + i;
+        store(slope, load(back + i) * load(slope));
+    }
+}
+
+// E of m rows x (m, inputs), m at most ROWS, if asked for, and its gradient, (m, inputs); `output` says which one is
+// meant, if any.
 void few_rows(const Network *net, const float *x, const int *output, int m, float *e, float *grad, float *room) {
     const Size most = largest(net);
-    float *grads[2] = {room + 3 * most, room + 4 * most}, *patches = room + 5 * most;
-    float *free = patches + largest_patch(net);
+    float *back = room + 3 * most, *patches = room + 4 * most, *free = patches + largest_patch(net);
+    float unused[ROWS], steepness[ROWS];
     Tape tape = {room, {}, {}};
     for (int l = 0; l < net->count; l++) {
         tape.values[l] = room + (1 + l % 2) * most;
@@ -389,25 +289,31 @@ void few_rows(const Network *net, const float *x, const int *output, int m, floa
         free += room_of(after(net, l), net->layers[l].out);
     }
     ascend(net, x, m, tape, patches);
-    turn(net, tape, output, m, e, grads[net->count % 2]);
-    for (int l = net->count - 1; l >= 0; l--)
-        descend(net, l, tape, grads[(l + 1) % 2], m, grads[l % 2], patches);
-    unsee(net, tape.features, grads[0], m, grad);
+    for (int r = 0; r < ROWS; r++) steepness[r] = 1;
+    if (e || net->bound != 0) sum_up(net, tape, output, m, e ? e : unused, steepness);
+    turn(net, tape, output, m, steepness);
+    for (int l = net->count - 1; l >= 0; l--) descend(net, l, tape, m, back, patches);
+    unsee(net, tape.features, back, m, grad);
 }
 
-// Calls `work(row, m, room)` for groups of m rows, shared out to the threads.
+// Calls `work(i, thread)` for i below count. Whichever thread is free takes the next, for cores are shared with others.
+template <class Work>
+void share(int threads, int count, Work work) {
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
+    for (int i = 0; i < count; i++) work(i, omp_get_thread_num());
+#else
+    for (int i = 0; i < count; i++) work(i, 0);
+#endif
+}
+
+// Calls `work(row, m, room)` for groups of m rows.
 template <class Work>
 void for_groups(const Network *net, int rows, Work work) {
-    const int groups = (rows + ROWS - 1) / ROWS, threads = net->threads;
-#ifdef _OPENMP
-#pragma omp parallel for num_threads(threads) schedule(static)
-#endif
-    for (int t = 0; t < threads; t++) {
-        float *room = net->scratch + t * scratch_of_a_thread(net);
-        const int first = (Size)groups * t / threads, end = (Size)groups * (t + 1) / threads;
-        for (int row = first * ROWS; row < rows && row < end * ROWS; row += ROWS)
-            work(row, rows - row < ROWS ? rows - row : ROWS, room);
-    }
+    share(net->threads, (rows + ROWS - 1) / ROWS, [=](int group, int thread) {
+        const int row = group * ROWS;
+        work(row, rows - row < ROWS ? rows - row : ROWS, net->scratch + thread * scratch_of_a_thread(net));
+    });
 }
 
 }  // namespace
@@ -462,10 +368,10 @@ extern "C" void langevin(const Network *net, const float *x, const int *output, 
     const Size size = (Size)rows * net->inputs;
     for_groups(net, rows, [=](int row, int m, float *room) {
         const Size start = (Size)row * net->inputs, count = (Size)m * net->inputs;
-        float e[ROWS], *grad = gradients + start, *moved = y + start;
+        float *grad = gradients + start, *moved = y + start;
         memcpy(moved, x + start, sizeof(float) * count);
         for (int step = 0; step < steps; step++) {
-            few_rows(net, moved, output ? output + row : nullptr, m, e, grad, room);
+            few_rows(net, moved, output ? output + row : nullptr, m, nullptr, grad, room);
             const float *z = noise + step * size + start;
             for (Size i = 0; i < count; i++) {
                 float g = grad[i];
@@ -475,4 +381,114 @@ extern "C" void langevin(const Network *net, const float *x, const int *output, 
             }
         }
     });
+}
+
+// Training: the weights' gradients, for networks of fully connected layers. A record holds the tapes of all rows, one
+// after the other, so that each of their parts is a matrix; and a factor for each row.
+namespace {
+
+inline Size whole_groups(int rows) { return (Size)(rows + ROWS - 1) / ROWS * ROWS; }
+
+Tape tape_of(const Network *net, float *record, int rows, int row) {
+    Tape tape = {record + row * stride(net), {}, {}};
+    float *free = record + whole_groups(rows) * stride(net);
+    for (int l = 0; l < net->count; l++) {
+        tape.values[l] = free + row * after(net, l);
+        tape.slopes[l] = tape.values[l] + whole_groups(rows) * after(net, l);
+        free += 2 * whole_groups(rows) * after(net, l);
+    }
+    return tape;
+}
+
+inline float *factors_of(const Network *net, float *record, int rows) {
+    const int top = net->count - 1;
+    return tape_of(net, record, rows, 0).slopes[top] + whole_groups(rows) * after(net, top);
+}
+
+// out (n,) = the sum of rows (rows, n) that are padded, each times its factor, if any.
+void sum_of_rows(int rows, const float *values, const float *factor, int n, float *out) {
+    for (int column = 0; column < n; column += LANES) {
+        Vec total = Vec{};
+        for (int r = 0; r < rows; r++) total += load(values + r * (Size)padded(n) + column) * (factor ? factor[r] : 1);
+        float found[LANES];
+        store(found, total);
+        memcpy(out + column, found, sizeof(float) * (n - column < LANES ? n - column : LANES));
+    }
+}
+
+// What a layer's weights learn from: gradients (rows, outputs), padded, and what it saw (rows, inputs), `apart` numbers
+// from row to row; and where to: weights (outputs, inputs), then biases (outputs,).
+struct Lesson {
+    const float *grads, *seen;
+    Size apart;
+    int outputs, inputs;
+    float *to;
+};
+
+inline int pieces(const Lesson &lesson) {
+    return (lesson.inputs + PANEL - 1) / PANEL * ((lesson.outputs + ROWS - 1) / ROWS) + 1;
+}
+
+// One piece of it: a tile of the sum over rows of outer products, or the biases.
+void learn_piece(const Lesson &lesson, int rows, int piece) {
+    const int down = (lesson.outputs + ROWS - 1) / ROWS, row = piece % down * ROWS, column = piece / down * PANEL;
+    const int n = lesson.outputs, width = lesson.inputs - column < PANEL ? lesson.inputs - column : PANEL;
+    float *biases = lesson.to + (Size)n * lesson.inputs;
+    if (piece == pieces(lesson) - 1) return sum_of_rows(rows, lesson.grads, nullptr, n, biases);
+    float tile[ROWS * PANEL];
+    auto fill = width > LANES ? sum_of_outer_products<2> : sum_of_outer_products<1>;
+    fill(rows, lesson.grads + row, padded(n), lesson.seen + column, lesson.apart, tile);
+    for (int r = 0; r < ROWS && row + r < n; r++)
+        memcpy(lesson.to + (Size)(row + r) * lesson.inputs + column, tile + r * PANEL, sizeof(float) * width);
+}
+
+}  // namespace
+
+// How many numbers a record of so many rows must have room for; products read a few beyond its end.
+extern "C" ptrdiff_t record_size(const Network *net, int rows) {
+    Size each = stride(net) + 1;
+    for (int l = 0; l < net->count; l++) each += 2 * after(net, l);
+    return whole_groups(rows) * each + ROWS;
+}
+
+// E of all rows x into e, and what `learn` needs to know of them into the record.
+extern "C" void remember(const Network *net, const float *x, int rows, float *e, float *record) {
+    float *factors = factors_of(net, record, rows);
+    for_groups(net, rows, [=](int row, int m, float *room) {
+        const Tape tape = tape_of(net, record, rows, row);
+        ascend(net, x + (Size)row * net->inputs, m, tape, room);
+        sum_up(net, tape, nullptr, m, e + row, factors + row);
+    });
+}
+
+// From the gradient with respect to E of each row to those with respect to all weights and biases, (out, in) and (out,)
+// layer by layer, the last one too; one after the other. The record is used up.
+extern "C" void learn(const Network *net, const float *grad, int rows, float *record, float *to) {
+    float *factors = factors_of(net, record, rows);
+    for_groups(net, rows, [=](int row, int m, float *room) {
+        const Tape tape = tape_of(net, record, rows, row);
+        for (int r = row; r < row + m; r++) factors[r] *= grad[r];
+        turn(net, tape, nullptr, m, factors + row);
+        for (int l = net->count - 1; l > 0; l--) descend(net, l, tape, m, room, nullptr);
+    });
+    const Tape tape = tape_of(net, record, rows, 0);
+    std::vector<Lesson> lessons;
+    int total = 0;
+    for (int l = 0; l < net->count; l++) {
+        const int out = net->layers[l].out, inputs = net->layers[l].channels;
+        const float *seen = l == 0 ? tape.features : tape.values[l - 1];
+        lessons.push_back({tape.slopes[l], seen, l == 0 ? stride(net) : after(net, l - 1), out, inputs, to});
+        total += pieces(lessons.back());
+        to += (Size)out * (inputs + 1);
+    }
+    // A thread does whole pieces, all rows of them, so that the order of sums does not depend on threads.
+    share(net->threads, total, [&](int piece, int) {
+        const Lesson *lesson = lessons.data();
+        for (; piece >= pieces(*lesson); lesson++) piece -= pieces(*lesson);
+        learn_piece(*lesson, rows, piece);
+    });
+    const int top = net->layers[net->count - 1].out;
+    sum_of_rows(rows, tape.values[net->count - 1], factors, top, to);
+    to[top] = 0;
+    for (int r = 0; r < rows; r++) to[top] += factors[r];
 }

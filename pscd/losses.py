@@ -284,9 +284,9 @@ def free_energy(e: Tensor, gamma: float) -> Tensor:
     base = (e.min() if gamma > 0 else e.max()).detach()
     exponent = -gamma * (e - base)
     mean = torch.expm1(exponent).mean()
-    small = torch.log1p(mean.clamp(min=-0.5))
-    large = torch.logsumexp(exponent, 0) - math.log(len(e))
-    return base - torch.where(mean > -0.5, small, large) / gamma
+    # Only what is needed is computed: each small operation costs as much as the row of a network.
+    log_mean = torch.log1p(mean) if mean > -0.5 else torch.logsumexp(exponent, 0) - math.log(len(e))
+    return base - log_mean / gamma
 
 
 def importance_weights(e: Tensor, gamma: float) -> Tensor:

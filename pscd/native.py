@@ -1,4 +1,4 @@
-"""The C++ of `kernels.cpp`, compiled on first use and kept; None where there is no compiler."""
+"""The C++ of `kernels.cpp` and `vectors.h`, compiled on first use and kept; None where there is no compiler."""
 
 import ctypes
 import hashlib
@@ -20,6 +20,7 @@ from torch import Tensor
 from pscd.threads import Threads
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
+SOURCES = (SOURCE, Path(__file__).with_name("vectors.h"))
 COMPILERS = ("g++", "clang++", "c++")  # after the one that CXX names
 FLAGS = ("-O3", "-std=c++17", "-march=native", "-shared", "-fPIC", "-Wno-psabi")
 SILU, TANH, LEAKY = 0, 1, 2  # activations, as kernels.cpp numbers them
@@ -27,7 +28,8 @@ NONE = (LEAKY, 1.0)  # a layer without one
 MOST_LAYERS = 32
 SMALLEST_SHARED = 500_000  # multiply-adds below which threads are not worth their start
 
-_threads = Threads()
+_threads, _threads_to_learn = Threads(), Threads()  # long chains may gain from a number of threads that a pass does not
+_spare: dict[int, Tensor] = {}  # the last record that was used up, by its size: memory that is fresh costs page faults
 _Floats = ctypes.POINTER(ctypes.c_float)
 _float = ctypes.c_float
 
@@ -122,6 +124,7 @@ class Network:
     ) -> None:
         self._alive: list[Any] = []  # for as long as C++ points to it
         waves = 0 if frequencies is None else frequencies.shape[1]
+        self.layers, self.last = layers, last
         self.inputs = layers[0].weight.shape[1] * math.prod(layers[0].size) - 2 * waves
         self._net = _Network(
             count=len(layers),
@@ -181,6 +184,30 @@ class Network:
         self._run(self._library.langevin, len(x) * len(noise), *arguments)
         return y
 
+    def remember(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """E of rows, and a record of them for `learn`; for a network of fully connected layers with one output."""
+        x, _ = self._checked(x, None)
+        size = self._library.record_size(self._reference, len(x))
+        e, spare = x.new_empty(len(x)), _spare.pop(size, None)
+        record = x.new_empty(size) if spare is None else spare
+        arguments = (_floats(x), len(x), _floats(e), _floats(record))
+        self._run(self._library.remember, len(x), *arguments, threads=_threads_to_learn)
+        return e, record
+
+    def learn(self, grad: Tensor, record: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Gradients of weight and bias, layer by layer, from those of E `(B,)`; the record is used up."""
+        shapes = [layer.weight.shape[:2] for layer in self.layers] + [self.last.shape]
+        parts = torch.empty(sum(out * (inputs + 1) for out, inputs in shapes))
+        grad = grad.contiguous()
+        # Done once: with a record that was used up it could not be timed again.
+        self._net.threads = _threads_to_learn.favoured(self._most(len(grad)))
+        self._library.learn(self._reference, _floats(grad), len(grad), _floats(record), _floats(parts))
+        _spare.clear()
+        _spare[len(record)] = record
+        sizes = [size for out, inputs in shapes for size in (out * inputs, out)]
+        found = iter(parts.split(sizes))
+        return [(next(found).view(shape), next(found)) for shape in shapes]
+
     def _checked(self, x: Tensor, output: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if x.dtype != torch.float32 or x.device.type != "cpu" or x.shape[1:] != (self.inputs,):
             raise RuntimeError(f"expected float32 rows of {self.inputs} on the CPU, got {x.dtype} {tuple(x.shape)}")
@@ -191,12 +218,16 @@ class Network:
                 raise RuntimeError(f"expected {len(x)} numbers below {self._net.outputs} to say which output is meant")
         return x.contiguous(), output
 
-    def _run(self, function: Any, rows: int, *arguments: Any) -> None:
-        def work(threads: int) -> None:
-            self._net.threads = threads
+    def _run(self, function: Any, rows: int, *arguments: Any, threads: Threads = _threads) -> None:
+        def work(number: int) -> None:
+            self._net.threads = number
             function(self._reference, *arguments)
 
-        _threads.run(work, self._most_threads if rows * self._work >= SMALLEST_SHARED else 1)
+        threads.run(work, self._most(rows))
+
+    def _most(self, rows: int) -> int:
+        """Threads that so many rows are worth."""
+        return self._most_threads if rows * self._work >= SMALLEST_SHARED else 1
 
 
 def _floats(t: Tensor | None) -> Any:
@@ -217,16 +248,16 @@ def library() -> Any:
         found = ctypes.CDLL(str(path))
     except OSError:  # made for another machine, or on a disk that does not allow it
         return None
-    for name in ("packed_size", "scratch_size"):
+    for name in ("packed_size", "scratch_size", "record_size"):
         getattr(found, name).restype = ctypes.c_ssize_t
     return found
 
 
 def _compiled() -> Path | None:
     compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), *COMPILERS))), None)
-    if compiler is None or not SOURCE.exists():
+    if compiler is None or not all(path.exists() for path in SOURCES):
         return None
-    made_from = (SOURCE.read_text(), compiler, *FLAGS, platform.machine(), _processor())
+    made_from = (*(path.read_text() for path in SOURCES), compiler, *FLAGS, platform.machine(), _processor())
     name = f"kernels-{hashlib.sha256(chr(0).join(made_from).encode()).hexdigest()[:16]}.so"
     for folder in (_cache_folder(), Path(tempfile.gettempdir()) / f"pscd-{os.getuid()}"):
         try:

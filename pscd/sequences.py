@@ -4,17 +4,25 @@ In C++ (`pscd.native`) a few rows at a time go through all layers and back, and 
 (`pscd.layers`) layers are called one after the other. Both are equal to autograd to rounding.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from pscd import native
-from pscd.layers import Activation, Convolution, Evaluator, Flatten, Layer, LayerChain, Linear, layers_of
+from pscd.layers import ACTIVATIONS, Activation, Convolution, Evaluator, Flatten, Layer, LayerChain, Linear, layers_of
 from pscd.threads import allowed_threads
 
 MOST_WORK = 20_000_000  # multiply-adds for a row, beyond which the convolutions of torch are as fast as ours
+# Multiply-adds below which the loss is as fast through autograd, in all rows, and above, in one: weights then no longer
+# fit into the cache nearest to the processor but one, and torch makes better use of them.
+LEAST_LEARNT, MOST_LEARNT = 1_000_000, 500_000
+DENSE = (nn.Linear, nn.Flatten, *ACTIVATIONS)  # what networks consist of whose weights can be learnt in C++
 
 
 @dataclass(frozen=True)
@@ -46,12 +54,25 @@ class _Parsed:
     takes_rows: bool  # of numbers; otherwise images
 
 
+_Found = tuple[_Parsed | None, native.Network | None]
+_kept: ContextVar[dict[nn.Module, tuple[Sequence, _Found]] | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def fixed_weights() -> Iterator[None]:
+    """Promise that no weights change inside: what was laid out for C++ is then kept, for samples and loss."""
+    token = _kept.set({})
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+
+
 def evaluator(sequence: Sequence, *, cpp: bool = True) -> Evaluator | None:
     """Energy and gradient for the weights as they are now, in C++ if possible; None if a layer is not known."""
-    parsed = _parse(sequence)
+    parsed, network = _parsed(sequence, cpp=cpp)
     if parsed is None:
         return None
-    network = _in_cpp(sequence, parsed) if cpp else None
     if network is not None:
         return _evaluator_in_cpp(network, sequence.output)
     chain = LayerChain(parsed.hidden, parsed.last, sequence.output)
@@ -63,6 +84,66 @@ def evaluator(sequence: Sequence, *, cpp: bool = True) -> Evaluator | None:
         return e, grad.reshape(x.shape)
 
     return Evaluator(evaluate, "by hand")
+
+
+def energies(sequence: Sequence, x: Tensor) -> Tensor | None:
+    """E(x), `(B,)`, in C++, differentiable once and with respect to the weights alone; None if autograd should do it.
+
+    It should unless layers are fully connected, with weights of their own that are not computed from others, and of a
+    size for which C++ is faster.
+    """
+    modules = [m for m in sequence.net.modules() if type(m) is not nn.Sequential]
+    plain = all(type(m) in DENSE and not m._backward_hooks and not m._backward_pre_hooks for m in modules)
+    work = sum(m.weight.numel() for m in modules if isinstance(m, nn.Linear))
+    if work > MOST_LEARNT or work * len(x) < LEAST_LEARNT:
+        return None
+    if not plain or sequence.output is not None or x.dtype != torch.float32 or x.device.type != "cpu":
+        return None
+    _, network = _parsed(sequence)
+    rows = x.detach().flatten(1)
+    weights = [t for m in modules if isinstance(m, nn.Linear) for t in (m.weight, m.bias)]
+    # A module that occurs twice is listed once.
+    if network is None or rows.shape[1] != network.inputs or len(weights) != 2 * len(network.layers) + 2:
+        return None
+    found: Tensor = _Energies.apply(network, rows, *weights)
+    return found
+
+
+class _Energies(torch.autograd.Function):
+    """From a network in C++, rows and its parameters, weight and bias in turn, to their energies."""
+
+    @staticmethod
+    def forward(ctx: Any, network: native.Network, rows: Tensor, *weights: Tensor | None) -> Tensor:
+        ctx.network = network
+        e, ctx.record = network.remember(rows)
+        return e
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.record is None:
+            raise RuntimeError("energies were differentiated a second time; compute them anew")
+        found = [t for pair in ctx.network.learn(grad, ctx.record) for t in pair]
+        ctx.record = None
+        needed = ctx.needs_input_grad[2:]
+        return (None, None, *(t if wanted else None for t, wanted in zip(found, needed, strict=True)))
+
+
+def _parsed(sequence: Sequence, *, cpp: bool = True) -> _Found:
+    """The layers, if they are known, and the network in C++, if it can be had and is asked for."""
+    kept = _kept.get()
+    if kept is not None and cpp and sequence.net in kept and _are_same(kept[sequence.net][0], sequence):
+        return kept[sequence.net][1]
+    parsed = _parse(sequence)
+    found = parsed, _in_cpp(sequence, parsed) if cpp and parsed is not None else None
+    if kept is not None and cpp:
+        kept[sequence.net] = sequence, found
+    return found
+
+
+def _are_same(a: Sequence, b: Sequence) -> bool:
+    tensors = a.output is b.output and a.frequencies is b.frequencies
+    return tensors and (a.shape, a.precision, a.bound) == (b.shape, b.precision, b.bound)
 
 
 def _parse(sequence: Sequence) -> _Parsed | None:

@@ -83,9 +83,13 @@ class Threads:
         if most == 1:
             work(1)
         elif self._clock() < self._next_look:
-            work(most if self._many else 1)
+            work(self.favoured(most))
         else:
             self._look(work, most)
+
+    def favoured(self, most: int) -> int:
+        """The number that has been faster lately, for work that cannot be done twice."""
+        return most if self._many else 1
 
     def _look(self, work: Callable[[int], None], most: int) -> None:
         ours, other = (most, 1) if self._many else (1, most)

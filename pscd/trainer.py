@@ -58,11 +58,11 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
 
     stats: dict[str, Tensor] = {}
     x_neg, label_neg = x_pos[:0], None
-    if objective.needs_negatives:
-        rows = _starts(state.buffer, x_pos, label_pos, config, rng)
-        label_neg = rows.label
-        energy = as_function(state.energy, config.precision, label_neg)
-        with gradients.using(config.gradients):
+    with gradients.using(config.gradients), gradients.fixed_weights():
+        if objective.needs_negatives:
+            rows = _starts(state.buffer, x_pos, label_pos, config, rng)
+            label_neg = rows.label
+            energy = as_function(state.energy, config.precision, label_neg)
             x_neg, sampler_stats = config.sampler.run(
                 energy if objective.sampling_power == 1 else Tempered(energy, objective.sampling_power),
                 rows.x,
@@ -71,18 +71,19 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
                 proposal=state.proposal,
                 generator=rng,
             )
-        stats = {name: distributed.mean(value) for name, value in sampler_stats.items()}
+            stats = {name: distributed.mean(value) for name, value in sampler_stats.items()}
 
-    if not state.energy.training:
-        state.energy.train()
-    try:
-        energy = as_function(state.energy, config.precision, label_pos, label_neg)
-        loss, loss_stats = objective(energy, state.aux, x_pos, x_neg, rng)
-    except NotFinite as error:
-        raise Diverged(str(error)) from None
-    state.optimizer.zero_grad()
-    loss.backward()
+        if not state.energy.training:
+            state.energy.train()
+        try:
+            energy = as_function(state.energy, config.precision, label_pos, label_neg)
+            loss, loss_stats = objective(energy, state.aux, x_pos, x_neg, rng)
+        except NotFinite as error:
+            raise Diverged(str(error)) from None
     parameters = [p for group in state.optimizer.param_groups for p in group["params"]]
+    for p in parameters:
+        p.grad = None
+    loss.backward()
     distributed.sum_gradients(parameters)
     norm = _gradient_norm(parameters, config.clip)
     stats |= {"loss": loss.detach(), "gradient": norm, **loss_stats}

@@ -86,13 +86,17 @@ def test_modes():
 )
 @pytest.mark.parametrize("power", [1.0, 1.5])
 @pytest.mark.parametrize("block", [10**6, 100])
-def test_a_chain_is_the_same_whichever_way(settings, power, block, monkeypatch):
-    """By autograd, by hand step by step, and in C++ at once, in blocks of steps too: 100 numbers are 2 steps."""
+@pytest.mark.parametrize("batch", [10, 12])
+def test_a_chain_is_the_same_whichever_way(settings, power, block, batch, monkeypatch):
+    """By autograd, by hand step by step, and in C++ at once, in blocks of steps too: 100 numbers are 2 steps.
+
+    Steps of 12 rows are whole groups of 16 numbers, whose noise is drawn at once.
+    """
     monkeypatch.setattr(gradients, "NOISE_NUMBERS", block)
     torch.manual_seed(0)
     energy = samplers.Tempered(MLP((2, 2), width=8), power)
     settings = {"n_steps": 21, "step_size": 0.02, **settings}
-    x = torch.randn(10, 2, 2, generator=generator(0))
+    x = torch.randn(batch, 2, 2, generator=generator(0))
     ends = {}
     for mode in MODES:
         with using(mode):

@@ -84,6 +84,51 @@ def test_a_row_does_not_depend_on_its_company_nor_on_threads():
 
 
 @needs_compiler
+def test_weights_learn_by_hand_of_the_reader():
+    """f = 2 relu(x1 + x2) + 3 relu(x1 - x2), of which the first row has both, the second the first alone."""
+    w = torch.tensor([[1.0, 1.0], [1.0, -1.0]])
+    net = native.Network([dense(w, torch.zeros(2), (native.LEAKY, 0.0))], torch.tensor([[2.0, 3.0]]), torch.zeros(1))
+    e, record = net.remember(torch.tensor([[3.0, 1.0], [1.0, 2.0]]))
+    assert torch.equal(e, torch.tensor([14.0, 6.0]))
+    (weight, bias), (last, last_bias) = net.learn(torch.tensor([1.0, 10.0]), record)
+    assert torch.equal(weight, torch.tensor([[2 * 3.0 + 20, 2 * 1 + 40], [3 * 3, 3 * 1]]))
+    assert torch.equal(bias, torch.tensor([22.0, 3.0]))
+    assert torch.equal(last, torch.tensor([[4.0 + 30, 2]]))
+    assert torch.equal(last_bias, torch.tensor([11.0]))
+
+
+@needs_compiler
+def test_what_weights_learn_does_not_depend_on_threads(monkeypatch):
+    torch.manual_seed(0)
+    silu = (native.SILU, 0.0)
+    hidden = [dense(torch.randn(70, 5), torch.randn(70), silu), dense(torch.randn(50, 70), torch.randn(50), silu)]
+    x, grad, last = torch.randn(1000, 5), torch.randn(1000), (torch.randn(1, 50), torch.randn(1))
+    found = []
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(native._threads_to_learn, "favoured", lambda most: most)
+        net = native.Network(hidden, *last, threads=threads)
+        assert net._most(len(x)) == threads
+        e, record = net.remember(x)
+        found.append([e, *(t for pair in net.learn(grad, record) for t in pair)])
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+@needs_compiler
+def test_a_record_is_not_written_to_while_it_is_needed():
+    """Its memory is used again, but only once it is used up."""
+    net = network(torch.ones(3, 2), None, (native.SILU, 0.0))
+    x, grad = torch.randn(20, 2), torch.ones(20)
+    _, first = net.remember(x)
+    expected = first.clone()
+    _, second = net.remember(2 * x)
+    assert torch.equal(first[: 20 * 16], expected[: 20 * 16])  # what the first layer saw
+    net.learn(grad, first)
+    _, third = net.remember(x)
+    assert third.data_ptr() == first.data_ptr() != second.data_ptr()
+
+
+@needs_compiler
 def test_what_is_not_finite_stays_so():
     net = network(torch.ones(3, 2), None, (native.SILU, 0.0))
     for bad in (torch.nan, torch.inf):

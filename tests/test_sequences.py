@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from pscd import native
+from pscd import native, sequences
 from pscd.energies import MLP, Correction
-from pscd.gradients import by_autograd, by_hand, using
+from pscd.gradients import by_autograd, by_hand, energies, fixed_weights, using
 from pscd.layers import ACTIVATIONS
 from pscd.networks import Conditioned, ConvNet, PlainCNN
 from pscd.rng import generator
@@ -150,3 +150,109 @@ def test_spectral_norm_takes_no_power_iteration():
     assert energy.net[0].parametrizations.weight[0].training
     assert all(torch.equal(t, before[name]) for name, t in energy.state_dict().items())
     torch.testing.assert_close(e, energy.eval()(x).detach())
+
+
+# Fully connected, with weights that are parameters themselves.
+LEARNT_IN_CPP = (
+    *("mlp", "waves and base", "many waves", "rows with a shape", "wide", "correction", "nested, without bias"),
+    *("no activation", "flat images", "with SiLU", "with Tanh", "with ReLU", "with LeakyReLU"),
+)
+
+
+def learnt(energy, x, mode):
+    """Energies and the gradients of all weights, of a loss with squares; and whether C++ was used."""
+    with using(mode):
+        e = energies(energy, x)
+    factor = torch.linspace(-1, 1, len(x))
+    energy.zero_grad()
+    (factor * e + 0.1 * e.square()).sum().backward()
+    return e.detach(), [p.grad.clone() for p in energy.parameters()], "_Energies" in type(e.grad_fn).__name__
+
+
+@pytest.fixture
+def any_size(monkeypatch):
+    """Small networks learn in C++ too, though it is no faster."""
+    monkeypatch.setattr(sequences, "LEAST_LEARNT", 0)
+
+
+@pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("name", ENERGIES)
+def test_weights_learn_the_same_in_cpp(name, any_size):
+    energy, shape = ENERGIES[name]
+    energy = perturbed(energy).eval()  # in which spectral normalisation stands still
+    for batch in (1, 12, 13, 50):
+        x = rows(batch, shape)
+        e, grads, cpp = learnt(energy, x, "auto")
+        plain_e, plain_grads, other = learnt(energy, x, "plain")
+        assert cpp == (name in LEARNT_IN_CPP)
+        assert not other
+        torch.testing.assert_close(e, plain_e, rtol=1e-5, atol=1e-5)
+        for a, b in zip(grads, plain_grads, strict=True):
+            assert (a - b).abs().max() <= 1e-5 * max(1.0, b.abs().max().item())
+
+
+@pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
+def test_what_asks_for_more_than_weights_goes_through_autograd(any_size):
+    energy, x = MLP((4,), width=8), rows(5, (4,))
+
+    def in_cpp(x=x):
+        return "_Energies" in type(energies(energy, x).grad_fn).__name__
+
+    assert in_cpp()
+    assert not in_cpp(x.clone().requires_grad_())
+    with using("eager"):
+        assert not in_cpp()
+    with torch.no_grad():
+        assert energies(energy, x).grad_fn is None
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not in_cpp()
+    hook = energy.net[0].register_full_backward_hook(lambda *_: None)
+    assert not in_cpp()
+    hook.remove()
+    energy.net.insert(1, energy.net[1])  # SiLU twice
+    assert not in_cpp()
+    energy.double()
+    assert not in_cpp(x.double())
+
+
+@pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
+@pytest.mark.parametrize(("width", "batch", "cpp"), [(100, 200, True), (100, 90, False), (800, 200, False)])
+def test_networks_of_a_middling_size_learn_in_cpp(width, batch, cpp):
+    e = energies(MLP((4,), width=width, depth=2), rows(batch, (4,)))
+    assert ("_Energies" in type(e.grad_fn).__name__) == cpp
+
+
+@pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
+def test_a_layer_that_occurs_twice_learns_from_both(any_size):
+    layer = nn.Linear(4, 4)
+    energy = nn.Sequential(layer, nn.SiLU(), layer, nn.SiLU(), nn.Linear(4, 1), nn.Flatten(0))
+    x = rows(5, (4,))
+    for a, b in zip(learnt(energy, x, "auto")[1], learnt(energy, x, "plain")[1], strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
+def test_weights_that_are_held_get_no_gradient_and_a_record_serves_once(any_size):
+    energy = MLP((4,), width=8)
+    energy.net[0].weight.requires_grad_(False)
+    loss = energies(energy, rows(5, (4,))).sum()
+    loss.backward(retain_graph=True)
+    assert energy.net[0].weight.grad is None
+    assert energy.net[0].bias.grad is not None
+    with pytest.raises(RuntimeError, match="a second time"):
+        loss.backward()
+
+
+@pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
+def test_layouts_are_kept_only_where_weights_are_fixed(any_size):
+    energy, x = MLP((4,), width=8, base_scale=2.0), rows(5, (4,))
+    first = by_hand(energy)(x)[0]
+    with fixed_weights():
+        by_hand(energy)
+        with torch.no_grad():
+            energy.net[0].weight.zero_()  # a promise that is broken, to see whether it was relied on
+        assert torch.equal(by_hand(energy)(x)[0], first)
+        assert torch.equal(energies(energy, x), first)
+        energy.base_scale = 1.0  # not a weight
+        assert not torch.equal(by_hand(energy)(x)[0], first)
+    torch.testing.assert_close(by_hand(energy)(x)[0], energy(x).detach())

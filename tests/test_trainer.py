@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import pscd
-from pscd import checkpoint
+from pscd import checkpoint, native, sequences
 from pscd.data.toys import MODES
 from pscd.energies import MLP
 from pscd.errors import Diverged, UserError
@@ -67,6 +67,34 @@ def test_the_same_seed_gives_the_same_weights(small, x):
     first, again, other = (fit(x, replace(small, seed=seed)).energy.state_dict() for seed in (0, 0, 1))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+@pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ps-cd", {"warmup": 0.0, "l2": 0.1}),
+        ("beta", {"warmup": 0.0, "l2": 0.1}),
+        ("negatives-only", {}),
+        ("f-ebm", {"l2": 0.1}),
+        ("nce", {}),
+    ],
+)
+def test_an_update_is_the_same_in_cpp(small, x, name, options, monkeypatch):
+    """Gradients of the first update, with squares where the objective has them; they depend on samples too."""
+    monkeypatch.setattr(sequences, "LEAST_LEARNT", 0)
+    config = replace(small, objective=replace(OBJECTIVES[name], **options))
+    found, learnt = {}, []
+    learn = native.Network.learn
+    monkeypatch.setattr(native.Network, "learn", lambda *a: learnt.append(mode) or learn(*a))
+    for mode in ("auto", "plain"):
+        state = init_state(x, config, None, torch.device("cpu"))
+        train_step(state, x, replace(config, gradients=mode))
+        found[mode] = [p.grad for p in state.energy.parameters()]
+    assert learnt == ["auto"]
+    largest = max(grad.abs().max().item() for grad in found["plain"])  # that of the last bias may be 0
+    for a, b in zip(found["auto"], found["plain"], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * largest)
 
 
 def test_any_module_will_do_and_a_wrong_shape_is_told(small, x):

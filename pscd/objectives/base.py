@@ -5,7 +5,7 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from pscd import distributed, losses
+from pscd import distributed, gradients, losses
 from pscd.errors import UserError
 from pscd.samplers import Energy
 
@@ -49,7 +49,7 @@ class Objective(Protocol):
 
 def both_phases(energy: Energy, x_pos: Tensor, x_neg: Tensor) -> tuple[Tensor, Tensor]:
     """Energies of data and samples from one forward pass, gathered from all processes."""
-    e_pos, e_neg = energy(torch.cat([x_pos, x_neg])).split([len(x_pos), len(x_neg)])
+    e_pos, e_neg = gradients.energies(energy, torch.cat([x_pos, x_neg])).split([len(x_pos), len(x_neg)])
     return distributed.gather(e_pos), distributed.gather(e_neg)
 
 

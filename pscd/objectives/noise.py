@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from pscd import distributed, losses, rng
+from pscd import distributed, gradients, losses, rng
 from pscd.errors import UserError
 from pscd.objectives.critic import check_divergence
 from pscd.objectives.flow import FlowNoise
@@ -88,7 +88,7 @@ class NoiseContrastive:
         assert isinstance(aux, Noise)
         y = aux.density.sample(self.ratio * len(x_pos), generator).to(x_pos.dtype)
         x = torch.cat([x_pos, y.view(-1, *x_pos.shape[1:])])
-        e = energy(x)
+        e = gradients.energies(energy, x)
         # Log Z goes into each row before rows are gathered: it, too, is to hear of this process's rows only.
         log_ratio = -e - aux.log_z - aux.density.log_prob(x)
         pos, neg = (distributed.gather(part) for part in log_ratio.split([len(x_pos), len(y)]))
