@@ -12,7 +12,8 @@ ratio is taken within a round before the median is taken over rounds.
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,7 @@ from pscd.trainer import train_step
 
 BUFFER, ROWS, IMAGES = 10_000, 10_000, 1_000
 LR = 1e-4  # so small that hundreds of updates on noise change nothing about their cost
+TRIALS, TRIAL_SECONDS = (3, 25), 3.0  # of threads: fewest and most, and how long they may take with one
 BLOCK_SECONDS = 0.1  # the least that a turn takes: many updates of a small network, one of a large one
 
 Task = Callable[[], object]
@@ -139,17 +141,16 @@ class Training:
             )
 
     def bound(self) -> Task:
-        """A function that computes the matrix products of `sample`, with as many threads."""
-        with enough_threads(self.state.energy, self.config.batch_size, tuple(self.x.shape[1:])):
-            products = matrix_products(self.state.energy, self._starts)
+        """A function that computes the matrix products of `sample`, with as many threads as are quickest for that."""
+        products = matrix_products(self.state.energy, self._starts)
 
+        @torch.no_grad()
         def run() -> None:
-            with enough_threads(self.state.energy, self.config.batch_size, tuple(self.x.shape[1:])), torch.no_grad():
-                for _ in range(self.config.sampler.n_steps):
-                    for product in products:
-                        product()
+            for _ in range(self.config.sampler.n_steps):
+                for product in products:
+                    product()
 
-        return run
+        return with_threads(run, best_threads(run))
 
 
 def matrix_products(energy: nn.Module, x: Tensor) -> list[Task]:
@@ -237,6 +238,39 @@ def take_turns(
                 times[name].append(_seconds(tasks[name], repeats[name]))
                 bar.update()
     return times
+
+
+def best_threads(task: Task) -> int:
+    """One or all: whichever is faster for this task, so that nobody is held back by what suits somebody else."""
+    everything = torch.get_num_threads()
+    if everything == 1:
+        return 1
+    choices = {str(n): with_threads(task, n) for n in (1, everything)}
+    (first,) = take_turns({"1": choices["1"]}, 1, block=0.0)["1"]
+    fewest, most = TRIALS
+    times = take_turns(choices, min(max(fewest, round(TRIAL_SECONDS / first)), most), block=0.0)
+    return int(min(times, key=lambda name: estimate(times[name]).median))
+
+
+def with_threads(task: Task, n: int) -> Callable[[], None]:
+    """The task, while torch may use so many threads."""
+
+    def run() -> None:
+        with threads_set(n):
+            task()
+
+    return run
+
+
+@contextmanager
+def threads_set(n: int) -> Iterator[None]:
+    """Let torch use so many threads inside."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)

@@ -100,3 +100,17 @@ def test_the_cases_differ_by_gamma_alone_and_gamma_has_no_warm_up():
         assert len(cd.differences(pscd)) == 1
         assert pscd.objective == PseudoSpherical(gamma=1.0, warmup=0.0)
         assert pscd.buffer_size == 10_000
+
+
+def test_threads_are_tried_and_the_setting_comes_back(monkeypatch):
+    seconds, now = {1: 0.2, 3: 0.1}, [0.0]
+
+    def task():
+        now[0] += seconds[torch.get_num_threads()]
+
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: now[0])
+    with bench.threads_set(3):
+        assert bench.best_threads(task) == 3
+        seconds[3] = 0.5
+        assert bench.best_threads(task) == 1
+        assert torch.get_num_threads() == 3

@@ -262,20 +262,6 @@ def test_one_and_two_processes_take_turns(monkeypatch):
     assert order == [1, 2, 2, 1]
 
 
-def test_threads_are_tried_and_the_setting_comes_back(monkeypatch):
-    seconds, now = {1: 0.2, 3: 0.1}, [0.0]
-
-    def task():
-        now[0] += seconds[torch.get_num_threads()]
-
-    monkeypatch.setattr(bench.time, "perf_counter", lambda: now[0])
-    with updates.threads_set(3):
-        assert updates.best_threads(task) == 3
-        seconds[3] = 0.5
-        assert updates.best_threads(task) == 1
-        assert torch.get_num_threads() == 3
-
-
 @pytest.fixture
 def without_peers(monkeypatch):
     monkeypatch.setattr(rivals, "missing_peers", lambda: list(rivals.PEERS))

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.speed import rivals
-from benchmarks.speed.updates import OURS, best_threads, with_threads
-from pscd.bench import Case, mlp
+from benchmarks.speed.updates import OURS
+from pscd.bench import Case, best_threads, mlp, with_threads
 from pscd.config import TrainConfig
 from pscd.data.toys import TOYS
 from pscd.errors import Diverged

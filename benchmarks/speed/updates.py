@@ -1,29 +1,23 @@
 """Time of an update (a), PS-CD beside CD (b), and the sampler over its matrix products (c), in the same rounds."""
 
 import statistics
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-import torch
-
 from benchmarks.speed import rivals
-from pscd.bench import CASES, OBJECTIVES, Case, Task, Training, estimate, ratio, take_turns
+from pscd.bench import CASES, OBJECTIVES, Case, Task, Training, best_threads, ratio, take_turns, with_threads
 
 OURS, PLAIN = "pscd", "plain loop"
-TRIALS = 3
 
 
 def measure(case: Case, rounds: int, *, show: bool = True) -> dict[str, Any]:
     """Everybody's update in alternating rounds, as plain numbers."""
     runs = {objective: Training(case, gamma) for objective, gamma in OBJECTIVES.items()}
     own = best_threads(runs["CD"].update)
-    with threads_set(own):
-        bound = runs["CD"].bound()
     tasks: dict[str, Task] = {f"{OURS} {objective}": run.update for objective, run in runs.items()}
-    tasks |= {"sampler": runs["CD"].sample, "bound": bound}
-    tasks = {name: with_threads(task, own) for name, task in tasks.items()}
+    tasks["sampler"] = runs["CD"].sample
+    tasks = {name: with_threads(task, own) for name, task in tasks.items()} | {"bound": runs["CD"].bound()}
     threads = {}
     for name, task in contestants(case).items():
         threads[name] = best_threads(task)
@@ -57,37 +51,6 @@ def contestants(case: Case) -> dict[str, Task]:
     if "ebmkit" not in absent:
         tasks["ebmkit CD"] = rivals.ebmkit_trainer(rivals.network(case), data, case)[0]
     return tasks
-
-
-def best_threads(task: Task, trials: int = TRIALS) -> int:
-    """One or all: whichever is faster for this task, so that nobody is held back by what suits somebody else.
-
-    This library has its say too, within that number: it takes one thread for small networks.
-    """
-    everything = torch.get_num_threads()
-    if everything == 1:
-        return 1
-    choices = {str(n): with_threads(task, n) for n in (1, everything)}
-    times = take_turns(choices, trials, block=0.0)
-    return int(min(times, key=lambda name: estimate(times[name]).median))
-
-
-def with_threads(task: Task, n: int) -> Callable[[], None]:
-    def run() -> None:
-        with threads_set(n):
-            task()
-
-    return run
-
-
-@contextmanager
-def threads_set(n: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(n)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def cells(quick: bool, rounds: int | None) -> dict[str, Callable[[], dict[str, Any]]]:
