@@ -10,7 +10,7 @@ import torch
 from benchmarks.speed import __main__ as program
 from benchmarks.speed import growth, processes, quality, report, rivals, updates
 from benchmarks.speed.quality import Learner, time_to_quality
-from pscd import bench, losses
+from pscd import losses
 from pscd.bench import LR, Training
 from pscd.errors import Diverged, UserError
 from tests.test_bench import TINY, TINY_IMAGE
