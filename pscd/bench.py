@@ -14,7 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -109,8 +109,8 @@ OBJECTIVES = {"CD": 0.0, "PS-CD": 1.0}  # and their gamma
 class Training:
     """A run of this library that can be moved on by an update, or by a sampler call alone."""
 
-    def __init__(self, case: Case, gamma: float) -> None:
-        self.config = case.config(gamma)
+    def __init__(self, case: Case, gamma: float, mode: str = "auto") -> None:
+        self.config = replace(case.config(gamma), gradients=mode)
         x = case.data()
         # These chains never jump, so nothing has to be fitted for that.
         proposal = None if case.is_image else MixtureProposal.standard(math.prod(case.shape))

@@ -213,6 +213,7 @@ def _train(args: argparse.Namespace) -> None:
     if not _is_first():
         return
     model = load(out, device=device(args.device))
+    print(f"gradients of chains: {model.gradients}{cli_bench.first_use()}")
     for sentence in _verdict(out):
         print(f"verdict: {sentence}")
     samples = model.sample(cli_images.N_MEASURED if model.is_image else 10_000, progress=model.is_image)

@@ -3,6 +3,7 @@
 import argparse
 from typing import Any
 
+from pscd import native
 from pscd.bench import CASES, OBJECTIVES, Estimate, Task, Training, estimate, ratio, take_turns
 from pscd.cli_parts import command, parse_names
 from pscd.errors import UserError
@@ -35,6 +36,8 @@ def _bench(args: argparse.Namespace) -> None:
         f"Medians of {rounds} rounds, in brackets their 95 % intervals. The bound is the time of the sampler's matrix"
     )
     print("products alone. The comparison with other libraries is `make bench` in the repository.")
+    if native.compiled_in() is not None:
+        print(f"The C++ was{first_use()}.")
 
 
 def _row(name: str, rounds: int) -> str:
@@ -46,6 +49,12 @@ def _row(name: str, rounds: int) -> str:
     relative, excess = ratio(times["PS-CD"], times["CD"]), ratio(times["sampler"], times["bound"])
     times_of_updates = f"{CASES[name].title:<40}{cd:>10.1f}{pscd:>11.1f}"
     return f"{times_of_updates}   {_show(relative):<19}{_show(excess):<19}{runs['CD'].gradients}"
+
+
+def first_use() -> str:
+    """What compiling took, if it was this process that did it."""
+    seconds = native.compiled_in()
+    return "" if seconds is None else f" compiled just now in {seconds:.1f} s, and kept for later"
 
 
 def _show(value: Estimate) -> str:

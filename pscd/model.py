@@ -70,6 +70,13 @@ class Model(nn.Module):
         """Whether rows are images: channels, height, width."""
         return len(self.shape) == 3
 
+    @property
+    def gradients(self) -> str:
+        """How its chains get their gradients, in words."""
+        label = torch.zeros(1, dtype=torch.long) if self.config.energy.classes else None
+        with gradients.using(self.config.gradients):
+            return gradients.evaluator(as_function(self.energy, self.config.precision, label), self.shape).how
+
     def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
         """E(x) of rows `(B, *shape)`, or E(x, label); differentiable. A conditional model takes its likeliest label."""
         z = ((x - self.shift) / self.scale).to(self.step_size.dtype)

@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -30,6 +31,7 @@ SMALLEST_SHARED = 500_000  # multiply-adds below which threads are not worth the
 
 _threads, _threads_to_learn = Threads(), Threads()  # long chains may gain from a number of threads that a pass does not
 _spare: dict[int, Tensor] = {}  # the last record that was used up, by its size: memory that is fresh costs page faults
+_first_use: dict[str, float] = {}
 _Floats = ctypes.POINTER(ctypes.c_float)
 _float = ctypes.c_float
 
@@ -254,20 +256,49 @@ def library() -> Any:
 
 
 def _compiled() -> Path | None:
-    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), *COMPILERS))), None)
-    if compiler is None or not all(path.exists() for path in SOURCES):
+    compiler = _compiler()
+    if compiler is None:
         return None
     made_from = (*(path.read_text() for path in SOURCES), compiler, *FLAGS, platform.machine(), _processor())
     name = f"kernels-{hashlib.sha256(chr(0).join(made_from).encode()).hexdigest()[:16]}.so"
-    for folder in (_cache_folder(), Path(tempfile.gettempdir()) / f"pscd-{os.getuid()}"):
+    user = os.getuid() if hasattr(os, "getuid") else 0  # as Windows calls every owner
+    for folder in (_cache_folder(), Path(tempfile.gettempdir()) / f"pscd-{user}"):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if folder.stat().st_uid != os.getuid():  # somebody else's: not to be loaded from
+            if folder.stat().st_uid != user:  # somebody else's: not to be loaded from
                 continue
-            return folder / name if (folder / name).exists() or _compile(compiler, folder / name) else None
+            return folder / name if (folder / name).exists() or _compile_once(compiler, folder / name) else None
         except OSError:
             continue
     return None
+
+
+def compiled_in() -> float | None:
+    """Seconds that this process spent on compiling; None if it found the work done, or could not do it."""
+    return _first_use.get("seconds")
+
+
+def time_to_compile() -> float | None:
+    """Seconds that compiling takes, done anew and thrown away; None where there is no compiler."""
+    compiler = _compiler()
+    if compiler is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        return time.perf_counter() - start if _compile(compiler, Path(folder) / "kernels.so") else None
+
+
+def _compiler() -> str | None:
+    found = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), *COMPILERS))), None)
+    return found if all(path.exists() for path in SOURCES) else None
+
+
+def _compile_once(compiler: str, path: Path) -> bool:
+    start = time.perf_counter()
+    worked = _compile(compiler, path)
+    if worked:
+        _first_use["seconds"] = time.perf_counter() - start
+    return worked
 
 
 def _compile(compiler: str, path: Path) -> bool:

@@ -211,6 +211,7 @@ def test_with_and_without_negatives_from_the_command_line(objective, tmp_path, c
     out = tmp_path / "run"
     assert main(["train", "moon", "--objective", objective, *SMALL, "--out", str(out)]) == 0
     text = capsys.readouterr().out
+    assert "gradients of chains: by" in text
     assert "verdict:" in text
     assert "picture:" in text
     row = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])

@@ -1,11 +1,15 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 import pscd
+from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.model import SCORE_BLOCK, Model
 from pscd.rng import generator
+from pscd.samplers import Langevin
 
 
 class Own(nn.Module):
@@ -71,3 +75,15 @@ def _fresh(folder):
     model = pscd.fit(torch.randn(100, 2, generator=generator(0)), config)
     model.save(folder / "fresh.safetensors", step=1)
     return folder / "fresh.safetensors"
+
+
+def test_it_says_how_chains_get_their_gradients(trained, small):
+    model = pscd.load(trained)
+    assert model.gradients in ("by hand in C++", "by hand")  # without a compiler
+    model.config = replace(model.config, gradients="plain")
+    assert model.gradients == "by autograd"
+    conditional = Architecture("conv", width=2, depth=2, classes=10)
+    label = torch.arange(30) % 10
+    images = torch.rand(30, 1, 8, 8, generator=generator(0))
+    model = pscd.fit(images, replace(small, energy=conditional, steps=1, sampler=Langevin(n_steps=1)), label=label)
+    assert model.gradients in ("by hand in C++", "by hand")

@@ -209,14 +209,29 @@ def test_a_compiler_that_fails_is_none(empty_cache, monkeypatch, tmp_path, scrip
 
 
 @needs_compiler
-def test_it_is_compiled_once_and_kept(empty_cache):
+def test_it_is_compiled_once_and_kept(empty_cache, monkeypatch):
+    monkeypatch.setattr(native, "_first_use", {})
     path = native._compiled()
     assert list(empty_cache.iterdir()) == [path]
-    made = path.stat().st_mtime_ns
+    made, seconds = path.stat().st_mtime_ns, native.compiled_in()
+    assert seconds > 0
     assert native._compiled() == path
+    assert native.compiled_in() == seconds
     assert path.stat().st_mtime_ns == made
     path.write_bytes(b"damaged")
     assert native.library.__wrapped__() is None
+
+
+@needs_compiler
+def test_compiling_is_timed_without_a_trace(empty_cache):
+    assert native.time_to_compile() > 0
+    assert not empty_cache.exists()
+
+
+def test_nothing_is_timed_without_a_compiler(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    assert native.time_to_compile() is None
 
 
 @needs_compiler

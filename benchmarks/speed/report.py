@@ -157,7 +157,23 @@ def _updates(cells: dict[str, Any]) -> list[str]:
         "",
     ]
     head = ["", "rounds", *rivals, "PS-CD over CD", "sampler over bound", "gradients", "threads"]
-    return lines + _table(head, rows)
+    return lines + _table(head, rows) + _first_use(cells)
+
+
+def _first_use(cells: dict[str, Any]) -> list[str]:
+    """What compiling costs, and when that is paid for."""
+    compiled = [cell for cell in cells.values() if cell.get("without_cpp")]
+    if not compiled:
+        return []
+    seconds = statistics.median(cell["compile_seconds"] for cell in compiled)
+    lines = ["", f"Without C++, by hand in torch, an update takes longer. Compiling takes {seconds:.1f} s, once on a"]
+    lines += ["machine, which is won back after so many updates:", ""]
+    rows = []
+    for cell in compiled:
+        gained = (cell["without_cpp"]["median"] - 1) * cell["milliseconds"][f"{OURS} CD"] / 1e3
+        paid = f"{cell['compile_seconds'] / gained:,.0f}" if gained > 0 else "never"
+        rows.append([cell["title"], interval(cell["without_cpp"]), paid])
+    return lines + _table(["", "without C++ over with", "updates"], rows)
 
 
 def _quality(cells: dict[str, Any]) -> list[str]:

@@ -6,16 +6,21 @@ from dataclasses import asdict
 from typing import Any
 
 from benchmarks.speed import rivals
+from pscd import native
 from pscd.bench import CASES, OBJECTIVES, Case, Task, Training, best_threads, ratio, take_turns, with_threads
 
 OURS, PLAIN = "pscd", "plain loop"
+WITHOUT, IN_CPP = f"{OURS} CD without C++", "by hand in C++"
 
 
 def measure(case: Case, rounds: int, *, show: bool = True) -> dict[str, Any]:
     """Everybody's update in alternating rounds, as plain numbers."""
     runs = {objective: Training(case, gamma) for objective, gamma in OBJECTIVES.items()}
+    has_cpp = runs["CD"].gradients == IN_CPP
     own = best_threads(runs["CD"].update)
     tasks: dict[str, Task] = {f"{OURS} {objective}": run.update for objective, run in runs.items()}
+    if has_cpp:
+        tasks[WITHOUT] = Training(case, 0.0, "eager").update
     tasks["sampler"] = runs["CD"].sample
     tasks = {name: with_threads(task, own) for name, task in tasks.items()} | {"bound": runs["CD"].bound()}
     threads = {}
@@ -34,6 +39,9 @@ def measure(case: Case, rounds: int, *, show: bool = True) -> dict[str, Any]:
         "times_ours": {name: asdict(ratio(times[name], times[ours[name]])) for name in threads},
         "pscd_over_cd": asdict(ratio(times[f"{OURS} PS-CD"], times[f"{OURS} CD"])),
         "sampler_over_bound": asdict(ratio(times["sampler"], times["bound"])),
+        # What C++ gains over the same by hand in torch, and after how many updates that pays for compiling it.
+        "without_cpp": asdict(ratio(times[WITHOUT], times[f"{OURS} CD"])) if has_cpp else None,
+        "compile_seconds": native.time_to_compile() if has_cpp else None,
         "sampler_share": asdict(ratio(times["sampler"], times[f"{OURS} CD"])),
     }
 
