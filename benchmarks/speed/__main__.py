@@ -60,7 +60,7 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--only", help="cells whose name contains this text")
     parser.add_argument(
-        "--rounds", type=int, help="rounds of an update (default: 40, of the ResNet 15; 3 with --quick)"
+        "--rounds", type=int, help="rounds of an update (default: 40, of the ResNet 30; 3 with --quick)"
     )
     parser.add_argument("--resume", action="store_true", help="keep the cells that are there")
     parser.add_argument("--quick", action="store_true", help="one small cell of each part, to see that it works")

@@ -19,7 +19,7 @@ from pscd import distributed
 from pscd.bench import CASES, Training, ratio
 
 CASE, WARM_UP = "conv", 2
-ROUNDS, UPDATES = 7, 30
+ROUNDS, UPDATES = 15, 30
 QUICK_ROUNDS, QUICK_UPDATES = 1, 2
 
 

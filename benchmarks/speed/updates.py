@@ -67,6 +67,6 @@ def cells(quick: bool, rounds: int | None) -> dict[str, Callable[[], dict[str, A
 
     def count(name: str) -> int:
         # An update of the ResNet takes a second or more.
-        return rounds or (3 if quick else 15 if name == "resnet" else 40)
+        return rounds or (3 if quick else 30 if name == "resnet" else 40)
 
     return {name: (lambda name=name: measure(CASES[name], count(name))) for name in chosen}

@@ -49,8 +49,10 @@ class Objective(Protocol):
 
 def both_phases(energy: Energy, x_pos: Tensor, x_neg: Tensor) -> tuple[Tensor, Tensor]:
     """Energies of data and samples from one forward pass, gathered from all processes."""
-    e_pos, e_neg = gradients.energies(energy, torch.cat([x_pos, x_neg])).split([len(x_pos), len(x_neg)])
-    return distributed.gather(e_pos), distributed.gather(e_neg)
+    e = gradients.energies(energy, torch.cat([x_pos, x_neg]))
+    # One message for both: a row of this is a process.
+    e_pos, e_neg = distributed.gather(e).view(distributed.world_size(), -1).split([len(x_pos), len(x_neg)], 1)
+    return e_pos.flatten(), e_neg.flatten()
 
 
 def phase_stats(e_pos: Tensor, e_neg: Tensor, gamma: float, *, drawn_from_r: bool = False) -> dict[str, Tensor]:

@@ -143,13 +143,13 @@ def _compute_missing(artefact: Artefact, cells: Sequence[Settings], folder: Path
 
 
 def timed(compute: Callable[[Settings], Result], settings: Settings) -> tuple[Settings, Result]:
-    """A cell's result with the seconds it took, on one thread: the cores are shared out by cells."""
+    """A cell's result with the processor's seconds it took, on one thread: the cores are shared out by cells."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        start = time.perf_counter()
+        start = time.process_time()
         result = compute(settings)
-        return settings, {**result, "seconds": round(time.perf_counter() - start, 2)}
+        return settings, {**result, "seconds": round(time.process_time() - start, 2)}
     finally:
         torch.set_num_threads(before)
 
