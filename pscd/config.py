@@ -58,7 +58,7 @@ class TrainConfig:
     schedule: str = option("cosine", "learning rate over the run: cosine (to 0) or constant")
     beta1: float = option(0.9, "Adam's memory of the gradient")
     stop: str = option("end", "end with the last update, or at a random one (randomised, Algorithm 2 of the paper)")
-    clip: float | None = option(None, "largest norm of the parameter gradient; none: no limit")
+    clip: float | None = option(None, "largest norm of the gradient of a network; none: no limit")
     ema: float = option(0.999, "memory of the averaged weights, which are the ones kept")
     data_noise: float = option(0.0, "noise added to each data batch, in standard deviations")
     standardise: str = option("std", "columns to mean 0 and deviation 1 (std), or as they are (none)")

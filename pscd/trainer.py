@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,8 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
         p.grad = None
     loss.backward()
     distributed.sum_gradients(parameters)
-    norm = _gradient_norm(parameters, config.clip)
+    players = (list(module.parameters()) for module in (state.energy, state.aux) if module is not None)
+    norm = _gradient_norm(players, config.clip)
     stats |= {"loss": loss.detach(), "gradient": norm, **loss_stats}
     _check(stats, config)
 
@@ -243,11 +244,18 @@ def last_step(config: TrainConfig) -> int:
     return theory.randomised_stop(rates, alpha, (1 - alpha) / float(rates.max()), generator(config.seed, 16))
 
 
-def _gradient_norm(parameters: list[nn.Parameter], clip: float | None) -> Tensor:
-    """The norm of the whole gradient, which is shortened to `clip` where it is longer."""
-    if clip is not None:
-        return nn.utils.clip_grad_norm_(parameters, clip)
-    norms = torch._foreach_norm([p.grad for p in parameters if p.grad is not None])
+def _gradient_norm(players: Iterable[list[nn.Parameter]], clip: float | None) -> Tensor:
+    """The norm of the whole gradient; that of each player is shortened to `clip` where it is longer.
+
+    Together they must not be: a critic with a steep gradient would bring the energy to a halt.
+    """
+    norms: list[Tensor] = []
+    for parameters in players:
+        known = [p.grad for p in parameters if p.grad is not None]
+        if clip is not None and known:
+            norms.append(nn.utils.clip_grad_norm_(parameters, clip))
+        else:
+            norms += torch._foreach_norm(known) if known else []
     return torch.linalg.vector_norm(torch.stack(norms))
 
 

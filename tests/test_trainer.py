@@ -398,3 +398,17 @@ def test_phases_that_are_many_spreads_apart_are_noticed(tmp_path):
     config = PRESETS["digits"].changed({"buffer_size": 30, "batch_size": 8, "steps": 2, "max_retries": 0})
     with pytest.raises(Diverged, match="spreads apart"):
         fit(x, config, energy=Apart())
+
+
+def test_a_steep_critic_does_not_shorten_the_gradient_of_the_energy(small, x):
+    """Each player's gradient is clipped by itself."""
+    config = replace(small, objective=OBJECTIVES["f-ebm"], clip=1e-4)
+    state = init_state(x, config, None, torch.device("cpu"))
+    with torch.no_grad():
+        for p in state.aux.parameters():
+            p.mul_(10)
+    stats = train_step(state, x.float(), config)
+    for player in (state.energy, state.aux):
+        norm = torch.stack([p.grad.norm() for p in player.parameters()]).norm()
+        assert norm.item() == pytest.approx(1e-4, rel=1e-3)
+    assert stats["gradient"] > 1e-3  # told as it was
