@@ -33,7 +33,7 @@ from pscd.threads import enough_threads
 from pscd.trainer import train_step
 
 SETS = ("moon", "rings")
-THRESHOLD, CAP, IN_A_ROW = 5e-4, 120.0, 3
+THRESHOLD, CAP, IN_A_ROW = 5e-4, 60.0, 3
 FIRST_LOOK, GROWTH = 1.0, 1.3  # seconds of training, and by how much they grow
 N, N_DATA, FRESH_STEPS = 5_000, 50_000, 500
 Way = Callable[[int], Tensor]  # samples for a seed
