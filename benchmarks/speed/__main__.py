@@ -126,7 +126,7 @@ def kept_results(path: Path, quick: bool) -> dict[str, dict[str, Any]]:
 
 
 def write(results: dict[str, dict[str, Any]], out: Path, quick: bool, command: str) -> Path:
-    """All three files."""
+    """All three files; what people wrote about the results, in `speed.reading.md`, is the end of the page."""
     absent = rivals.missing_peers()
     remarks = ["Quick: too few rounds to mean anything."] if quick else []
     remarks += [f"{name} was not installed and is left out." for name in absent]
@@ -141,8 +141,8 @@ def write(results: dict[str, dict[str, Any]], out: Path, quick: bool, command: s
     }
     write_json(out / "speed.json", made)
     figure.draw(results, out / "speed.png")
-    page = out / "speed.md"
-    page.write_text(report.page(made))
+    page, reading = out / "speed.md", out / "speed.reading.md"
+    page.write_text(report.page(made) + (f"\n{reading.read_text()}" if reading.is_file() else ""))
     return page
 
 

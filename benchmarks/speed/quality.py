@@ -3,7 +3,7 @@
 The measure is the U-statistic of MMD^2 with the kernel exp(-|x-y|^2 / 4) between 5,000 samples and 5,000 fresh rows.
 It is looked at after growing stretches of training; what counts is the first of three looks in a row below the
 threshold. Only training is timed, preparations included (coordinates and proposal here, a warm-up of the buffer
-there); sampling and measuring are not.
+there); sampling and measuring are not. Everybody has one thread: the networks are small.
 
 This library runs with its defaults (PS-CD, gamma 1). The others take the better of a few settings: those of their
 documentation and a smaller learning rate. Their samples may be the chains of their buffer or fresh chains, 500 steps
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from benchmarks.speed import rivals
 from benchmarks.speed.updates import OURS
-from pscd.bench import Case, best_threads, mlp, with_threads
+from pscd.bench import Case, mlp, threads_set
 from pscd.config import TrainConfig
 from pscd.data.toys import TOYS
 from pscd.errors import Diverged
@@ -162,26 +162,18 @@ def peer(name: str, data: str, setting: Setting, seed: int) -> Learner:
 
 
 def measure_ours(data: str, seed: int, cap: float) -> dict[str, Any]:
-    ours(data, seed).update()  # loads what is loaded on first use, as the trials of threads do for the others
-    return _named(OURS, data, "defaults", time_to_quality(lambda: ours(data, seed), _fresh(data), cap=cap))
+    return _timed(OURS, data, "defaults", lambda: ours(data, seed), cap)
 
 
 def measure_peer(name: str, data: str, setting: Setting, seed: int, cap: float) -> dict[str, Any]:
-    threads = best_threads(peer(name, data, setting, seed).update)
-
-    def make() -> Learner:
-        learner = peer(name, data, setting, seed)
-        return Learner(with_threads(learner.update, threads), learner.ways, learner.ended)
-
-    return _named(name, data, str(setting), time_to_quality(make, _fresh(data), cap=cap)) | {"threads": threads}
+    return _timed(name, data, str(setting), lambda: peer(name, data, setting, seed), cap)
 
 
-def _named(who: str, data: str, setting: str, result: dict[str, Any]) -> dict[str, Any]:
+def _timed(who: str, data: str, setting: str, make: Callable[[], Learner], cap: float) -> dict[str, Any]:
+    with threads_set(1):
+        make().update()  # loads what is loaded on first use
+        result = time_to_quality(make, lambda look: rows(data, N, 1_000_000 + look), cap=cap)
     return {"who": who, "data": data, "setting": setting, **result}
-
-
-def _fresh(data: str) -> Callable[[int], Tensor]:
-    return lambda look: rows(data, N, 1_000_000 + look)
 
 
 def cells(quick: bool, seed: int = 0) -> dict[str, Callable[[], dict[str, Any]]]:

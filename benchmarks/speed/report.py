@@ -179,7 +179,7 @@ def _first_use(cells: dict[str, Any]) -> list[str]:
 def _quality(cells: dict[str, Any]) -> list[str]:
     lines = ["## Time to quality", ""]
     lines += [f"Seconds of training until the MMD^2 of 5,000 samples against fresh data is below {THRESHOLD:g} for"]
-    lines += [f"{IN_A_ROW} looks in a row; the last column is the lowest that was seen:", ""]
+    lines += [f"{IN_A_ROW} looks in a row, with one thread; the last column is the lowest that was seen:", ""]
     rows = []
     for cell in cells.values():
         seconds = "diverged" if cell["diverged"] else f"not in {cell['trained']:.0f}"
