@@ -164,7 +164,12 @@ def f_ebm(e_pos: Tensor, e_neg: Tensor, c_pos: Tensor, c_neg: Tensor, f: Diverge
     The value of the game is V = E_p[f'(u)] - E_q[f*(f'(u))], log u = C - log q = E + log Z + C, with a critic C
     that climbs; log Z is a constant to it, which it learns. At its best u = p / q and V = D_f(p || q). The energy
     descends, and has a hand in u and in where the samples are: its gradient is that of V at fixed samples plus
-    Cov_q(F, grad E), F = f*(f'(u)). For KL that is contrastive divergence, whatever the critic.
+    Cov_q(F, grad E), F = f*(f'(u)). With S' and F' the derivatives of f'(u) and F by log u that makes
+
+        E_p[S' grad E] - E_p[S'] E_q[grad E] + Cov_q(F - F', grad E).
+
+    For KL S' = 1 and F = F', and that is contrastive divergence, whatever the critic. Where the critic says that u is
+    beyond any reason, the energy takes it for `LARGEST`: there it is samples gone astray that the critic never saw.
 
     The authors leave log Z out of u. Then a constant added to E, which q does not see, lowers V as long as the
     critic has not caught up, and the energy runs away along it; here the gradient of log Z, -E_q[grad E], forbids it.
@@ -174,12 +179,22 @@ def f_ebm(e_pos: Tensor, e_neg: Tensor, c_pos: Tensor, c_neg: Tensor, f: Diverge
         c_pos: what the critic says of data, `(B,)`, and `c_neg` of samples.
     """
     _check(e_pos=e_pos, e_neg=e_neg, c_pos=c_pos, c_neg=c_neg)
-    rise = e_neg.mean() - e_neg.detach().mean()  # 0, with the gradient of -log Z
-    descending = variational_bound(e_pos - rise + c_pos.detach(), e_neg - rise + c_neg.detach(), f)
-    climbing = variational_bound(e_pos.detach() + c_pos, e_neg.detach() + c_neg, f)
-    weights = f.conjugate((e_neg + c_neg).detach())
-    covariance = ((weights - weights.mean()) * (e_neg - e_neg.detach().mean())).mean()
-    return descending + covariance - climbing
+    within = LARGEST * (1 - 1e-6)  # where the functions have one derivative
+    t_pos, t_neg = ((e + c).detach().clamp(-within, within) for e, c in ((e_pos, c_pos), (e_neg, c_neg)))
+    _, slopes = _with_derivative(f.slope, t_pos)
+    value, derivative = _with_derivative(f.conjugate, t_neg)
+    excess = value - derivative
+    descending = (slopes * e_pos).mean() - slopes.mean() * e_neg.mean() + ((excess - excess.mean()) * e_neg).mean()
+    return descending - variational_bound(e_pos.detach() + c_pos, e_neg.detach() + c_neg, f)
+
+
+def _with_derivative(function: Callable[[Tensor], Tensor], t: Tensor) -> tuple[Tensor, Tensor]:
+    """Of numbers, one by one."""
+    with torch.enable_grad():
+        t = t.requires_grad_(True)
+        value = function(t)
+        (derivative,) = torch.autograd.grad(value.sum(), t)
+    return value.detach(), derivative
 
 
 def noise_contrastive(log_ratio_pos: Tensor, log_ratio_noise: Tensor, *, ratio: float, f: Divergence) -> Tensor:
