@@ -55,6 +55,12 @@ def gather(x: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
+def gather_parts(x: Tensor, sizes: list[int]) -> list[Tensor]:
+    """All processes' rows of each part of `x`, whose parts have these sizes in every process; in one message."""
+    by_process = gather(x).view(world_size(), -1)
+    return [part.flatten() for part in by_process.split(sizes, 1)]
+
+
 def sum_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
     """Add the gradients of all processes, in place, in one message.
 

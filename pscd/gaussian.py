@@ -126,8 +126,8 @@ def fit_gaussian(
     middle = z[distance <= distance.median()]
     mean, covariance = middle.mean(0), torch.cov(middle.T, correction=0).reshape(k, k)
     current, weights = 0.0 if gamma is None else gamma, z.new_zeros(n)
+    centred = z - mean
     for _ in range(ROUNDS):
-        centred = z - mean
         energy = 0.5 * ((centred @ regular(covariance)[1]) * centred).sum(1)
         current = gamma_for_share(energy, share) if gamma is None else gamma
         last, weights = weights, importance_weights(energy, current)

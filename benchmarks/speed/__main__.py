@@ -19,7 +19,7 @@ import torch
 from benchmarks.speed import figure, growth, processes, quality, report, rivals, updates
 from pscd.cli_parts import Parser, parse_names
 from pscd.errors import UserError
-from pscd.paper.artefact import write_json
+from pscd.paper.artefact import with_reading, write_json
 from pscd.version import __version__
 
 PROGRAM = "benchmarks.speed"
@@ -141,8 +141,8 @@ def write(results: dict[str, dict[str, Any]], out: Path, quick: bool, command: s
     }
     write_json(out / "speed.json", made)
     figure.draw(results, out / "speed.png")
-    page, reading = out / "speed.md", out / "speed.reading.md"
-    page.write_text(report.page(made) + (f"\n{reading.read_text()}" if reading.is_file() else ""))
+    page = out / "speed.md"
+    page.write_text(with_reading(report.page(made), page))
     return page
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -37,6 +37,17 @@ class ImageModel(Protocol):
     def save(self, path: Path | str) -> None:
         """Write weights and settings to one `.safetensors` file."""
         ...
+
+
+class Buildable(Protocol):
+    """Settings of a network."""
+
+    def build(self) -> nn.Module:
+        """The network, with random weights."""
+        ...
+
+
+S = TypeVar("S", bound=Buildable)
 
 
 def as_images(x: Tensor, multiple: int = 1) -> Tensor:
@@ -122,6 +133,15 @@ def save_network(path: Path | str, kind: str, network: nn.Module, settings: dict
 def kind_of(path: Path | str) -> str:
     """Which kind of baseline a file holds."""
     return _read(path)[1]["kind"]
+
+
+def restored(path: Path | str, kind: str, settings_of: Callable[..., S]) -> tuple[nn.Module, S]:
+    """The network that `save_network` wrote for the same kind, ready for use, and its settings."""
+    tensors, values = load_network(path, kind)
+    settings = settings_of(**values)
+    network = new_network(settings.build, 0)
+    network.load_state_dict(tensors)
+    return network.requires_grad_(False).eval(), settings
 
 
 def load_network(path: Path | str, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -101,11 +101,7 @@ class Glow:
     @classmethod
     def load(cls, path: Path | str) -> Self:
         """Read what `save` wrote."""
-        tensors, values = base.load_network(path, KIND)
-        settings = Settings(**values)
-        network = base.new_network(settings.build, 0)
-        network.load_state_dict(tensors)
-        return cls(network.requires_grad_(False).eval(), settings)
+        return cls(*base.restored(path, KIND, Settings))
 
 
 def log_density(network: Any, x: Tensor) -> Tensor:

@@ -50,9 +50,8 @@ class Objective(Protocol):
 def both_phases(energy: Energy, x_pos: Tensor, x_neg: Tensor) -> tuple[Tensor, Tensor]:
     """Energies of data and samples from one forward pass, gathered from all processes."""
     e = gradients.energies(energy, torch.cat([x_pos, x_neg]))
-    # One message for both: a row of this is a process.
-    e_pos, e_neg = distributed.gather(e).view(distributed.world_size(), -1).split([len(x_pos), len(x_neg)], 1)
-    return e_pos.flatten(), e_neg.flatten()
+    e_pos, e_neg = distributed.gather_parts(e, [len(x_pos), len(x_neg)])
+    return e_pos, e_neg
 
 
 def phase_stats(e_pos: Tensor, e_neg: Tensor, gamma: float, *, drawn_from_r: bool = False) -> dict[str, Tensor]:

@@ -91,7 +91,7 @@ class NoiseContrastive:
         e = gradients.energies(energy, x)
         # Log Z goes into each row before rows are gathered: it, too, is to hear of this process's rows only.
         log_ratio = -e - aux.log_z - aux.density.log_prob(x)
-        pos, neg = (distributed.gather(part) for part in log_ratio.split([len(x_pos), len(y)]))
+        pos, neg = distributed.gather_parts(log_ratio, [len(x_pos), len(y)])
         loss = losses.noise_contrastive(pos, neg, ratio=self.ratio, f=losses.DIVERGENCES[self.divergence])
         stats = {
             "e_pos": distributed.mean(e[: len(x_pos)].detach().mean()),

@@ -122,9 +122,14 @@ def run(
     write_json(out / f"{artefact.name}.json", report)
     path = out / f"{artefact.name}.md"
     # What somebody wrote about the results outlives making them again.
-    reading = out / f"{artefact.name}.reading.md"
-    path.write_text(markdown(artefact, report, done) + (f"\n{reading.read_text()}" if reading.is_file() else ""))
+    path.write_text(with_reading(markdown(artefact, report, done), path))
     return path
+
+
+def with_reading(text: str, page: Path) -> str:
+    """The page with what somebody wrote about it, in `NAME.reading.md` beside it, at its end."""
+    reading = page.with_suffix(".reading.md")
+    return text + (f"\n{reading.read_text()}" if reading.is_file() else "")
 
 
 def _compute_missing(artefact: Artefact, cells: Sequence[Settings], folder: Path, n_jobs: int, show: bool) -> int:
