@@ -61,22 +61,24 @@ def gather_parts(x: Tensor, sizes: list[int]) -> list[Tensor]:
     return [part.flatten() for part in by_process.split(sizes, 1)]
 
 
-def sum_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
-    """Add the gradients of all processes, in place, in one message.
+def sum_gradients(parameters: Iterable[torch.nn.Parameter], stats: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Add the gradients of all processes, in place, and return the means of their numbers `stats`, in one message.
 
     A parameter without a gradient here may have one elsewhere, so it takes part as zeros.
     """
     if not is_on():
-        return
+        return stats
     parameters = [p for p in parameters if p.requires_grad]
     for p in parameters:
         if p.grad is None:
             p.grad = torch.zeros_like(p)
     grads = [p.grad for p in parameters if p.grad is not None]
-    flat = torch.cat([g.reshape(-1) for g in grads])
+    flat = torch.cat([*(g.reshape(-1) for g in grads), *(s.to(grads[0]).reshape(-1) for s in stats.values())])
     dist.all_reduce(flat)
-    for g, part in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
+    *sums, totals = flat.split([*(g.numel() for g in grads), len(stats)])
+    for g, part in zip(grads, sums, strict=True):
         g.copy_(part.view_as(g))
+    return dict(zip(stats, totals / world_size(), strict=True))
 
 
 def mean(x: Tensor) -> Tensor:

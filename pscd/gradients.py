@@ -79,7 +79,11 @@ def by_autograd(energy: Energy) -> Evaluator:
             (grad,) = torch.autograd.grad(e.sum(), x)
         return e.detach(), grad
 
-    return Evaluator(evaluate, "by autograd")
+    @torch.no_grad()
+    def alone(x: Tensor) -> Tensor:
+        return energy(x.detach())
+
+    return Evaluator(evaluate, "by autograd", alone=alone)
 
 
 def by_hand(energy: Energy, shape: tuple[int, ...] | None = None) -> Evaluator | None:

@@ -276,8 +276,8 @@ void descend(const Network *net, int l, const Tape &tape, int m, float *back, fl
     }
 }
 
-// E of m rows x (m, inputs), m at most ROWS, if asked for, and its gradient, (m, inputs); `output` says which one is
-// meant, if any.
+// E of m rows x (m, inputs), m at most ROWS, and its gradient, (m, inputs), whichever is asked for; `output` says which
+// one is meant, if any.
 void few_rows(const Network *net, const float *x, const int *output, int m, float *e, float *grad, float *room) {
     const Size most = largest(net);
     float *back = room + 3 * most, *patches = room + 4 * most, *free = patches + largest_patch(net);
@@ -291,6 +291,7 @@ void few_rows(const Network *net, const float *x, const int *output, int m, floa
     ascend(net, x, m, tape, patches);
     for (int r = 0; r < ROWS; r++) steepness[r] = 1;
     if (e || net->bound != 0) sum_up(net, tape, output, m, e ? e : unused, steepness);
+    if (!grad) return;
     turn(net, tape, output, m, steepness);
     for (int l = net->count - 1; l >= 0; l--) descend(net, l, tape, m, back, patches);
     unsee(net, tape.features, back, m, grad);
@@ -353,11 +354,11 @@ extern "C" void prepare(const Network *net) {
                 *to++ = c < top.out ? net->last[((Size)output * top.out + c) * area + p] : 0;
 }
 
-// E of all rows x (rows, inputs) into e (rows,), its gradient into grad (rows, inputs).
+// E of all rows x (rows, inputs) into e (rows,), its gradient into grad (rows, inputs), if that is not null.
 extern "C" void evaluate(const Network *net, const float *x, const int *output, int rows, float *e, float *grad) {
     for_groups(net, rows, [=](int row, int m, float *room) {
         const Size start = (Size)row * net->inputs;
-        few_rows(net, x + start, output ? output + row : nullptr, m, e + row, grad + start, room);
+        few_rows(net, x + start, output ? output + row : nullptr, m, e + row, grad ? grad + start : nullptr, room);
     });
 }
 

@@ -28,16 +28,21 @@ Moves = Callable[[Tensor, Tensor, float, float, tuple[float, float]], Tensor]
 class Evaluator:
     """A function of x `(B, *shape)`: E(x), `(B,)`, and its gradient, both detached; and how it goes about it.
 
-    `moves` runs a whole Langevin chain at once, where that can be done.
+    `moves` runs a whole Langevin chain at once, and `alone` gives E(x) without the gradient, where that can be done.
     """
 
     function: Callable[[Tensor], tuple[Tensor, Tensor]]
     how: str
     moves: Moves | None = None
+    alone: Callable[[Tensor], Tensor] | None = None
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """E(x) and its gradient."""
         return self.function(x)
+
+    def energy(self, x: Tensor) -> Tensor:
+        """E(x), the same numbers, for less where the gradient is not needed."""
+        return self.function(x)[0] if self.alone is None else self.alone(x)
 
 
 class Layer(Protocol):

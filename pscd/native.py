@@ -166,6 +166,13 @@ class Network:
         self._run(self._library.evaluate, len(x), _floats(x), _ints(output), len(x), _floats(e), _floats(grad))
         return e, grad
 
+    def energy(self, x: Tensor, output: Tensor | None = None) -> Tensor:
+        """E of rows without the gradient, the same numbers in about half of the time."""
+        x, output = self._checked(x, output)
+        e = x.new_empty(len(x))
+        self._run(self._library.evaluate, len(x), _floats(x), _ints(output), len(x), _floats(e), None)
+        return e
+
     def langevin(
         self,
         x: Tensor,

@@ -56,14 +56,17 @@ class Tempered(nn.Module):
             e, grad = inner(x)
             return self.power * e, self.power * grad
 
+        def alone(x: Tensor) -> Tensor:
+            return self.power * inner.energy(x)
+
         if inner.moves is None or self.power <= 0:
-            return Evaluator(evaluate, inner.how)
+            return Evaluator(evaluate, inner.how, alone=alone)
         inner_moves = inner.moves
 
         def moves(x: Tensor, noise: Tensor, step_size: float, max_grad: float, box: tuple[float, float]) -> Tensor:
             return inner_moves(x, noise, self.power * step_size, max_grad / self.power, box)
 
-        return Evaluator(evaluate, inner.how, moves)
+        return Evaluator(evaluate, inner.how, moves, alone)
 
 
 def langevin(
@@ -146,7 +149,8 @@ def mala(
             jump = proposal is not None and step % jump_every == jump_every - 1
             if proposal is not None and jump:
                 y = proposal.sample(len(x), generator).view_as(x)
-                e_y, grad_y = evaluate(y)
+                # After the last step nobody asks for a gradient.
+                e_y, grad_y = evaluate(y) if step < n_steps - 1 else (evaluate.energy(y), grad)
                 before, after = proposal.log_prob(torch.cat([x, y])).chunk(2)
                 log_ratio = e - e_y + before - after
             else:

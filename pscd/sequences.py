@@ -167,11 +167,14 @@ def _evaluator_in_cpp(network: native.Network, output: Tensor | None) -> Evaluat
         e, grad = network(x.detach().flatten(1), which(x))
         return e, grad.view(x.shape)
 
+    def alone(x: Tensor) -> Tensor:
+        return network.energy(x.detach().flatten(1), which(x))
+
     def moves(x: Tensor, noise: Tensor, step_size: float, max_grad: float, box: tuple[float, float]) -> Tensor:
         rows = network.langevin(x.flatten(1), noise.flatten(2), step_size, max_grad, box, which(x))
         return rows.view(x.shape)
 
-    return Evaluator(evaluate, "by hand in C++", moves)
+    return Evaluator(evaluate, "by hand in C++", moves, alone)
 
 
 def _with_linear_end(layers: list[Layer | None]) -> list[Layer | None]:

@@ -63,7 +63,7 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
             rows = _starts(state.buffer, x_pos, label_pos, config, rng)
             label_neg = rows.label
             energy = as_function(state.energy, config.precision, label_neg)
-            x_neg, sampler_stats = config.sampler.run(
+            x_neg, stats = config.sampler.run(
                 energy if objective.sampling_power == 1 else Tempered(energy, objective.sampling_power),
                 rows.x,
                 step_size=state.step_size,
@@ -71,7 +71,6 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
                 proposal=state.proposal,
                 generator=rng,
             )
-            stats = {name: distributed.mean(value) for name, value in sampler_stats.items()}
 
         if not state.energy.training:
             state.energy.train()
@@ -84,7 +83,7 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
     for p in parameters:
         p.grad = None
     loss.backward()
-    distributed.sum_gradients(parameters)
+    stats = distributed.sum_gradients(parameters, stats)
     players = (list(module.parameters()) for module in (state.energy, state.aux) if module is not None)
     norm = _gradient_norm(players, config.clip)
     stats |= {"loss": loss.detach(), "gradient": norm, **loss_stats}

@@ -70,7 +70,8 @@ def gradients(energy, x_pos, x_neg, name, rng):
         p.grad = None
     loss, _ = objective.at(1.0)(energy, aux, x_pos, x_neg, rng)
     loss.backward()
-    distributed.sum_gradients(parameters)
+    stats = distributed.sum_gradients(parameters, {"rank": torch.tensor(float(distributed.rank()))})
+    assert stats["rank"] == (distributed.world_size() - 1) / 2
     return torch.cat([torch.zeros(p.numel()) if p.grad is None else p.grad.flatten() for p in parameters])
 
 

@@ -60,6 +60,19 @@ def test_whatever_is_not_known_goes_through_autograd(energy):
     assert torch.equal(grad, x.grad)
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("power", [1.0, 1.5])
+def test_the_energy_alone_is_that_beside_the_gradient(mode, power):
+    torch.manual_seed(0)
+    energy = samplers.Tempered(MLP((4,), width=8), power)
+    x = torch.randn(13, 4, generator=generator(0))
+    with using(mode):
+        evaluate = evaluator(energy)
+        alone = evaluate.energy(x)
+    assert torch.equal(alone, evaluate(x)[0])
+    assert not alone.requires_grad
+
+
 def test_modes():
     energy = MLP((2,), width=8)
     assert evaluator(energy).how in ("by hand in C++", "by hand")

@@ -77,6 +77,7 @@ def test_a_row_does_not_depend_on_its_company_nor_on_threads():
             ours = net(x[part])
             assert torch.equal(ours[0], e[part])
             assert torch.equal(ours[1], grad[part])
+            assert torch.equal(net.energy(x[part]), e[part])
         ends = net.langevin(x, noise, 0.01, 1.0, (-2.0, 2.0))
         assert torch.equal(ends, nets[0].langevin(x, noise, 0.01, 1.0, (-2.0, 2.0)))
         assert torch.equal(ends[7:8], net.langevin(x[7:8], noise[:, 7:8], 0.01, 1.0, (-2.0, 2.0)))
