@@ -39,7 +39,8 @@ def made_up():
 
     def run(who, data, seconds):
         setting = {"who": who, "data": data, "setting": "some", "looks": looks}
-        return {**setting, "seconds": seconds, "trained": 120.0, "diverged": False}
+        found = {"seconds": seconds, "each": [seconds, None, 1.0], "trained": 120.0, "diverged": False, "threads": 2}
+        return {**setting, **found}
 
     axis = {"axis": "steps", "sizes": [10, 20], "rounds": 9, "milliseconds": [1.0, 2.0], "time_slope": 1.0}
     return {
@@ -204,12 +205,26 @@ def test_time_to_quality_is_the_first_of_three_good_looks():
     assert result["seconds"] == first
     assert len(seconds) == seconds.index(first) + 3
     growth_of_looks = [later / earlier for earlier, later in itertools.pairwise(seconds)]
-    assert all(1.29 < g < 1.45 for g in growth_of_looks)
+    assert all(quality.GROWTH - 0.01 < g < quality.GROWTH + 0.21 for g in growth_of_looks)
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "seconds", "tried"),
+    [([1.0, 4.0, 2.0], 2.0, 3), ([1.0, None, 2.0], 2.0, 3), ([3.0, None, None], None, 3), ([None, 1.0, 1.0], None, 1)],
+)
+def test_seeds_count_by_their_median_unless_the_first_is_late(arrivals, seconds, tried, monkeypatch):
+    found = iter(arrivals)
+    run = {"looks": [], "trained": 5.0, "diverged": False}
+    monkeypatch.setattr(quality, "time_to_quality", lambda make, fresh, cap: {**run, "seconds": next(found)})
+    monkeypatch.setattr(quality, "best_threads", lambda task: 1)
+    monkeypatch.setattr(quality, "ours", lambda data, seed: Learner(lambda: None, []))
+    cell = quality.measure_ours("moon", (0, 1, 2), 5.0)
+    assert (cell["seconds"], cell["each"]) == (seconds, arrivals[:tried])
 
 
 def test_a_short_success_does_not_count_and_the_cap_ends_it():
     clock = Clock()
-    result = time_to_quality(lambda: learner(clock, 1.0, good_until=1.5), same, clock=clock, cap=5.0)
+    result = time_to_quality(lambda: learner(clock, 0.4, good_until=0.8), same, clock=clock, cap=5.0)
     assert result["looks"][0][1] < quality.THRESHOLD
     assert result["seconds"] is None
     assert 5.0 <= result["trained"] < 5.0 * 1.5
