@@ -224,7 +224,7 @@ def test_seeds_count_by_their_median_unless_the_first_is_late(arrivals, seconds,
 
 def test_a_short_success_does_not_count_and_the_cap_ends_it():
     clock = Clock()
-    result = time_to_quality(lambda: learner(clock, 0.4, good_until=0.8), same, clock=clock, cap=5.0)
+    result = time_to_quality(lambda: learner(clock, 0.4, good_until=0.65), same, clock=clock, cap=5.0)
     assert result["looks"][0][1] < quality.THRESHOLD
     assert result["seconds"] is None
     assert 5.0 <= result["trained"] < 5.0 * 1.5
