@@ -51,7 +51,8 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     Args:
         gamma: robustness; 0 is maximum likelihood, where every row counts alike. "auto" takes the largest
             gamma, up to 1, that leaves the rows an effective share of 0.75 under the Gaussian, so that groups
-            up to about a fifth of the rows may be ignored; and 0 if hardly any row lies outside that Gaussian.
+            up to about a fifth of the rows may be ignored; and 0 if hardly any row lies outside that Gaussian,
+            or if the plain one is better at telling rows that stand apart.
         contamination: share of the training rows that `predict` calls outliers; "auto": rows with more energy
             than 99 % of the model's own samples, and in any case the strangest hundredth of the rows.
         bound: nats by which the network may correct the Gaussian, up or down. More gives a finer density, and

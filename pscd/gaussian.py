@@ -1,5 +1,6 @@
 """The Gaussian of largest gamma-score: robust mean and covariance, by a fixed-point iteration."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pscd.losses import effective_sample_fraction, importance_weights
+from pscd.metrics import auroc
 from pscd.rng import generator
 
 RIDGE = 0.05  # added to every variance: directions in which the data hardly vary are not blown up without end
@@ -19,6 +21,11 @@ ROUNDS = 60  # at most; fewer where the weights have settled
 SETTLED = 1e-10  # total change of the weights, which sum to 1, in the last round
 N_CALIBRATION = 20_000  # draws for the energies that Gaussian rows would have
 MAX_GAMMA = 1.0
+ISOLATED = 0.1  # share of the rows, those farthest from their neighbours, that count as odd
+DENSE = 0.75  # rows beyond the majority count as a group if they are closer together than one in four of it
+LEAST_NEIGHBOURS = 5
+NEIGHBOUR_ROWS = 5_000  # rows whose neighbours are looked for, at most, and among which
+NEIGHBOUR_BLOCK = 500  # rows at a time, which bounds the memory
 
 
 @dataclass(frozen=True)
@@ -59,8 +66,8 @@ class Gaussian:
         """Half the squared Mahalanobis distance."""
         return 0.5 * self.whiten(z).square().sum(1)
 
-    def outside(self, z: Tensor, inside: float) -> float:
-        """Share of rows beyond the ellipsoid that should hold `inside` of them, were they Gaussian.
+    def outside(self, z: Tensor, inside: float) -> Tensor:
+        """Which rows lie beyond the ellipsoid that should hold a share `inside` of them, were they Gaussian.
 
         Its size is taken from the row in the middle, since the ridge makes this Gaussian wider than the data.
         Of Gaussian rows with covariance `scatter`, 2 E is a sum of squares of independent normal numbers with the
@@ -70,8 +77,7 @@ class Gaussian:
         weights = torch.linalg.eigvalsh(torch.linalg.solve_triangular(self.factor, half.T, upper=False))
         draws = torch.randn(N_CALIBRATION, len(weights), generator=generator(0, 23), dtype=z.dtype).square() @ weights
         energy = self.energy(z)
-        reach = energy.median() * draws.quantile(inside) / draws.median()
-        return float((energy > reach).double().mean())
+        return energy > energy.median() * draws.quantile(inside) / draws.median()
 
     def without_column(self, z: Tensor, j: int) -> Tensor:
         """Rows with column j replaced by what the other columns suggest, its conditional mean."""
@@ -145,13 +151,36 @@ def floors(spiked: Tensor) -> Tensor:
 
 
 def majority(z: Tensor, share: float, *, inside: float, clean: float, floor: float | Tensor = FLOOR) -> Gaussian:
-    """The Gaussian of the majority, with a gamma that leaves a `share` of the rows in effect, if there is junk.
+    """The Gaussian of the majority, with a gamma that leaves a `share` of the rows in effect, or the plain one.
 
-    If no more than a share `clean` of the rows lies beyond the ellipsoid that should hold `inside` of them,
-    there is nothing to be robust against, and the plain Gaussian, gamma = 0, is the better estimate.
+    What speaks for it is looked for beyond the ellipsoid that should hold a share `inside` of the rows. If no more
+    than a share `clean` lies there, there is nothing to be robust against, and the plain Gaussian, gamma = 0, is the
+    better estimate. If that many are a group apart, as dense as the majority, the plain one would lean towards them.
+    Otherwise it is the one whose energy is better at telling odd rows, isolated ones and small groups, from the
+    others: where the majority itself has long tails, a robust Gaussian is that of a core, for which good rows are as
+    strange as bad ones.
     """
-    robust = fit_gaussian(z, share=share, floor=floor)
-    return fit_gaussian(z, gamma=0.0, floor=floor) if robust.outside(z, inside) < clean else robust
+    robust, plain = fit_gaussian(z, share=share, floor=floor), fit_gaussian(z, gamma=0.0, floor=floor)
+    beyond = robust.outside(z, inside)
+    if beyond.double().mean() < clean:
+        return plain
+    some, beyond = z[:NEIGHBOUR_ROWS], beyond[:NEIGHBOUR_ROWS]
+    away = isolation(robust.whiten(some))
+    dense = beyond & (away < away[~beyond].quantile(DENSE))
+    if dense.double().mean() >= clean:
+        return robust
+    odd = dense.clone()
+    odd[away.topk(max(1, int(ISOLATED * len(some)))).indices] = True
+    robust_tells, plain_tells = (auroc(e[~odd], e[odd]) for e in (robust.energy(some), plain.energy(some)))
+    return robust if robust_tells >= plain_tells else plain
+
+
+def isolation(u: Tensor) -> Tensor:
+    """How far each of n rows `(n, k)` is from its neighbour number sqrt(n)."""
+    neighbour = min(max(LEAST_NEIGHBOURS, math.isqrt(len(u))), len(u) - 1)
+    # Each row is the nearest to itself.
+    blocks = (torch.cdist(part, u).kthvalue(neighbour + 1, 1).values for part in u.split(NEIGHBOUR_BLOCK))
+    return torch.cat(list(blocks))
 
 
 def silverman(n: int, k: int) -> float:

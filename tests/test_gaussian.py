@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from pscd.gaussian import Gaussian, fit_gaussian, floors, gamma_for_share, majority, silverman
+from pscd.gaussian import Gaussian, fit_gaussian, floors, gamma_for_share, isolation, majority, silverman
 from pscd.losses import effective_sample_fraction, free_energy, importance_weights
+from pscd.metrics import auroc
 from pscd.rng import generator
 
 
@@ -106,13 +107,43 @@ def test_nothing_to_be_robust_against_means_gamma_zero(n, k):
     assert majority(z, 0.8, inside=0.99, clean=0.05).gamma > 0
 
 
+@pytest.mark.parametrize(("n", "k"), [(400, 5), (2000, 20)])
+@pytest.mark.parametrize("junk", [0.05, 0.2])
+def test_a_group_apart_calls_for_robustness(n, k, junk):
+    """Tight junk at a few deviations, which the plain Gaussian takes for a part of the data."""
+    z = torch.randn(n, k, generator=generator(n), dtype=torch.float64)
+    z[: int(junk * n)] = 8 / k**0.5 + 0.5 + 0.2 * z[: int(junk * n)]
+    assert majority(z, 0.75, inside=0.99, clean=0.05).gamma > 0
+
+
+def test_long_tails_of_the_majority_do_not():
+    """One column is exponential; in the others junk lies on a circle of three deviations."""
+    rng, n, junk = generator(0), 2000, 100
+    z = torch.randn(n, 3, generator=rng, dtype=torch.float64)
+    z[:, 0] = -2 * torch.rand(n, generator=rng, dtype=torch.float64).log()
+    angle = 2 * torch.pi * torch.rand(junk, generator=rng, dtype=torch.float64)
+    z[:junk, 1:] = 3 * torch.stack([angle.cos(), angle.sin()], 1)
+    plain, robust = fit_gaussian(z, gamma=0.0), fit_gaussian(z, share=0.75)
+    assert robust.outside(z, 0.99).double().mean() > 0.05
+    plain_finds, robust_finds = (auroc(g.energy(z)[junk:], g.energy(z)[:junk]) for g in (plain, robust))
+    assert plain_finds > robust_finds + 0.03  # for the robust one the end of the tail is as strange as the junk
+    assert majority(z, 0.75, inside=0.99, clean=0.05).gamma == 0
+
+
+def test_isolation_by_hand():
+    # Ten rows on a line: the neighbours that count are the fifth ones.
+    u = torch.tensor([[0.0], [1], [2], [3], [4], [5], [6], [7], [8], [100]]).double()
+    assert isolation(u).tolist() == [5, 4, 3, 3, 3, 3, 3, 4, 5, 96]
+    assert isolation(u[:2]).tolist() == [1, 1]
+
+
 def test_the_share_outside_is_what_it_should_be():
     z = torch.randn(100_000, 3, generator=generator(0), dtype=torch.float64)
     # five standard errors of a share of one in a hundred, doubled for the median's own error
     error = 2 * 5 * (0.01 * 0.99 / len(z)) ** 0.5
-    assert fit_gaussian(z, gamma=0.0).outside(z, 0.99) == pytest.approx(0.01, abs=error)
+    assert fit_gaussian(z, gamma=0.0).outside(z, 0.99).double().mean() == pytest.approx(0.01, abs=error)
     wide = fit_gaussian(z, gamma=0.0, ridge=3.0)
-    assert wide.outside(z, 0.99) == pytest.approx(0.01, abs=error)
+    assert wide.outside(z, 0.99).double().mean() == pytest.approx(0.01, abs=error)
 
 
 def test_silverman_by_hand():
@@ -143,4 +174,6 @@ def test_the_gate_is_right_for_correlated_columns():
     z = torch.randn(20_000, 1, generator=generator(0), dtype=torch.float64)
     z = z + 0.3 * torch.randn(20_000, 20, generator=generator(1), dtype=torch.float64)
     fitted = fit_gaussian(z, gamma=0.0)
-    assert fitted.outside(z, 0.99) == pytest.approx(0.01, abs=0.02)  # the ridge is not small beside 0.3^2
+    assert fitted.outside(z, 0.99).double().mean() == pytest.approx(
+        0.01, abs=0.02
+    )  # the ridge is not small beside 0.3^2
