@@ -77,6 +77,7 @@ def gradients(energy, x_pos, x_neg, name, rng):
 
 def torchrun(*arguments):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+    environment["PYTHONFAULTHANDLER"] = "1"  # a process that is aborted says where it was
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
     return subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
 
