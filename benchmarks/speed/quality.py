@@ -8,7 +8,8 @@ the median of three seeds; what does not arrive with the first of them is not tr
 
 This library runs with its defaults (PS-CD, gamma 1). The others take the better of a few settings: those of their
 documentation and a smaller learning rate. Their samples may be the chains of their buffer or fresh chains, 500 steps
-from a Gaussian as ebmkit's documentation does it: whichever passes.
+from a Gaussian as ebmkit's documentation does it: whichever passes. (Fresh ones take their time, and are not made while
+those of the buffer are off by twenty times the threshold.)
 """
 
 import math
@@ -37,6 +38,7 @@ from pscd.trainer import train_step
 
 SETS = ("moon", "rings")
 THRESHOLD, CAP, IN_A_ROW = 5e-4, 30.0, 3
+FAR_OFF = 20  # times the threshold
 FIRST_LOOK, GROWTH = 0.5, 1.2  # seconds of training, and by how much they grow
 SEEDS = (0, 1, 2)
 N, N_DATA, FRESH_STEPS = 5_000, 50_000, 500
@@ -110,6 +112,8 @@ def distance(ways: list[Way], fresh: Tensor, seed: int, threshold: float) -> flo
         if value < threshold:
             return value
         best = min(best, value) if math.isfinite(value) else best
+        if value > FAR_OFF * threshold:
+            break
     return best
 
 
