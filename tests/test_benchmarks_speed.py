@@ -64,6 +64,7 @@ def made_up():
                 "updates": 5,
                 "milliseconds": {"1": [300.0], "2": [200.0]},
                 "speed_up": near(1.5),
+                "allowed": near(1.9),
             }
         },
     }
@@ -277,8 +278,10 @@ def test_one_and_two_processes_take_turns(monkeypatch):
         return 3.0 / n
 
     monkeypatch.setattr(processes, "launch", launch)
-    assert processes.measure(2, 5)["speed_up"]["median"] == 2.0
-    assert order == [1, 2, 2, 1]
+    monkeypatch.setattr(processes, "launch_apart", lambda updates: launch(3, updates))
+    found = processes.measure(2, 5)
+    assert (found["speed_up"]["median"], found["allowed"]["median"]) == (2.0, 3.0)
+    assert order == [1, 2, 3, 3, 2, 1]
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """Two processes (f), one thread each, beside one process with one thread, on the same global batch.
 
-One and two take turns, each started anew by `torchrun`; the clock runs from after the first updates to the last.
+One and two take turns, each started anew by `torchrun`; the clock runs from after the first updates to the last. A
+third takes turns with them, as what the machine allows: two processes that train half of the batch each and know
+nothing of each other.
 
     torchrun --nproc-per-node 2 -m benchmarks.speed.processes 20     # one turn: prints seconds of an update
 """
@@ -10,7 +12,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,38 +22,57 @@ from pscd import distributed
 from pscd.bench import CASES, Training, ratio
 
 CASE, WARM_UP = "conv", 2
+APART = "apart"
 ROUNDS, UPDATES = 15, 30
 QUICK_ROUNDS, QUICK_UPDATES = 1, 2
 
 
 def measure(rounds: int, updates: int) -> dict[str, Any]:
-    times: dict[int, list[float]] = {1: [], 2: []}
+    kinds = {"1": partial(launch, 1), "2": partial(launch, 2), APART: launch_apart}
+    times: dict[str, list[float]] = {kind: [] for kind in kinds}
     for turn in range(rounds):
-        for n in (1, 2) if turn % 2 == 0 else (2, 1):
-            times[n].append(launch(n, updates))
+        for kind in kinds if turn % 2 == 0 else reversed(kinds):
+            times[kind].append(kinds[kind](updates))
     return {
         "title": CASES[CASE].title,
         "rounds": rounds,
         "updates": updates,
-        "milliseconds": {str(n): [round(1e3 * t, 2) for t in values] for n, values in times.items()},
-        "speed_up": asdict(ratio(times[1], times[2])),
+        "milliseconds": {kind: [round(1e3 * t, 2) for t in values] for kind, values in times.items()},
+        "speed_up": asdict(ratio(times["1"], times["2"])),
+        "allowed": asdict(ratio(times["1"], times[APART])),
     }
 
 
 def launch(n: int, updates: int) -> float:
     """Seconds of an update with `n` processes."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n)]
-    command += ["-m", "benchmarks.speed.processes", str(updates)]
-    done = subprocess.run(
-        command, check=True, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    return float(done.stdout.split()[-1])
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n)]
+    return _seconds(_start(*torchrun, "-m", "benchmarks.speed.processes", str(updates)))
 
 
-def turn(updates: int) -> float:
+def launch_apart(updates: int) -> float:
+    """Seconds of an update of half of the batch, while another process does the same; the slower one's."""
+    both = [_start("-m", "benchmarks.speed.processes", str(updates), APART) for _ in range(2)]
+    return max(map(_seconds, both))
+
+
+def _start(*arguments: str) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def _seconds(process: "subprocess.Popen[str]") -> float:
+    printed, _ = process.communicate()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, process.args)
+    return float(printed.split()[-1])
+
+
+def turn(updates: int, parts: int = 1) -> float:
+    """Seconds of an update of one part of the batch, of this process or of all that were started together."""
     torch.set_num_threads(1)
     started = distributed.start(torch.device("cpu"))
-    training = Training(CASES[CASE], 1.0)
+    case = CASES[CASE]
+    training = Training(replace(case, batch_size=case.batch_size // parts), 1.0)
     for _ in range(WARM_UP):
         training.update()
     distributed.barrier()
@@ -72,4 +94,4 @@ def cells(quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
 
 
 if __name__ == "__main__":
-    turn(int(sys.argv[1]))
+    turn(int(sys.argv[1]), parts=2 if APART in sys.argv else 1)

@@ -218,7 +218,10 @@ def _processes(cells: dict[str, Any]) -> list[str]:
     for cell in cells.values():
         one, two = (statistics.median(cell["milliseconds"][n]) for n in ("1", "2"))
         lines += [f"{cell['title']}, one thread each: {one:.0f} ms with one process, {two:.0f} ms with two,"]
-        lines += [f"{interval(cell['speed_up'])} times as fast, medians of {cell['rounds']} turns."]
+        lines += [
+            f"{interval(cell['speed_up'])} times as fast, medians of {cell['rounds']} turns. Two processes that train"
+        ]
+        lines += [f"half of the batch each without knowing of each other: {interval(cell['allowed'])}."]
     return lines
 
 
