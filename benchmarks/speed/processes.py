@@ -1,13 +1,15 @@
 """Two processes (f), one thread each, beside one process with one thread, on the same global batch.
 
-One and two take turns, each started anew by `torchrun`; the clock runs from after the first updates to the last. A
-third takes turns with them, as what the machine allows: two processes that train half of the batch each and know
-nothing of each other.
+One and two take turns, each started anew; the clock runs from after the first updates to the last. A third takes turns
+with them, as what the machine allows: two processes that train half of the batch each and know nothing of each other.
+They are started as `torchrun` would, but without it: it looks at its processes ten times a second, and where every core
+is busy each look holds up all of them.
 
-    torchrun --nproc-per-node 2 -m benchmarks.speed.processes 20     # one turn: prints seconds of an update
+    python -m benchmarks.speed.processes 20     # one turn: prints seconds of an update
 """
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -44,20 +46,24 @@ def measure(rounds: int, updates: int) -> dict[str, Any]:
 
 
 def launch(n: int, updates: int) -> float:
-    """Seconds of an update with `n` processes."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n)]
-    return _seconds(_start(*torchrun, "-m", "benchmarks.speed.processes", str(updates)))
+    """Seconds of an update with `n` processes, by the first of them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    group = {"WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    processes = [_start(updates, **group, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(n)]
+    return [_seconds(process) for process in processes][0]
 
 
 def launch_apart(updates: int) -> float:
     """Seconds of an update of half of the batch, while another process does the same; the slower one's."""
-    both = [_start("-m", "benchmarks.speed.processes", str(updates), APART) for _ in range(2)]
-    return max(map(_seconds, both))
+    return max(map(_seconds, [_start(updates, APART) for _ in range(2)]))
 
 
-def _start(*arguments: str) -> "subprocess.Popen[str]":
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True, env=environment)
+def _start(updates: int, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "benchmarks.speed.processes", str(updates), *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
 def _seconds(process: "subprocess.Popen[str]") -> float:
@@ -81,8 +87,7 @@ def turn(updates: int, parts: int = 1) -> float:
         training.update()
     distributed.barrier()
     seconds = (time.perf_counter() - start) / updates
-    if distributed.rank() == 0:
-        print(seconds)
+    print(seconds)
     if started:
         distributed.stop()
     return seconds
