@@ -7,13 +7,13 @@ to class, so that there is something of everything.
 python -m benchmarks.class_tables OUT --data mnist,fashion-mnist     # then: python -m benchmarks.detection OUT
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from pscd.cli_parts import Parser, parse_names
 from pscd.data.images import load_images
 from pscd.errors import UserError
 
@@ -45,13 +45,13 @@ def components(x: np.ndarray, k: int) -> np.ndarray:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser("python -m benchmarks.class_tables", description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, help="folder for the tables")
     parser.add_argument("--data", default="mnist,fashion-mnist", help="sets of images, by comma (default: %(default)s)")
     args = parser.parse_args()
     try:
         args.out.mkdir(parents=True, exist_ok=True)
-        for data in args.data.split(","):
+        for data in parse_names(args.data):
             for name, x, y in class_tables(data):
                 np.savez(args.out / f"{name}.npz", X=x, y=y.astype(int))
                 print(f"{name}: {len(x)} x {x.shape[1]}, {y.mean():.1%} junk")
