@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pscd.cli_parts import Parser, parse_names
-from pscd.data.images import load_images
+from pscd.cli.common import Parser, parse_names
+from pscd.data.image_sets import load_images
 from pscd.errors import UserError
 
 SHARES = (0.01, 0.02, 0.03, 0.05, 0.05, 0.08, 0.1, 0.1, 0.15, 0.2)  # of junk

@@ -6,7 +6,7 @@ python -m benchmarks.fid_halves --data cifar10 --features inception/fid-inceptio
 import argparse
 
 from pscd.data import load_dataset
-from pscd.features import load_feature_map
+from pscd.images.features import load_feature_map
 from pscd.metrics import frechet_distance, prdc
 
 

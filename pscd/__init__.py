@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pscd.config import TrainConfig
 from pscd.data import contaminate, load_dataset, read_table
 from pscd.data.toys import TOYS
-from pscd.energies import MLP, Architecture, Quadratic
+from pscd.energies.architecture import MLP, Architecture, Quadratic
 from pscd.errors import Diverged, UserError
 from pscd.evaluation import evaluate, load
 from pscd.losses import contrastive_divergence, effective_sample_fraction, importance_weights, pseudo_spherical
@@ -22,12 +22,12 @@ from pscd.objectives import (
     WeightedNegatives,
 )
 from pscd.runs import train
-from pscd.samplers import Langevin, Mala, langevin, mala
-from pscd.trainer import fit
+from pscd.sampling.langevin import Langevin, Mala, langevin, mala
+from pscd.training.loop import fit
 from pscd.version import __version__
 
 if TYPE_CHECKING:
-    from pscd.estimator import EnergyDetector
+    from pscd.detector.estimator import EnergyDetector
 
 __all__ = [
     "FEBM",
@@ -70,7 +70,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """The estimator needs scikit-learn, which takes seconds to load, and so is loaded when asked for."""
     if name == "EnergyDetector":
-        from pscd.estimator import EnergyDetector
+        from pscd.detector.estimator import EnergyDetector
 
         return EnergyDetector
     raise AttributeError(f"module 'pscd' has no attribute {name!r}")

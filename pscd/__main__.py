@@ -2,7 +2,7 @@
 
 import sys
 
-from pscd.cli import main
+from pscd.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

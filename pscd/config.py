@@ -5,12 +5,12 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from pscd.energies import Architecture
+from pscd.energies.architecture import Architecture
 from pscd.errors import UserError
-from pscd.gradients import MODES as GRADIENTS
+from pscd.fast import MODES as GRADIENTS
 from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, Objective, PseudoSpherical
-from pscd.options import option
-from pscd.samplers import Langevin, Mala, Sampler
+from pscd.sampling.langevin import Langevin, Mala, Sampler
+from pscd.types import option
 
 SCHEDULES = ("cosine", "constant")
 STANDARDISE = ("std", "none")

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from pscd.errors import NotFinite
 from pscd.losses import check_gamma
-from pscd.samplers import Energy
+from pscd.types import Energy
 
 MAX_STATES = 2**22  # 0.7 GB of float64 for 22 variables of two values
 BITS = (0.0, 1.0)

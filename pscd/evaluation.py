@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from pscd.data import TOYS, Dataset
 from pscd.data.toys import Draw
 from pscd.errors import UserError
-from pscd.features import load_feature_map
+from pscd.images.features import load_feature_map
 from pscd.metrics import frechet_distance, mmd, prdc
 from pscd.model import DETECTOR, MODEL, Model
 from pscd.rng import generator
@@ -96,7 +96,7 @@ def evaluate_images(
     """Samples against held-out images, beside training images against them: the level of a perfect model.
 
     Args:
-        features: `pixels`, `classifier` or the path of a TorchScript Inception (see `pscd.features`).
+        features: `pixels`, `classifier` or the path of a TorchScript Inception (see `pscd.images.features`).
         samples: images in [0, 1] drawn already.
     """
     data = load_run_data(model)

@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pscd.errors import UserError
 from pscd.losses import check_gamma
-from pscd.samplers import Energy
+from pscd.types import Energy
 
 BLOCK = 65_536  # points per call of an energy
 EDGE = 64  # the edge of a box is its outermost 1/64 on each side, however many cells that are

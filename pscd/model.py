@@ -10,16 +10,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from pscd import gradients
+from pscd import fast
 from pscd.config import TrainConfig
 from pscd.data import Rows, as_rows
+from pscd.energies.images import as_function
 from pscd.errors import UserError
-from pscd.layers import prefer_channels_last
-from pscd.networks import as_function
+from pscd.fast import prefer_channels_last
 from pscd.progress import progress_bar
-from pscd.proposal import Chains, MixtureProposal, from_tensors
 from pscd.rng import generator
-from pscd.samplers import Callback
+from pscd.sampling.langevin import Callback
+from pscd.sampling.proposals import Chains, MixtureProposal, from_tensors
 
 MODEL = "model.safetensors"  # its name in a run folder
 DETECTOR = "detector.safetensors"  # what there is instead in the folder of a detector
@@ -74,8 +74,8 @@ class Model(nn.Module):
     def gradients(self) -> str:
         """How its chains get their gradients, in words."""
         label = torch.zeros(1, dtype=torch.long) if self.config.energy.classes else None
-        with gradients.using(self.config.gradients):
-            return gradients.evaluator(as_function(self.energy, self.config.precision, label), self.shape).how
+        with fast.using(self.config.gradients):
+            return fast.evaluator(as_function(self.energy, self.config.precision, label), self.shape).how
 
     def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
         """E(x) of rows `(B, *shape)`, or E(x, label); differentiable. A conditional model takes its likeliest label."""
@@ -112,7 +112,7 @@ class Model(nn.Module):
         Args:
             label: what to draw, from a conditional model; by default whatever the chains have.
             start: points `(n, *shape)` to start at instead, such as noise.
-            callback: see `pscd.samplers.langevin`; its points are in the network's coordinates.
+            callback: see `pscd.sampling.langevin.langevin`; its points are in the network's coordinates.
             progress: show a progress line with the time left.
         """
         if n < 1:
@@ -126,7 +126,7 @@ class Model(nn.Module):
             z = ((as_rows(start).to(self.shift.device) - self.shift) / self.scale).float()
         parts = torch.arange(n, device=z.device).split(IMAGE_BLOCK if self.is_image else n)
         done = []
-        with progress_bar(len(parts) * n_steps, show=progress) as bar, gradients.using(self.config.gradients):
+        with progress_bar(len(parts) * n_steps, show=progress) as bar, fast.using(self.config.gradients):
 
             def after_step(at: dict[str, Any]) -> None:
                 bar.update()

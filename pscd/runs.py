@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
-from pscd import checkpoint, distributed
+from pscd import distributed
 from pscd.config import TrainConfig
 from pscd.data import Dataset, load_dataset
 from pscd.data.toys import MODES
 from pscd.errors import UserError
 from pscd.model import MODEL
-from pscd.trainer import Log, fit, last_step
+from pscd.training import checkpoint
+from pscd.training.loop import Log, fit, last_step
 
 
 def train(

@@ -11,7 +11,7 @@ from pscd.errors import NotFinite
 from pscd.losses import pseudo_spherical
 from pscd.paper import ARTEFACTS
 from pscd.paper.artefact import Done
-from pscd.paper.discrete_models import METHODS, WARM, rows_of, true_machine
+from pscd.paper.discrete import METHODS, WARM, rows_of, true_machine
 
 GAMMAS = [-0.5, 0.0, 0.5, 1.0, 2.0]
 FAMILY = [

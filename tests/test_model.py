@@ -5,11 +5,11 @@ import torch
 from torch import nn
 
 import pscd
-from pscd.energies import Architecture
+from pscd.energies.architecture import Architecture
 from pscd.errors import UserError
 from pscd.model import SCORE_BLOCK, Model
 from pscd.rng import generator
-from pscd.samplers import Langevin
+from pscd.sampling.langevin import Langevin
 
 
 class Own(nn.Module):

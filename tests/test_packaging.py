@@ -24,7 +24,7 @@ def test_the_wheel_installs_and_runs_without_the_repository(tmp_path):
     subprocess.run(install, check=True, capture_output=True)
     assert (site / "pscd" / "py.typed").exists()
     environment = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
-    where = [sys.executable, "-c", "import pscd, pscd.cli, pscd.paper; print(pscd.__file__)"]
+    where = [sys.executable, "-c", "import pscd, pscd.cli.main, pscd.paper; print(pscd.__file__)"]
     found = subprocess.run(where, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
     assert found.stdout.strip() == str(site / "pscd" / "__init__.py")
     flags = "train moon --steps 5 --n-data 100 --batch-size 8 --buffer-size 20 --jump-components 1 --sample-steps 2"

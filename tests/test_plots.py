@@ -5,7 +5,7 @@ from matplotlib import image
 
 from pscd.plots import plot_run, plot_scores
 from pscd.rng import generator
-from pscd.trainer import fit
+from pscd.training.loop import fit
 
 
 @pytest.mark.parametrize("dim", [1, 2, 5])

@@ -3,14 +3,14 @@ import torch
 
 from pscd.config import TrainConfig
 from pscd.data import load_dataset
-from pscd.energies import Architecture
+from pscd.energies.architecture import Architecture
 from pscd.errors import UserError
 from pscd.evaluation import as_bytes
-from pscd.features import Pixels
+from pscd.images.features import Pixels
 from pscd.metrics import auroc, frechet_distance
 from pscd.presets import DEFAULT_OF, PRESETS, default_preset, preset
 from pscd.rng import generator
-from pscd.trainer import fit
+from pscd.training.loop import fit
 
 SHAPES = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "fashion-mnist": (1, 28, 28), "paper-celeba": (3, 64, 64)}
 

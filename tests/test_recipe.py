@@ -6,7 +6,7 @@ from pscd.config import TrainConfig
 from pscd.data import load_dataset
 from pscd.evaluation import evaluate
 from pscd.objectives import PseudoSpherical
-from pscd.trainer import fit
+from pscd.training.loop import fit
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from benchmarks.detection import figures, report
 from benchmarks.detection.cells import Plan, all_settings, by_key, make_plan, measure
 from benchmarks.detection.detectors import DETECTORS, QUICK
 from benchmarks.detection.summary import artefact_rows, detector_rows, summarise
-from pscd.cli_parts import Parser
+from pscd.cli.common import Parser
 from pscd.errors import UserError
 from pscd.paper.artefact import Artefact, Done, Row, run, write_json
 

@@ -11,7 +11,7 @@ NOT_ROBUST = "EnergyDetector, gamma 0"
 FOREST = "isolation forest"
 
 # Where the numbers live that its defaults are made of; they are no parameters, so a change must be seen here.
-MODULES = ("pscd.estimator", "pscd.columns", "pscd.gaussian")
+MODULES = ("pscd.detector.estimator", "pscd.detector.scaling", "pscd.detector.gaussian")
 
 QUICK = (AUTO, NOT_ROBUST, FOREST, "ECOD")
 CURVES = (AUTO, NOT_ROBUST, FOREST)
@@ -19,7 +19,7 @@ CURVES = (AUTO, NOT_ROBUST, FOREST)
 
 def _energy(gamma: float | str) -> Detector:
     def make(seed: int) -> Any:
-        from pscd.estimator import EnergyDetector
+        from pscd.detector.estimator import EnergyDetector
 
         return EnergyDetector(gamma=gamma, random_state=seed)
 

@@ -17,7 +17,7 @@ import numpy
 import torch
 
 from benchmarks.speed import figure, growth, processes, quality, report, rivals, updates
-from pscd.cli_parts import Parser, parse_names
+from pscd.cli.common import Parser, parse_names
 from pscd.errors import UserError
 from pscd.paper.artefact import with_reading, write_json
 from pscd.version import __version__

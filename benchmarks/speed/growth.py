@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
-from pscd.bench import Case, Training, mlp, slope, take_turns
 from pscd.metrics import mmd
 from pscd.rng import generator
+from pscd.timing import Case, Training, mlp, slope, take_turns
 
 BASE = Case("MLP 20-128-128-1, batch 256, 20 steps", (20,), mlp(128), 256, 20, rows=2_000)
 MEMORY_BATCH = 32  # times the batch, where memory is measured: it then stands out against what libraries load

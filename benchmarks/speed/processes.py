@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from pscd import distributed
-from pscd.bench import CASES, Training, ratio
+from pscd.timing import CASES, Training, ratio
 
 CASE, WARM_UP = "conv", 2
 APART = "apart"

@@ -25,16 +25,16 @@ from torch import Tensor
 
 from benchmarks.speed import rivals
 from benchmarks.speed.updates import OURS
-from pscd.bench import Case, best_threads, mlp, threads_set
 from pscd.config import TrainConfig
 from pscd.data.toys import TOYS
 from pscd.errors import Diverged
-from pscd.initial import in_coordinates, init_state
+from pscd.fast import enough_threads
 from pscd.metrics import mmd
 from pscd.model import Model
 from pscd.rng import generator
-from pscd.threads import enough_threads
-from pscd.trainer import train_step
+from pscd.timing import Case, best_threads, mlp, threads_set
+from pscd.training.loop import train_step
+from pscd.training.start import in_coordinates, init_state
 
 SETS = ("moon", "rings")
 THRESHOLD, CAP, IN_A_ROW = 5e-4, 30.0, 3

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from pscd.bench import LR, Case
+from pscd.timing import LR, Case
 
 PEERS = {"torchebm": "torchebm", "ebmkit": "ebm"}  # by the name to install, the name to import
 RESTART = 0.05

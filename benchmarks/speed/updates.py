@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from benchmarks.speed import rivals
-from pscd import native
-from pscd.bench import CASES, OBJECTIVES, Case, Task, Training, best_threads, ratio, take_turns, with_threads
+from pscd import fast
+from pscd.timing import CASES, OBJECTIVES, Case, Task, Training, best_threads, ratio, take_turns, with_threads
 
 OURS, PLAIN = "pscd", "plain loop"
 WITHOUT, IN_CPP = f"{OURS} CD without C++", "by hand in C++"
@@ -41,7 +41,7 @@ def measure(case: Case, rounds: int, *, show: bool = True) -> dict[str, Any]:
         "sampler_over_bound": asdict(ratio(times["sampler"], times["bound"])),
         # What C++ gains over the same by hand in torch, and after how many updates that pays for compiling it.
         "without_cpp": asdict(ratio(times[WITHOUT], times[f"{OURS} CD"])) if has_cpp else None,
-        "compile_seconds": native.time_to_compile() if has_cpp else None,
+        "compile_seconds": fast.time_to_compile() if has_cpp else None,
         "sampler_share": asdict(ratio(times["sampler"], times[f"{OURS} CD"])),
     }
 

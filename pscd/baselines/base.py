@@ -16,7 +16,7 @@ from pscd.errors import Diverged, UserError
 from pscd.model import read_tensors, write_tensors
 from pscd.progress import progress_bar
 from pscd.rng import generator
-from pscd.trainer import update_average
+from pscd.training.loop import update_average
 
 LEVELS = 256  # values of a pixel
 WARMUP_STEPS = 100

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pscd.data.contaminate import Contaminated, contaminate
-from pscd.data.images import IMAGE_SETS, Images, data_root, has_parts, load_images
-from pscd.data.ood import as_shape, gaussian_noise, interpolations, uniform_noise
+from pscd.data.image_sets import IMAGE_SETS, Images, data_root, has_parts, load_images
+from pscd.data.noise import Contaminated, contaminate
+from pscd.data.out_of_distribution import as_shape, gaussian_noise, interpolations, uniform_noise
 from pscd.data.tables import SUFFIXES, Table, read_table
 from pscd.data.toys import LOG_DENSITIES, TOYS, TOYS_2D
 from pscd.errors import UserError

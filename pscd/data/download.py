@@ -8,7 +8,7 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from pscd.data.images import IMAGE_SETS, data_root
+from pscd.data.image_sets import IMAGE_SETS, data_root
 from pscd.errors import UserError
 
 

@@ -1,10 +1,10 @@
 """Objectives: frozen dataclasses that bind a loss to the trainer. `--objective` chooses one by name."""
 
-from pscd.objectives.base import Objective, both_phases, phase_stats, weighted_median
-from pscd.objectives.critic import FEBM
-from pscd.objectives.noise import NoiseContrastive
+from pscd.objectives.f_ebm import FEBM
+from pscd.objectives.gamma import DensityPower, PseudoSpherical, WeightedNegatives
+from pscd.objectives.nce import NoiseContrastive
+from pscd.objectives.protocol import Objective, both_phases, phase_stats, weighted_median
 from pscd.objectives.score_matching import DenoisingScoreMatching, ScoreMatching, SlicedScoreMatching
-from pscd.objectives.scoring import DensityPower, PseudoSpherical, WeightedNegatives
 
 # Contrastive divergence (Hinton 2002) is the member gamma = 0 of the first family.
 OBJECTIVES: dict[str, Objective] = {

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from pscd import distributed, losses
 from pscd.errors import UserError
-from pscd.objectives.base import check_warmup, warmed_up
-from pscd.options import option
-from pscd.samplers import Energy
+from pscd.objectives.protocol import check_warmup, warmed_up
+from pscd.types import Energy, option
 
 MOST_COLUMNS = 10
 LEAST_NOISE = 0.05  # on its way to none, noise falls to this by equal factors in equal times

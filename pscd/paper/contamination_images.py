@@ -11,13 +11,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pscd import checkpoint
 from pscd.config import TrainConfig
 from pscd.data import Dataset, load_dataset
-from pscd.data.contaminate import contaminate
+from pscd.data.noise import contaminate
 from pscd.errors import Diverged
 from pscd.evaluation import as_bytes
-from pscd.features import FeatureMap, load_feature_map
+from pscd.images.features import FeatureMap, load_feature_map
 from pscd.losses import effective_sample_fraction, energy_spread, importance_weights
 from pscd.metrics import frechet_distance
 from pscd.model import Model
@@ -25,7 +24,8 @@ from pscd.paper import published
 from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, digest, mean_rows, write_json
 from pscd.paper.images import SHOWN, Choice, decode, encode
 from pscd.rng import generator
-from pscd.trainer import fit
+from pscd.training import checkpoint
+from pscd.training.loop import fit
 
 RATIO = 0.1
 STAGE = 1000  # updates between two measurements

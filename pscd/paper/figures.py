@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from matplotlib import pyplot as plt
 
-from pscd import pictures
 from pscd.data.toys import GaussianMixture1d
+from pscd.images import grids
 from pscd.paper.artefact import Row
 from pscd.plots import save
 
@@ -130,12 +130,14 @@ def bars(rows: list[Row], path: Path, *, quantity: str = "MMD x 1e4", floor: flo
     return save(figure, path)
 
 
-def image_grids(grids: dict[str, torch.Tensor], path: Path) -> Path:
+def image_grids(images_by_name: dict[str, torch.Tensor], path: Path) -> Path:
     """Grids of images `(n, channels, height, width)`, each under its name."""
-    figure, axes = plt.subplots(1, len(grids), figsize=(2.3 * len(grids), 2.6), layout="constrained", squeeze=False)
-    for axis, (name, images) in zip(axes[0], grids.items(), strict=True):
+    figure, axes = plt.subplots(
+        1, len(images_by_name), figsize=(2.3 * len(images_by_name), 2.6), layout="constrained", squeeze=False
+    )
+    for axis, (name, images) in zip(axes[0], images_by_name.items(), strict=True):
         side = math.isqrt(len(images))
-        axis.imshow(pictures.grid(images[: side**2], side, enlarge=False))
+        axis.imshow(grids.grid(images[: side**2], side, enlarge=False))
         axis.set_title(name, fontsize=8)
         axis.set_axis_off()
     return save(figure, path)

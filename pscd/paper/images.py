@@ -16,14 +16,14 @@ from pscd.config import TrainConfig
 from pscd.data import Dataset, load_dataset
 from pscd.errors import Diverged, UserError
 from pscd.evaluation import as_bytes
-from pscd.features import load_feature_map
+from pscd.images.features import load_feature_map
 from pscd.metrics import frechet_distance, prdc
 from pscd.paper import published
 from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, digest, mean_rows, objective_label
-from pscd.paper.out_of_distribution import measure_ood, ood_rows
+from pscd.paper.ood import measure_ood, ood_rows
 from pscd.presets import DEFAULT_OF, PRESETS
 from pscd.rng import generator
-from pscd.trainer import fit
+from pscd.training.loop import fit
 
 GAMMAS = (0.0, -0.5, 0.5, 1.0, 2.0)
 SHOWN = 64  # samples of each model that a figure shows

@@ -1,0 +1,330 @@
+"""Images by name or by folder, as bytes.
+
+>>> digits = load_images("digits")
+>>> digits.x.shape, digits.x.dtype, digits.label[:3].tolist()
+(torch.Size([1500, 1, 8, 8]), torch.uint8, [8, 4, 5])
+"""
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pscd.data import image_formats
+from pscd.data.out_of_distribution import as_shape
+from pscd.errors import UserError
+from pscd.rng import generator
+
+Arrays = tuple[np.ndarray, np.ndarray | None]  # pixels and labels
+
+CELEBA_CROP, CELEBA_SIZE = 140, 64
+CELEBA_TRAIN, CELEBA_VALIDATION = 162_770, 19_867  # by file number; the 19,962 after them are the test images
+QUICKDRAW_SIZE, QUICKDRAW_TRAIN, QUICKDRAW_TEST = 28, 80, 20  # drawings of each class
+TEXTURE_SIZE = 32
+BUNDLED_TEXTURES = ("brick", "grass", "gravel")  # of scikit-image, in its wheel
+DIGITS_TRAIN = 1500
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images `(n, channels, height, width)` as bytes, and their labels if there are any."""
+
+    x: Tensor  # uint8
+    label: Tensor | None  # int64 (n,)
+    name: str
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """What there is to know of a set: what it is, where its files may be, how to read and to get them."""
+
+    about: str
+    read: Callable[[Path, bool, int | None], Arrays]  # root, train, size
+    there: Callable[[Path], bool]  # whether its files are below a root
+    by_hand: str | None = None  # where to get it, if no command does
+
+
+def load_images(name: str, *, root: Path | str | None = None, train: bool = True, size: int | None = None) -> Images:
+    """Training or test images of a set by name, or all of a folder of one's own.
+
+    Args:
+        name: a key of `IMAGE_SETS`, or a folder: its sub-folders are labels, unless they are `train` and
+            `test`, which are parts. A folder without parts is given whole, whatever `train` is.
+        root: folder of the sets' files; by default what `PSCD_DATA` names, else `~/.cache/pscd`.
+        size: side to scale to; for folders, needed if pictures differ in size.
+    """
+    if size is not None and size < 1:
+        raise UserError(f"an image size must be at least 1, got {size}")
+    if name in IMAGE_SETS:
+        x, label = IMAGE_SETS[name].read(data_root(root), train, size)
+    else:
+        x, label = _read_folder(Path(name), train, size)
+    images = torch.from_numpy(x)
+    if size is not None and images.shape[2:] != (size, size):
+        images = as_shape(images, images.shape[1], size)
+    return Images(images, None if label is None else torch.from_numpy(label), name)
+
+
+def data_root(root: Path | str | None = None) -> Path:
+    """The folder of the sets' files: the argument, else `PSCD_DATA`, else `~/.cache/pscd`."""
+    if root is not None:
+        return Path(root).expanduser()
+    chosen = os.environ.get("PSCD_DATA")
+    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "pscd"
+
+
+def has_parts(folder: Path) -> bool:
+    """Whether a folder of images comes with a test set of its own."""
+    return (folder / "train").is_dir() and (folder / "test").is_dir()
+
+
+# --- where files may be ---
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
+
+
+def _homes(root: Path, *names: str) -> Iterator[Path]:
+    """Folders below `root` that may belong to a set, whatever their spelling, and `root` if it is one."""
+    if not root.is_dir():
+        return
+    own = [p for p in sorted(root.iterdir()) if _plain(p.name) in names and p.is_dir()]
+    for folder in (*own, *(p for p in (root, root.parent) if _plain(p.name) in names)):
+        yield folder
+        yield folder / "raw"
+
+
+def _missing(name: str, root: Path, expected: str) -> UserError:
+    by_hand = IMAGE_SETS[name].by_hand
+    get = f"pscd data get {name} --root {root}" if by_hand is None else by_hand
+    return UserError(f"{name}: no {expected} below {root}; get it: {get}; or name another root (PSCD_DATA)")
+
+
+# --- the sets ---
+
+
+def _read_digits(root: Path, train: bool, size: int | None) -> Arrays:
+    from sklearn.datasets import load_digits
+
+    values, label = load_digits(return_X_y=True)
+    order = torch.randperm(len(values), generator=generator(0)).numpy()
+    chosen = order[:DIGITS_TRAIN] if train else order[DIGITS_TRAIN:]
+    x = np.rint(values[chosen] * (255 / 16)).astype(np.uint8)
+    return x.reshape(-1, 1, 8, 8), label[chosen].astype(np.int64)
+
+
+def _idx_pair(folder: Path, train: bool) -> tuple[Path, Path] | None:
+    part = "train" if train else "t10k"
+    names = (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte")
+    images, labels = (next((p for p in (folder / n, folder / f"{n}.gz") if p.is_file()), None) for n in names)
+    return (images, labels) if images is not None and labels is not None else None
+
+
+def _idx_set(name: str, folder: str, about: str, by_hand: str | None = None) -> ImageSet:
+    def read(root: Path, train: bool, size: int | None) -> Arrays:
+        for home in _homes(root, _plain(name)):
+            pair = _idx_pair(home, train)
+            if pair is not None:
+                return image_formats.read_idx_pair(*pair)
+        part = "train" if train else "t10k"
+        expected = f"{folder}/raw/{part}-images-idx3-ubyte and {part}-labels-idx1-ubyte (or with .gz)"
+        raise _missing(name, root, expected)
+
+    def there(root: Path) -> bool:
+        return any(_idx_pair(home, False) for home in _homes(root, _plain(name)))
+
+    return ImageSet(about, read, there, by_hand)
+
+
+def _cifar_files(root: Path, train: bool) -> list[Path]:
+    names = [f"data_batch_{i}" for i in range(1, 6)] if train else ["test_batch"]
+    layouts = [("cifar-10-batches-bin", ".bin"), ("cifar-10-batches-py", "")]
+    for home in (root, root.parent, *_homes(root, "cifar10")):
+        for folder, suffix in layouts:
+            files = [home / folder / f"{name}{suffix}" for name in names]
+            if all(p.is_file() for p in files):
+                return files
+    return []
+
+
+def _read_cifar10(root: Path, train: bool, size: int | None) -> Arrays:
+    files = _cifar_files(root, train)
+    if not files:
+        what = "data_batch_1.bin to data_batch_5.bin" if train else "test_batch.bin"
+        raise _missing("cifar10", root, f"cifar-10-batches-bin/{what}")
+    read = image_formats.read_cifar_binary if files[0].suffix == ".bin" else image_formats.read_cifar_pickle
+    x, label = zip(*map(read, files), strict=True)
+    return np.concatenate(x), np.concatenate(label)
+
+
+def _svhn_file(root: Path, train: bool) -> Path | None:
+    name = f"{'train' if train else 'test'}_32x32.mat"
+    return next((home / name for home in (*_homes(root, "svhn"), root) if (home / name).is_file()), None)
+
+
+def _read_svhn(root: Path, train: bool, size: int | None) -> Arrays:
+    path = _svhn_file(root, train)
+    if path is None:
+        raise _missing("svhn", root, f"svhn/{'train' if train else 'test'}_32x32.mat")
+    return image_formats.read_svhn(path)
+
+
+def _celeba_folder(root: Path) -> Path | None:
+    homes = (root, root.parent, *_homes(root, "celeba"))
+    return next((p for home in homes if (p := home / "img_align_celeba").is_dir()), None)
+
+
+def _read_celeba(root: Path, train: bool, size: int | None) -> Arrays:
+    folder = _celeba_folder(root)
+    if folder is None:
+        raise _missing("celeba", root, "folder celeba/img_align_celeba of pictures 000001.jpg, ...")
+    partition = _celeba_partition(folder)
+    wanted = 0 if train else 2
+    paths = [p for p in image_formats.list_pictures(folder)[0] if partition(p) == wanted]
+    if not paths:
+        raise UserError(f"{folder}: holds no {'training' if train else 'test'} pictures of CelebA")
+    return image_formats.read_pictures(paths, size=size or CELEBA_SIZE, crop=CELEBA_CROP, channels=3), None
+
+
+def _celeba_partition(folder: Path) -> Callable[[Path], int]:
+    """0, 1 or 2 (training, validation, test) for a picture, from the list or by the number in its name."""
+    listed = next((p for home in (folder.parent, folder) if (p := home / "list_eval_partition.txt").is_file()), None)
+    if listed is not None:
+        rows = [line.split() for line in listed.read_text().splitlines() if line.strip()]
+        if not all(len(row) == 2 and row[1] in ("0", "1", "2") for row in rows):
+            raise UserError(f"{listed}: each line must be a file's name and 0, 1 or 2")
+        parts = {name: int(part) for name, part in rows}
+        return lambda path: parts.get(path.name, -1)
+
+    def by_number(path: Path) -> int:
+        if not path.stem.isdecimal():
+            raise UserError(f"{path}: pictures of CelebA are named by numbers, 000001.jpg; move this one away")
+        return sum(int(path.stem) > last for last in (CELEBA_TRAIN, CELEBA_TRAIN + CELEBA_VALIDATION))
+
+    return by_number
+
+
+def _dtd_folder(root: Path) -> Path | None:
+    homes = [home / inner for home in _homes(root, "dtd", "textures") for inner in ("", "dtd")]
+    return next((home for home in homes if (home / "images").is_dir()), None)
+
+
+def _bundled_textures() -> list[Path]:
+    """Files of scikit-image's wheel, found without importing it and so without its downloads."""
+    spec = importlib.util.find_spec("skimage")
+    folders = [] if spec is None else list(spec.submodule_search_locations or [])
+    files = [Path(folder) / "data" / f"{name}.png" for folder in folders for name in BUNDLED_TEXTURES]
+    return [p for p in files if p.is_file()]
+
+
+def _read_textures(root: Path, train: bool, size: int | None) -> Arrays:
+    side = size or TEXTURE_SIZE
+    folder = _dtd_folder(root)
+    if folder is not None:
+        paths, label = image_formats.list_pictures(folder / "images")
+        return _dtd_part(folder, paths, label, train, side)
+    pictures = _bundled_textures()
+    if not pictures:
+        expected = (
+            "folder dtd/images (Describable Textures), nor the pictures of scikit-image (pip install scikit-image)"
+        )
+        raise _missing("textures", root, expected)
+    return _patches(pictures, train, side)
+
+
+def _dtd_part(folder: Path, paths: list[Path], label: np.ndarray | None, train: bool, side: int) -> Arrays:
+    """The set's first partition: its training and validation pictures, or its test pictures."""
+    lists = [folder / "labels" / f"{part}1.txt" for part in (("train", "val") if train else ("test",))]
+    if label is None:
+        raise UserError(f"{folder / 'images'}: no sub-folders of pictures, one for each kind of texture")
+    if all(p.is_file() for p in lists):
+        names = {line.strip() for p in lists for line in p.read_text().splitlines()}
+        chosen = [i for i, p in enumerate(paths) if p.relative_to(folder / "images").as_posix() in names]
+        if not chosen:
+            raise UserError(f"{lists[0]}: none of the pictures it names is in {folder / 'images'}")
+        paths, label = [paths[i] for i in chosen], label[chosen]
+    return image_formats.read_pictures(paths, size=side, channels=3), label
+
+
+def _patches(pictures: Sequence[Path], train: bool, side: int) -> Arrays:
+    """Squares cut from large pictures: the upper three quarters to train on, the rest to test."""
+    cut, label = [], []
+    for kind, path in enumerate(pictures):
+        x = image_formats.read_pictures([path], channels=1)[0, 0]
+        rows, columns = (n // side for n in x.shape)
+        squares = x[: rows * side, : columns * side].reshape(rows, side, columns, side).swapaxes(1, 2)
+        split = rows - rows // 4
+        squares = (squares[:split] if train else squares[split:]).reshape(-1, 1, side, side)
+        cut.append(squares)
+        label.append(np.full(len(squares), kind, np.int64))
+    return np.concatenate(cut), np.concatenate(label)
+
+
+def _quickdraw_files(root: Path) -> list[Path]:
+    return next((files for home in _homes(root, "quickdraw") if (files := sorted(home.glob("*.npy")))), [])
+
+
+def _read_quickdraw(root: Path, train: bool, size: int | None) -> Arrays:
+    files = _quickdraw_files(root)
+    if not files:
+        raise _missing("quickdraw", root, "quickdraw/*.npy, a file for each class")
+    n = QUICKDRAW_TRAIN + QUICKDRAW_TEST
+    part = slice(QUICKDRAW_TRAIN) if train else slice(QUICKDRAW_TRAIN, n)
+    x = [image_formats.read_bitmaps(path, n, QUICKDRAW_SIZE)[part] for path in files]
+    return np.concatenate(x), np.arange(len(files), dtype=np.int64).repeat(len(x[0]))
+
+
+def _read_folder(folder: Path, train: bool, size: int | None) -> Arrays:
+    if not folder.is_dir():
+        raise UserError(f"unknown images {str(folder)!r}; give a folder or one of: {', '.join(IMAGE_SETS)}")
+    if has_parts(folder):
+        folder = folder / ("train" if train else "test")
+    paths, label = image_formats.list_pictures(folder)
+    if not paths:
+        raise UserError(f"{folder}: holds no pictures ({', '.join(image_formats.PICTURE_SUFFIXES)})")
+    return image_formats.read_pictures(paths, size=size), label
+
+
+_QUICKDRAW_URL = "https://storage.googleapis.com/quickdraw_dataset/full/numpy_bitmap/CLASS.npy"
+_CELEBA_URL = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html (Align&Cropped Images, img_align_celeba.zip)"
+_NOTMNIST_URL = "https://github.com/davidflanagan/notMNIST-to-MNIST (the four IDX files)"
+
+IMAGE_SETS: dict[str, ImageSet] = {
+    "digits": ImageSet(
+        "handwritten digits, 8 x 8 grey, 1,500 + 297, part of scikit-learn", _read_digits, lambda _: True
+    ),
+    "mnist": _idx_set("mnist", "MNIST", "handwritten digits, 28 x 28 grey, 60,000 + 10,000"),
+    "fashion-mnist": _idx_set("fashion-mnist", "FashionMNIST", "clothes, 28 x 28 grey, 60,000 + 10,000"),
+    "notmnist": _idx_set("notmnist", "notMNIST", "letters A to J of many fonts, 28 x 28 grey", _NOTMNIST_URL),
+    "cifar10": ImageSet(
+        "ten kinds of things, 32 x 32 colour, 50,000 + 10,000",
+        _read_cifar10,
+        lambda root: bool(_cifar_files(root, False)),
+    ),
+    "svhn": ImageSet(
+        "house numbers, 32 x 32 colour, 73,257 + 26,032", _read_svhn, lambda root: _svhn_file(root, False) is not None
+    ),
+    "celeba": ImageSet(
+        "faces, 64 x 64 colour, 162,770 + 19,962",
+        _read_celeba,
+        lambda root: _celeba_folder(root) is not None,
+        _CELEBA_URL,
+    ),
+    "textures": ImageSet(
+        "describable textures (DTD), 32 x 32 colour; else patches of scikit-image's",
+        _read_textures,
+        lambda root: _dtd_folder(root) is not None or bool(_bundled_textures()),
+    ),
+    "quickdraw": ImageSet(
+        "drawings of many classes, 28 x 28 grey, 80 + 20 of each",
+        _read_quickdraw,
+        lambda root: bool(_quickdraw_files(root)),
+        _QUICKDRAW_URL,
+    ),
+}

@@ -1,0 +1,295 @@
+"""EnergyDetector: density, samples and outlier scores for tables with junk in them, as scikit-learn does it."""
+
+import copy
+import json
+import math
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError
+from sklearn.base import BaseEstimator, OutlierMixin, _fit_context
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from pscd.config import TrainConfig
+from pscd.detector.gaussian import Gaussian, fit_gaussian, floors, majority, silverman
+from pscd.detector.scaling import Columns
+from pscd.energies.architecture import Correction
+from pscd.errors import UserError
+from pscd.model import DETECTOR, SCORE_BLOCK, Model, read_tensors, under, write_tensors
+from pscd.objectives import PseudoSpherical
+from pscd.rng import generator
+from pscd.sampling.proposals import MixtureProposal
+from pscd.training.loop import fit
+
+Floats = NDArray[np.float64]
+
+AUTO_SHARE = 0.75  # effective share of the rows that gamma="auto" keeps
+GAUSSIAN_ROWS = 20_000  # rows that the Gaussian base is fitted to, at most
+N_REFERENCE = 4_000  # samples of the model that energies are compared with
+N_NORMALISER = 20_000  # draws for the normalising constant
+CLEAN = 0.05  # share of rows outside the Gaussian of the majority below which gamma="auto" is 0
+INSIDE = 0.99  # share of the model's samples that counts as its inside
+NETWORK = "network.safetensors"  # beside `DETECTOR` in the folder that `save` writes
+
+
+class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
+    """Outlier detector that ignores the junk among its own training rows.
+
+    An energy-based model q(x), proportional to exp(-E(x)), is trained with pseudo-spherical contrastive
+    divergence (Yu et al. 2021): a row counts in proportion to q(x)^gamma, so that rows unlike the majority
+    hardly count, and the energy then finds them. E is a Gaussian of largest gamma-score plus a network that
+    learns, with the same gamma, what a Gaussian cannot say; columns are scaled by quantiles, with tails
+    drawn in, before either sees them.
+
+    Args:
+        gamma: robustness; 0 is maximum likelihood, where every row counts alike. "auto" takes the largest
+            gamma, up to 1, that leaves the rows an effective share of 0.75 under the Gaussian, so that groups
+            up to about a fifth of the rows may be ignored; and 0 if hardly any row lies outside that Gaussian,
+            or if the plain one is better at telling rows that stand apart.
+        contamination: share of the training rows that `predict` calls outliers; "auto": rows with more energy
+            than 99 % of the model's own samples, and in any case the strangest hundredth of the rows.
+        bound: nats by which the network may correct the Gaussian, up or down. More gives a finer density, and
+            lets small dense clusters of junk pass for normal.
+        n_updates: updates of the network.
+        random_state: the same number gives the same result.
+        verbose: whether to show a progress line with the time left.
+
+    Attributes:
+        gamma_: the gamma used.
+        contamination_: estimated share of training rows that the model does not explain: those with more energy
+            than 99 % of its samples, less what belongs there.
+        sample_weight_: how much each training row counted, from 0 (ignored) to 1.
+        offset_: the score below which a row is an outlier.
+        n_features_in_: number of columns; `feature_names_in_` has their names if they are strings.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).normal(size=(200, 2))
+    >>> x[:4] += 8  # junk
+    >>> detector = EnergyDetector(n_updates=50).fit(x)
+    >>> sorted(int(i) for i in np.argsort(detector.score_samples(x))[:4])
+    [0, 1, 2, 3]
+    """
+
+    _parameter_constraints = {  # noqa: RUF012 (the name and form are scikit-learn's)
+        "gamma": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "contamination": [StrOptions({"auto"}), Interval(Real, 0, 0.5, closed="right")],
+        "bound": [Interval(Real, 0, None, closed="neither")],
+        "n_updates": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        *,
+        gamma: float | str = "auto",
+        contamination: float | str = "auto",
+        bound: float = 2.0,
+        n_updates: int = 600,
+        random_state: int | np.random.RandomState | None = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.gamma = gamma
+        self.contamination = contamination
+        self.bound = bound
+        self.n_updates = n_updates
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
+    def fit(self, X: ArrayLike, y: object = None) -> Self:
+        """Learn from rows `(n, d)`, junk included; `y` is ignored."""
+        array = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        x = torch.from_numpy(array.astype(np.float64))
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self.columns_ = Columns.fit(x)
+        self.constants_ = x.median(0).values
+        z = self.columns_.forward(x)
+        some = z[torch.randperm(len(z), generator=generator(seed, 20))[:GAUSSIAN_ROWS]]
+        n, k = z.shape
+        floor = floors(self.columns_.spiked)
+        base = (
+            majority(some, AUTO_SHARE, inside=INSIDE, clean=CLEAN, floor=floor)
+            if self.gamma == "auto"
+            else fit_gaussian(some, gamma=float(self.gamma), floor=floor)
+        )
+        self.gaussian_, self.gamma_, self.n_rows_ = base, base.gamma, n
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            energy = Correction(k, bound=self.bound)
+        # The network sees rows smoothed as a kernel density would smooth so many, fewer rows, fewer details, and
+        # then drawn together to the variance they had.
+        width = silverman(n, k)
+        narrow = (1 + width**2) ** -0.5
+        self.model_ = fit(
+            narrow * base.whiten(z),
+            settings(self.gamma_, self.n_updates, seed, noise=narrow * width),
+            energy=energy,
+            proposal=MixtureProposal.standard(k),
+            progress=self.verbose,
+        )
+        self._weigh(self._score(x))
+        return self
+
+    @torch.no_grad()
+    def _weigh(self, scores: Tensor) -> None:
+        """Compare the scores of the training rows with those of the model's own samples."""
+        own = -self._energy()(self.model_.sample(N_REFERENCE))
+        edge = float(own.quantile(1 - INSIDE))
+        # If a share of the rows is junk outside, and the others lie outside as often as the model's samples do:
+        outside = float((scores < edge).double().mean())
+        self.contamination_ = max(0.0, (outside - (1 - INSIDE)) / INSIDE)
+        share = 1 - INSIDE if self.contamination == "auto" else float(self.contamination)
+        threshold = float(np.percentile(scores.numpy(), 100 * share))
+        self.offset_ = max(edge, threshold) if self.contamination == "auto" else threshold
+        # The row in the middle, and whatever is more likely, counts fully.
+        self.sample_weight_ = torch.exp(self.gamma_ * (scores - scores.median())).clamp_max(1).numpy()
+
+    def _energy(self) -> nn.Module:
+        """The trained energy in whitened coordinates, in float64, so that blocks of any size agree."""
+        return copy.deepcopy(self.model_.energy).double()
+
+    @torch.no_grad()
+    def _score(self, x: Tensor) -> Tensor:
+        energy = self._energy()
+        parts = [energy(self.gaussian_.whiten(self.columns_.forward(part))) for part in x.split(SCORE_BLOCK)]
+        return -torch.cat(parts) - self._news(x).sum(1)
+
+    def _news(self, x: Tensor) -> Tensor:
+        """Energy for a new value in a column that never varied, which n rows without it make one in n + 1."""
+        return math.log(self.n_rows_ + 1) * ((x != self.constants_) & ~self.columns_.kept)
+
+    def _check(self, X: ArrayLike) -> Tensor:
+        check_is_fitted(self)
+        return torch.from_numpy(validate_data(self, X, dtype=[np.float64, np.float32], reset=False).astype(np.float64))
+
+    def score_samples(self, X: ArrayLike) -> Floats:
+        """-E of each row: the lower, the stranger."""
+        return self._score(self._check(X)).numpy()
+
+    def decision_function(self, X: ArrayLike) -> Floats:
+        """Score above the threshold `offset_`: negative for outliers."""
+        return self.score_samples(X) - self.offset_
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """-1 for outliers, +1 for the others."""
+        return np.where(self.decision_function(X) < 0, -1, 1)
+
+    @torch.no_grad()
+    def log_density(self, X: ArrayLike) -> Floats:
+        """Log density of each row in the units of the data; columns that never varied are left out.
+
+        The normalising constant is estimated with draws from the Gaussian, well where the network is a
+        correction of it, in high dimension with care.
+        """
+        x = self._check(X)
+        energy, k = self._energy(), len(self.gaussian_.mean)
+        u = torch.randn(N_NORMALISER, k, generator=generator(0, 21), dtype=torch.float64)
+        log_z = torch.logsumexp(0.5 * u.square().sum(1) - energy(u), 0) - np.log(len(u)) + 0.5 * k * np.log(2 * np.pi)
+        log_det = self.gaussian_.factor.diagonal().log().sum()
+        return (self._score(x) + self._news(x).sum(1) - log_z - log_det + self.columns_.log_slope(x)).numpy()
+
+    def sample(self, n_samples: int = 1, *, random_state: int | np.random.RandomState | None = 0) -> Floats:
+        """New rows of the model, `(n_samples, d)`; columns that never varied keep their value."""
+        check_is_fitted(self)
+        u = self.model_.sample(n_samples, seed=int(check_random_state(random_state).randint(2**31 - 1)))
+        return self.columns_.inverse(self.gaussian_.colour(u), self.constants_).numpy()
+
+    @torch.no_grad()
+    def explain(self, X: ArrayLike) -> Floats:
+        """How much of each row's energy is due to each column, `(n, d)`.
+
+        It is the energy that the row loses when the column takes the value that the other columns suggest.
+        A column that never varied is to blame for a new value in it.
+        """
+        x = self._check(X)
+        energy = self._energy()
+        blame = self._news(x)
+        kept = self.columns_.kept.nonzero().flatten().tolist()
+        for start in range(0, len(x), SCORE_BLOCK):
+            z = self.columns_.forward(x[start : start + SCORE_BLOCK])
+            full = energy(self.gaussian_.whiten(z))
+            for j, column in enumerate(kept):
+                without = energy(self.gaussian_.whiten(self.gaussian_.without_column(z, j)))
+                blame[start : start + SCORE_BLOCK, column] = full - without
+        return blame.numpy()
+
+    def save(self, folder: Path | str) -> None:
+        """Write the fitted detector to a folder, without pickle; `EnergyDetector.load` reads it."""
+        check_is_fitted(self)
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.model_.save(folder / NETWORK, step=self.n_updates)
+        tensors = {f"columns.{name}": t for name, t in self.columns_.tensors().items()}
+        tensors |= {
+            "mean": self.gaussian_.mean,
+            "covariance": self.gaussian_.covariance,
+            "scatter": self.gaussian_.scatter,
+            "constants": self.constants_,
+        }
+        tensors["sample_weight"] = torch.from_numpy(self.sample_weight_)
+        facts = {
+            "parameters": {
+                **self.get_params(),
+                "random_state": None if not _plain(self.random_state) else self.random_state,
+            },
+            "fitted": {name: getattr(self, name) for name in ("gamma_", "contamination_", "offset_", "n_rows_")},
+            "names": [str(name) for name in getattr(self, "feature_names_in_", [])],
+        }
+        write_tensors(folder / DETECTOR, tensors, {"facts": json.dumps(facts)})
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Self:
+        """The detector that `save` wrote."""
+        path = Path(folder) / DETECTOR
+        if not path.is_file():
+            raise UserError(f"{folder}: holds no fitted detector; pscd fit makes one")
+        try:
+            tensors, metadata = read_tensors(path)
+            facts = json.loads(metadata["facts"])
+            detector = cls(**facts["parameters"])
+            detector.columns_ = Columns(**under(tensors, "columns."))
+            detector.gaussian_ = Gaussian(
+                tensors["mean"], tensors["covariance"], facts["fitted"]["gamma_"], tensors["scatter"]
+            )
+            detector.constants_, weights = tensors["constants"], tensors["sample_weight"]
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{path}: damaged, or not a detector of pscd ({error})") from None
+        for name, value in facts["fitted"].items():
+            setattr(detector, name, value)
+        detector.sample_weight_ = weights.numpy()
+        detector.n_features_in_ = len(detector.constants_)
+        if facts["names"]:
+            detector.feature_names_in_ = np.array(facts["names"], dtype=object)
+        detector.model_ = Model.load(
+            Path(folder) / NETWORK, energy=Correction(len(detector.gaussian_.mean), bound=detector.bound)
+        )
+        return detector
+
+
+def settings(gamma: float, n_updates: int, seed: int, noise: float) -> TrainConfig:
+    """How the network is trained on whitened rows: as a correction of the standard Gaussian, at full gamma at once.
+
+    Elsewhere gamma warms up from 0, since a network that does not know the data takes them all for junk. Here
+    the Gaussian knows the majority from the start; a warm-up would only teach the network the junk.
+    """
+    return TrainConfig(
+        objective=PseudoSpherical(gamma=gamma, warmup=0.0),
+        steps=n_updates,
+        lr=2e-3,
+        data_noise=noise,
+        standardise="none",
+        max_gap=1e6,  # the median row may be far from what the weights keep
+        seed=seed,
+    )
+
+
+def _plain(value: object) -> bool:
+    return value is None or isinstance(value, int)

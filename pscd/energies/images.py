@@ -1,0 +1,219 @@
+"""Convolutional energies for images `(B, channels, height, width)`; each may know about labels.
+
+A conditional network has `classes` and takes a label beside the image: `energy(x, label)`. Without one it
+gives the energy of the likeliest label, min over y of E(x, y), which is what an image is scored by.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.parametrizations import spectral_norm as with_spectral_norm
+
+from pscd.fast import Sequence, has_hooks
+
+SLOPE = 0.2  # of the leaky ReLU, as in the paper
+
+
+class Conditioned(nn.Module):
+    """E(x, label) for fixed labels: a function of x alone, as samplers and losses want it.
+
+    The first rows have the first labels; fewer rows than labels are allowed.
+    """
+
+    def __init__(self, energy: nn.Module, label: Tensor) -> None:
+        super().__init__()
+        self.energy, self.label = energy, label
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, *shape)` to `(B,)`."""
+        return self.energy(x, self.label[: len(x)])
+
+    def as_sequence(self) -> Sequence | None:
+        """See `pscd.fast`; for networks whose last layer has an output for each label."""
+        inner = self.energy
+        if not isinstance(inner, ConvNet | PlainCNN) or type(inner) not in (ConvNet, PlainCNN) or has_hooks(inner):
+            return None
+        return inner.as_sequence(self.label)
+
+
+class Mixed(nn.Module):
+    """An energy whose network computes in bfloat16 where that is safe; energies come out in float32."""
+
+    def __init__(self, energy: nn.Module) -> None:
+        super().__init__()
+        self.energy = energy
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, *shape)` to `(B,)`."""
+        with torch.autocast(x.device.type, dtype=torch.bfloat16):
+            return self.energy(x).float()
+
+
+class ConvNet(nn.Module):
+    """Strided convolutions, each of which halves the image, and a small head; quick on a CPU.
+
+    `depth` convolutions, of `width`, `2 width`, `4 width`, `4 width` ... channels. The first has a 5 x 5 kernel and
+    skips every second pixel, so that no layer works at the full size. With labels the head has one output for each.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        *,
+        width: int = 16,
+        depth: int = 4,
+        classes: int = 0,
+        spectral_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        channels, height, breadth = self.shape = shape
+        wrap = with_spectral_norm if spectral_norm else _unchanged
+        self.classes = classes
+        layers: list[nn.Module] = []
+        for i in range(depth):
+            wider = width * min(2**i, 4)
+            layers += [wrap(_first(channels, wider) if i == 0 else nn.Conv2d(channels, wider, 3, 2, 1)), nn.SiLU()]
+            channels, height, breadth = wider, (height + 1) // 2, (breadth + 1) // 2
+        hidden = 4 * width
+        layers += [nn.Flatten(), wrap(nn.Linear(channels * height * breadth, hidden)), nn.SiLU()]
+        self.net = nn.Sequential(*layers, wrap(nn.Linear(hidden, max(classes, 1))))
+
+    def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
+        """`(B, *shape)` to `(B,)`."""
+        return _of_label(self.net(x), label)
+
+    def as_sequence(self, label: Tensor | None = None) -> Sequence:
+        """See `pscd.fast`."""
+        return Sequence(self.net, self.shape, label)
+
+
+class PlainCNN(nn.Module):
+    """A stack of convolutions with leaky ReLU: a 3 x 3 one at full size, then `depth` that halve it.
+
+    With width 64, depth 4 and a 4 x 4 convolution to one number at the end this is the paper's network for CelebA
+    (Figure 6b, channels 64, 128, 256, 512, 512, 1); with depth 3, its size for 32 x 32 images, the 5-layer CNN.
+    With labels the last convolution has one output for each.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        *,
+        width: int = 64,
+        depth: int = 3,
+        classes: int = 0,
+        spectral_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        channels, height, breadth = self.shape = shape
+        wrap = with_spectral_norm if spectral_norm else _unchanged
+        self.classes = classes
+        layers: list[nn.Module] = [wrap(nn.Conv2d(channels, width, 3, 1, 1)), nn.LeakyReLU(SLOPE)]
+        channels = width
+        for i in range(depth):
+            wider = width * min(2 ** (i + 1), 8)
+            layers += [wrap(nn.Conv2d(channels, wider, 4, 2, 1)), nn.LeakyReLU(SLOPE)]
+            channels, height, breadth = wider, height // 2, breadth // 2
+        last = wrap(nn.Conv2d(channels, max(classes, 1), (height, breadth)))
+        self.net = nn.Sequential(*layers, last, nn.Flatten())
+
+    def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
+        """`(B, *shape)` to `(B,)`."""
+        return _of_label(self.net(x), label)
+
+    def as_sequence(self, label: Tensor | None = None) -> Sequence:
+        """See `pscd.fast`."""
+        return Sequence(self.net, self.shape, label)
+
+
+class ResNet(nn.Module):
+    """The paper's network for CIFAR-10 (Figure 6a): a convolution, six residual blocks, a sum over positions.
+
+    Blocks of `width`, `width`, `2 width` ... channels, every other of which halves the image; `depth` such pairs.
+    Labels enter as a gain and an offset of every channel in each block, as in IGEBM (Du and Mordatch 2019).
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        *,
+        width: int = 128,
+        depth: int = 3,
+        classes: int = 0,
+        spectral_norm: bool = True,
+    ) -> None:
+        super().__init__()
+        wrap = with_spectral_norm if spectral_norm else _unchanged
+        self.classes = classes
+        self.first = wrap(nn.Conv2d(shape[0], width, 3, 1, 1))
+        blocks: list[nn.Module] = []
+        channels = width
+        for i in range(depth):
+            wider = width if i == 0 else 2 * width
+            blocks += [
+                ResBlock(channels, wider, halve=True, classes=classes, wrap=wrap),
+                ResBlock(wider, wider, halve=False, classes=classes, wrap=wrap),
+            ]
+            channels = wider
+        self.blocks = nn.ModuleList(blocks)
+        self.last = wrap(nn.Linear(channels, 1))
+
+    def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
+        """`(B, *shape)` to `(B,)`."""
+        if self.classes and label is None:
+            labels = (x.new_full((len(x),), y, dtype=torch.long) for y in range(self.classes))
+            return torch.stack([self(x, y) for y in labels]).amin(0)
+        h = self.first(x)
+        for block in self.blocks:
+            h = block(h, label)
+        return self.last(functional.leaky_relu(h, SLOPE).sum((2, 3))).squeeze(1)
+
+
+class ResBlock(nn.Module):
+    """Two convolutions beside a short-cut; `halve` pools the sum."""
+
+    def __init__(
+        self, channels: int, wider: int, *, halve: bool, classes: int, wrap: Callable[[nn.Module], nn.Module]
+    ) -> None:
+        super().__init__()
+        self.halve = halve
+        self.one = wrap(nn.Conv2d(channels, wider, 3, 1, 1))
+        self.two = wrap(nn.Conv2d(wider, wider, 3, 1, 1))
+        self.short = wrap(nn.Conv2d(channels, wider, 1)) if channels != wider else nn.Identity()
+        self.gain: nn.Embedding | None = None
+        if classes:
+            self.gain, self.offset = nn.Embedding(classes, wider), nn.Embedding(classes, wider)
+            nn.init.ones_(self.gain.weight)
+            nn.init.zeros_(self.offset.weight)
+
+    def forward(self, x: Tensor, label: Tensor | None) -> Tensor:
+        """`(B, channels, h, w)` to `(B, wider, h, w)`, or half the size."""
+        h = self.one(functional.leaky_relu(x, SLOPE))
+        if self.gain is not None:
+            h = h * self.gain(label)[:, :, None, None] + self.offset(label)[:, :, None, None]
+        h = self.short(x) + self.two(functional.leaky_relu(h, SLOPE))
+        return functional.avg_pool2d(h, 2) if self.halve else h
+
+
+def as_function(energy: nn.Module, precision: str, *label: Tensor | None) -> nn.Module:
+    """The energy as a function of x alone: with its labels, if there are any, and in the precision asked for."""
+    known = [part for part in label if part is not None]
+    energy = Conditioned(energy, torch.cat(known)) if known else energy
+    return Mixed(energy) if precision == "bfloat16" else energy
+
+
+def _first(channels: int, width: int) -> nn.Module:
+    return nn.Conv2d(channels, width, 5, 2, 2)
+
+
+def _of_label(e: Tensor, label: Tensor | None) -> Tensor:
+    """One column of `(B, classes)`, or the lowest; `(B, 1)` has but one."""
+    if label is None:
+        return e.squeeze(1) if e.shape[1] == 1 else e.amin(1)
+    return e.gather(1, label[:, None]).squeeze(1)
+
+
+def _unchanged(module: nn.Module) -> nn.Module:
+    return module

@@ -1,0 +1,43 @@
+"""Energies and their input gradients, as fast as the energy's kind allows: the only door into this room.
+
+A chain asks for E(x) and its gradient with respect to x at every step, and for nothing else. `evaluating(energy, x)`
+answers: by hand and in C++ for sequences of known layers, through autograd for anything else. Results agree to
+rounding, so nobody has to look behind this page to understand a sampler; `using("plain")` turns all of it off.
+
+Behind the door: `gradients` chooses a way, `sequence` lays a network out, `torch_layers` and `cpp` (with `kernels.cpp`)
+compute it, `threads` decides on how many processor threads.
+"""
+
+from pscd.fast.cpp import compiled_in, time_to_compile
+from pscd.fast.gradients import (
+    MODES,
+    at_once,
+    by_hand,
+    energies,
+    evaluating,
+    evaluator,
+    frozen,
+    using,
+)
+from pscd.fast.sequence import Sequence, fixed_weights
+from pscd.fast.threads import enough_threads
+from pscd.fast.torch_layers import Evaluator, has_hooks, prefer_channels_last
+
+__all__ = [
+    "MODES",
+    "Evaluator",
+    "Sequence",
+    "at_once",
+    "by_hand",
+    "compiled_in",
+    "energies",
+    "enough_threads",
+    "evaluating",
+    "evaluator",
+    "fixed_weights",
+    "frozen",
+    "has_hooks",
+    "prefer_channels_last",
+    "time_to_compile",
+    "using",
+]

@@ -1,0 +1,337 @@
+"""The C++ of `kernels.cpp` and `vectors.h`, compiled on first use and kept; None where there is no compiler."""
+
+import ctypes
+import hashlib
+import math
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pscd.fast.threads import Threads
+
+SOURCE = Path(__file__).with_name("kernels.cpp")
+SOURCES = (SOURCE, Path(__file__).with_name("vectors.h"))
+COMPILERS = ("g++", "clang++", "c++")  # after the one that CXX names
+FLAGS = ("-O3", "-std=c++17", "-march=native", "-shared", "-fPIC", "-Wno-psabi")
+SILU, TANH, LEAKY = 0, 1, 2  # activations, as kernels.cpp numbers them
+NONE = (LEAKY, 1.0)  # a layer without one
+MOST_LAYERS = 32
+SMALLEST_SHARED = 500_000  # multiply-adds below which threads are not worth their start
+
+_threads, _threads_to_learn = Threads(), Threads()  # long chains may gain from a number of threads that a pass does not
+_spare: dict[int, Tensor] = {}  # the last record that was used up, by its size: memory that is fresh costs page faults
+_first_use: dict[str, float] = {}
+_Floats = ctypes.POINTER(ctypes.c_float)
+_float = ctypes.c_float
+
+
+_Ints = ctypes.POINTER(ctypes.c_int)
+
+
+class _Layer(ctypes.Structure):
+    """Mirrors `struct Layer` of kernels.cpp, where it is explained."""
+
+    _fields_ = (
+        *((name, ctypes.c_int) for name in ("channels", "height", "width", "tall", "wide", "down", "across")),
+        *((name, ctypes.c_int) for name in ("top", "left", "out", "rows", "columns", "kind")),
+        ("slope", ctypes.c_float),
+        ("weight", _Floats),
+        ("bias", _Floats),
+    )
+
+
+class _Network(ctypes.Structure):
+    """Mirrors `struct Network`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int) for name in ("count", "inputs", "waves", "threads")),
+        ("layers", ctypes.POINTER(_Layer)),
+        ("last", _Floats),
+        ("last_bias", _Floats),
+        ("outputs", ctypes.c_int),
+        ("frequencies", _Floats),
+        ("precision", ctypes.c_float),
+        ("bound", ctypes.c_float),
+        ("packed", _Floats),
+        ("scratch", _Floats),
+    )
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution and its activation; a fully connected layer is one whose patch is all of its input.
+
+    Args:
+        weight: `(out, channels, tall, wide)`, float32, on the CPU.
+        size: height and width of the input; a row of numbers is an image of one pixel.
+        activation: kind and slope.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    size: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    activation: tuple[int, float] = NONE
+
+    @property
+    def output(self) -> tuple[int, int, int]:
+        """Channels, height and width of the output."""
+        out, _, *kernel = self.weight.shape
+        around = zip(self.size, self.padding, kernel, self.stride, strict=True)
+        rows, columns = ((n + 2 * padding - k) // step + 1 for n, padding, k, step in around)
+        return out, rows, columns
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds for a row."""
+        _, rows, columns = self.output
+        return rows * columns * self.weight.numel()
+
+
+class Network:
+    """An energy in C++, with the weights as they are now.
+
+    Args:
+        layers: hidden ones.
+        last: `(outputs, numbers)`, the weights of the last one; with more than one output rows say which they mean.
+        last_bias: `(outputs,)`, or None.
+        frequencies: `(inputs, waves)`; the first layer sees inputs, sines and cosines.
+        precision: precision |x|^2 / 2 is added to the energy.
+        bound: the rest is f, or bound tanh(f / bound) if this is not 0.
+        threads: the most to use; results do not depend on it.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        last: Tensor,
+        last_bias: Tensor | None,
+        *,
+        frequencies: Tensor | None = None,
+        precision: float = 0.0,
+        bound: float = 0.0,
+        threads: int = 1,
+    ) -> None:
+        self._alive: list[Any] = []  # for as long as C++ points to it
+        waves = 0 if frequencies is None else frequencies.shape[1]
+        self.layers, self.last = layers, last
+        self.inputs = layers[0].weight.shape[1] * math.prod(layers[0].size) - 2 * waves
+        self._net = _Network(
+            count=len(layers),
+            inputs=self.inputs,
+            waves=waves,
+            threads=threads,
+            layers=(_Layer * len(layers))(*map(self._layer, layers)),
+            last=self._kept(last),
+            last_bias=self._kept(last_bias),
+            outputs=len(last),
+            frequencies=self._kept(frequencies),
+            precision=precision,
+            bound=bound,
+        )
+        self._reference = ctypes.byref(self._net)
+        self._library = library()
+        self._net.packed = self._kept(torch.empty(self._library.packed_size(self._reference)))
+        self._net.scratch = self._kept(torch.empty(self._library.scratch_size(self._reference)))
+        self._library.prepare(self._reference)
+        self._most_threads = threads
+        self._work = last.numel() + sum(layer.work for layer in layers)
+
+    def _layer(self, layer: Layer) -> _Layer:
+        _, channels, tall, wide = layer.weight.shape
+        sizes = (channels, *layer.size, tall, wide, *layer.stride, *layer.padding, *layer.output, *layer.activation)
+        return _Layer(*sizes, self._kept(layer.weight), self._kept(layer.bias))
+
+    def _kept(self, t: Tensor | None) -> Any:
+        t = t.detach().contiguous() if t is not None else None
+        self._alive.append(t)
+        return _floats(t)
+
+    def __call__(self, x: Tensor, output: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """E of rows `(B, inputs)`, `(B,)`, and its gradient; `output` `(B,)` says which one each row means."""
+        x, output = self._checked(x, output)
+        e, grad = x.new_empty(len(x)), torch.empty_like(x)
+        self._run(self._library.evaluate, len(x), _floats(x), _ints(output), len(x), _floats(e), _floats(grad))
+        return e, grad
+
+    def energy(self, x: Tensor, output: Tensor | None = None) -> Tensor:
+        """E of rows without the gradient, the same numbers in about half of the time."""
+        x, output = self._checked(x, output)
+        e = x.new_empty(len(x))
+        self._run(self._library.evaluate, len(x), _floats(x), _ints(output), len(x), _floats(e), None)
+        return e
+
+    def langevin(
+        self,
+        x: Tensor,
+        noise: Tensor,
+        step_size: float,
+        max_grad: float,
+        bounds: tuple[float, float],
+        output: Tensor | None = None,
+    ) -> Tensor:
+        """The end of a chain from rows `(B, inputs)`, as many steps as there are rows of `noise`, `(n, B, inputs)`."""
+        x, output = self._checked(x, output)
+        noise = noise.contiguous()
+        if noise.dtype != x.dtype or noise.shape[1:] != x.shape:
+            raise RuntimeError(f"expected noise like {tuple(x.shape)}, got {noise.dtype} {tuple(noise.shape)}")
+        y, grad = torch.empty_like(x), torch.empty_like(x)
+        numbers = (_float(step_size), _float(max_grad), *map(_float, bounds))
+        arguments = (_floats(x), _ints(output), len(x), _floats(noise), len(noise), *numbers, _floats(y), _floats(grad))
+        self._run(self._library.langevin, len(x) * len(noise), *arguments)
+        return y
+
+    def remember(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """E of rows, and a record of them for `learn`; for a network of fully connected layers with one output."""
+        x, _ = self._checked(x, None)
+        size = self._library.record_size(self._reference, len(x))
+        e, spare = x.new_empty(len(x)), _spare.pop(size, None)
+        record = x.new_empty(size) if spare is None else spare
+        arguments = (_floats(x), len(x), _floats(e), _floats(record))
+        self._run(self._library.remember, len(x), *arguments, threads=_threads_to_learn)
+        return e, record
+
+    def learn(self, grad: Tensor, record: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Gradients of weight and bias, layer by layer, from those of E `(B,)`; the record is used up."""
+        shapes = [layer.weight.shape[:2] for layer in self.layers] + [self.last.shape]
+        parts = torch.empty(sum(out * (inputs + 1) for out, inputs in shapes))
+        grad = grad.contiguous()
+        # Done once: with a record that was used up it could not be timed again.
+        self._net.threads = _threads_to_learn.favoured(self._most(len(grad)))
+        self._library.learn(self._reference, _floats(grad), len(grad), _floats(record), _floats(parts))
+        _spare.clear()
+        _spare[len(record)] = record
+        sizes = [size for out, inputs in shapes for size in (out * inputs, out)]
+        found = iter(parts.split(sizes))
+        return [(next(found).view(shape), next(found)) for shape in shapes]
+
+    def _checked(self, x: Tensor, output: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        if x.dtype != torch.float32 or x.device.type != "cpu" or x.shape[1:] != (self.inputs,):
+            raise RuntimeError(f"expected float32 rows of {self.inputs} on the CPU, got {x.dtype} {tuple(x.shape)}")
+        if output is not None:
+            output = output.to(torch.int32).contiguous()
+            inside = len(output) == 0 or 0 <= int(output.min()) <= int(output.max()) < self._net.outputs
+            if output.shape != x.shape[:1] or not inside:
+                raise RuntimeError(f"expected {len(x)} numbers below {self._net.outputs} to say which output is meant")
+        return x.contiguous(), output
+
+    def _run(self, function: Any, rows: int, *arguments: Any, threads: Threads = _threads) -> None:
+        def work(number: int) -> None:
+            self._net.threads = number
+            function(self._reference, *arguments)
+
+        threads.run(work, self._most(rows))
+
+    def _most(self, rows: int) -> int:
+        """Threads that so many rows are worth."""
+        return self._most_threads if rows * self._work >= SMALLEST_SHARED else 1
+
+
+def _floats(t: Tensor | None) -> Any:
+    return ctypes.cast(t.data_ptr(), _Floats) if t is not None else None
+
+
+def _ints(t: Tensor | None) -> Any:
+    return ctypes.cast(t.data_ptr(), _Ints) if t is not None else None
+
+
+@cache
+def library() -> Any:
+    """The compiled library; None where there is no compiler, or what it made is not to be trusted."""
+    path = _compiled()
+    if path is None:
+        return None
+    try:
+        found = ctypes.CDLL(str(path))
+    except OSError:  # made for another machine, or on a disk that does not allow it
+        return None
+    for name in ("packed_size", "scratch_size", "record_size"):
+        getattr(found, name).restype = ctypes.c_ssize_t
+    return found
+
+
+def _compiled() -> Path | None:
+    compiler = _compiler()
+    if compiler is None:
+        return None
+    made_from = (*(path.read_text() for path in SOURCES), compiler, *FLAGS, platform.machine(), _processor())
+    name = f"kernels-{hashlib.sha256(chr(0).join(made_from).encode()).hexdigest()[:16]}.so"
+    user = os.getuid() if hasattr(os, "getuid") else 0  # as Windows calls every owner
+    for folder in (_cache_folder(), Path(tempfile.gettempdir()) / f"pscd-{user}"):
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if folder.stat().st_uid != user:  # somebody else's: not to be loaded from
+                continue
+            return folder / name if (folder / name).exists() or _compile_once(compiler, folder / name) else None
+        except OSError:
+            continue
+    return None
+
+
+def compiled_in() -> float | None:
+    """Seconds that this process spent on compiling; None if it found the work done, or could not do it."""
+    return _first_use.get("seconds")
+
+
+def time_to_compile() -> float | None:
+    """Seconds that compiling takes, done anew and thrown away; None where there is no compiler."""
+    compiler = _compiler()
+    if compiler is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        return time.perf_counter() - start if _compile(compiler, Path(folder) / "kernels.so") else None
+
+
+def _compiler() -> str | None:
+    found = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), *COMPILERS))), None)
+    return found if all(path.exists() for path in SOURCES) else None
+
+
+def _compile_once(compiler: str, path: Path) -> bool:
+    start = time.perf_counter()
+    worked = _compile(compiler, path)
+    if worked:
+        _first_use["seconds"] = time.perf_counter() - start
+    return worked
+
+
+def _compile(compiler: str, path: Path) -> bool:
+    """Whether it worked; with threads if the compiler knows OpenMP."""
+    for extra in (("-fopenmp",), ()):
+        temporary = path.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            command = [compiler, *FLAGS, *extra, str(SOURCE), "-o", str(temporary)]
+            subprocess.run(command, check=True, capture_output=True, timeout=120)
+        except subprocess.SubprocessError:
+            temporary.unlink(missing_ok=True)
+            continue
+        if temporary.exists():
+            os.replace(temporary, path)
+            return True
+    return False
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pscd"
+
+
+def _processor() -> str:
+    """What this processor can do: code made for it alone must not be found by another that shares the folder."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")

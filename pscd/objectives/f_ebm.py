@@ -1,0 +1,121 @@
+"""f-EBM: any f-divergence, by a game between the energy and a critic."""
+
+import copy
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from pscd import losses
+from pscd.energies.architecture import Architecture
+from pscd.errors import UserError
+from pscd.objectives.protocol import both_phases, check_l2, check_warmup, phase_stats, warmed_up
+from pscd.types import Energy, option
+
+CRITICS = ("same", "mlp")
+PLAIN_SPREAD = 0.1  # of a new weight whose own entries are all alike
+
+
+class Critic(nn.Module):
+    """log p(x) up to a constant: minus a network like that of the energy, and an offset."""
+
+    updates: Tensor
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.offset = nn.Parameter(torch.zeros(()))
+        # Counted as batch normalisation counts its batches, so that a resume knows where it is.
+        self.register_buffer("updates", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, *shape)` to `(B,)`."""
+        return self.offset - self.network(x)
+
+
+@dataclass(frozen=True)
+class FEBM:
+    """f-EBM (Yu, Song, Song, Ermon 2020): minimises any f-divergence with the help of a critic.
+
+    The critic is a second network like the energy, with weights of its own: a copy with the same weights would
+    receive the very gradient that the energy does, the two would move as one, and nothing but contrastive
+    divergence would be left. One optimiser moves both, the energy down and the critic up. The critic has to be
+    able to say what the data's density is; where the energy is a Gaussian and the data are not, take an mlp.
+
+    Over the first `warmup` of the run KL turns into the divergence asked for. Under KL the energy moves as in
+    contrastive divergence, whatever the critic says; under the others it follows a critic that, at first, knows
+    nothing of a ratio p / q which is far from 1, and reverse KL runs away.
+    """
+
+    divergence: str = option("kl", f"what to minimise: {', '.join(losses.DIVERGENCES)}")
+    share: float = option(1.0, "weight of that divergence, between 0 and 1; the rest is KL")
+    warmup: float = option(0.5, "fraction of the run over which the share rises from 0")
+    critic: str = option("same", "network of the critic: like the energy (same), or an mlp where that is too simple")
+    l2: float = option(0.0, "weight of the squares of energy and critic in both phases")
+    l2_first: int = option(11, "updates at the start on the squares alone, if they have a weight")
+
+    needs_negatives = True
+    sampling_power = 1.0
+
+    def __post_init__(self) -> None:
+        check_divergence(self.divergence)
+        if not 0 <= self.share <= 1:
+            raise UserError(f"share must lie between 0 and 1, got {self.share}")
+        check_warmup(self.warmup)
+        if self.critic not in CRITICS:
+            raise UserError(f"critic must be one of {', '.join(CRITICS)}, got {self.critic!r}")
+        check_l2(self.l2)
+        if self.l2_first < 0:
+            raise UserError(f"l2_first must not be negative, got {self.l2_first}")
+
+    def init(self, energy: nn.Module, x: Tensor) -> Critic:
+        """The critic."""
+        network = with_new_weights(energy) if self.critic == "same" else Architecture().build(tuple(x.shape[1:]))
+        return Critic(network).to(x.device)
+
+    def at(self, progress: float) -> Self:
+        """The divergence's share in proportion to the warm-up done; the critic counts the first updates itself."""
+        return replace(self, share=warmed_up(self.share, self.warmup, progress))
+
+    def __call__(
+        self,
+        energy: Energy,
+        aux: nn.Module | None,
+        x_pos: Tensor,
+        x_neg: Tensor,
+        generator: torch.Generator,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss of both players over the batches of all processes together."""
+        assert isinstance(aux, Critic)
+        e_pos, e_neg = both_phases(energy, x_pos, x_neg)
+        c_pos, c_neg = both_phases(aux, x_pos, x_neg)
+        f = losses.mixed(losses.DIVERGENCES[self.divergence], losses.DIVERGENCES["kl"], self.share)
+        loss = losses.f_ebm(e_pos, e_neg, c_pos, c_neg, f)
+        if self.l2:
+            squares = self.l2 * (losses.squares(e_pos, e_neg) + losses.squares(c_pos, c_neg))
+            loss = squares if aux.updates < self.l2_first else loss + squares
+        aux.updates += 1
+        value = losses.variational_bound((e_pos + c_pos).detach(), (e_neg + c_neg).detach(), f)
+        stats = phase_stats(e_pos, e_neg, 0.0)
+        del stats["gamma"]
+        return loss, {**stats, "divergence": value, "critic": (e_neg + c_neg).detach().mean()}
+
+
+def with_new_weights(module: nn.Module) -> nn.Module:
+    """A copy on the CPU, each of its weights drawn anew with the mean and the spread of its own entries.
+
+    Any module will do, spectrally normalised ones too. Weights are drawn from torch's global generator.
+    """
+    module = copy.deepcopy(module).cpu()
+    with torch.no_grad():
+        for p in module.parameters():
+            spread = p.std(correction=0)
+            p.copy_(p.mean() + torch.where(spread > 0, spread, PLAIN_SPREAD) * torch.randn_like(p))
+    return module
+
+
+def check_divergence(name: str) -> None:
+    """Refuse a divergence that has no entry."""
+    if name not in losses.DIVERGENCES:
+        raise UserError(f"divergence must be one of {', '.join(losses.DIVERGENCES)}, got {name!r}")

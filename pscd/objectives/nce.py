@@ -1,0 +1,101 @@
+"""Noise-contrastive estimation: the energy learns to tell data from noise of a known density."""
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from pscd import distributed, fast, losses, rng
+from pscd.errors import UserError
+from pscd.fast import frozen
+from pscd.objectives.f_ebm import check_divergence
+from pscd.objectives.flow_noise import FlowNoise
+from pscd.sampling.proposals import MixtureProposal
+from pscd.types import Energy, option
+
+NOISES = ("mixture", "gaussian", "flow")
+FIRST_DRAWS = 10_000  # of the noise, for a first estimate of log Z
+
+
+class Noise(nn.Module):
+    """The noise, which stays, and log Z, which is learnt."""
+
+    def __init__(self, density: MixtureProposal | FlowNoise) -> None:
+        super().__init__()
+        self.density = density
+        self.log_z = nn.Parameter(torch.zeros(()))
+
+
+@dataclass(frozen=True)
+class NoiseContrastive:
+    """Noise-contrastive estimation (Gutmann and Hyvarinen 2010), with log Z as a parameter of its own.
+
+    The closer the noise is to the data, the more there is to learn from telling them apart.
+    """
+
+    noise: str = option(
+        "mixture",
+        "noise fitted to the data: a mixture of Gaussians, one Gaussian, or a flow (pip install 'pscd[flow]')",
+    )
+    components: int = option(32, "Gaussians in the mixture of the noise")
+    ratio: int = option(4, "rows of noise per row of data; with few, rings and the like are learnt badly")
+    divergence: str = option("js", f"js is logistic regression; others: {', '.join(losses.DIVERGENCES)}")
+
+    needs_negatives = False
+    sampling_power = 1.0
+
+    def __post_init__(self) -> None:
+        if self.noise not in NOISES:
+            raise UserError(f"noise must be one of {', '.join(NOISES)}, got {self.noise!r}")
+        for name in ("components", "ratio"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_divergence(self.divergence)
+
+    def init(self, energy: nn.Module, x: Tensor) -> Noise:
+        """The noise, fitted to the data, and what it says about log Z at the start."""
+        seed = rng.integer_seed(torch.default_generator)
+        density = self._density(x, seed)
+        aux = Noise(density).to(x.device)
+        with torch.no_grad(), frozen(energy):
+            y = density.sample(FIRST_DRAWS, rng.generator(seed, device=x.device))
+            log_weights = -energy(y.view(-1, *x.shape[1:]).to(x.dtype)) - density.log_prob(y)
+            aux.log_z.fill_(torch.logsumexp(log_weights, 0) - math.log(len(y)))
+        return aux
+
+    def _density(self, x: Tensor, seed: int) -> MixtureProposal | FlowNoise:
+        if self.noise == "gaussian":
+            return MixtureProposal.gaussian(x)
+        if self.noise == "flow":
+            return FlowNoise.fit(x, seed=seed)
+        return MixtureProposal.fit(x, components=self.components, seed=seed)
+
+    def at(self, progress: float) -> Self:
+        """The same at all times."""
+        return self
+
+    def __call__(
+        self,
+        energy: Energy,
+        aux: nn.Module | None,
+        x_pos: Tensor,
+        x_neg: Tensor,
+        generator: torch.Generator,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss over the batches of all processes together, against fresh noise."""
+        assert isinstance(aux, Noise)
+        y = aux.density.sample(self.ratio * len(x_pos), generator).to(x_pos.dtype)
+        x = torch.cat([x_pos, y.view(-1, *x_pos.shape[1:])])
+        e = fast.energies(energy, x)
+        # Log Z goes into each row before rows are gathered: it, too, is to hear of this process's rows only.
+        log_ratio = -e - aux.log_z - aux.density.log_prob(x)
+        pos, neg = distributed.gather_parts(log_ratio, [len(x_pos), len(y)])
+        loss = losses.noise_contrastive(pos, neg, ratio=self.ratio, f=losses.DIVERGENCES[self.divergence])
+        stats = {
+            "e_pos": distributed.mean(e[: len(x_pos)].detach().mean()),
+            "log_z": aux.log_z.detach().clone(),
+            "told_apart": ((pos > 0).float().mean() + (neg < 0).float().mean()) / 2,
+        }
+        return loss, stats

@@ -1,0 +1,81 @@
+"""How well an energy tells other images from those it was trained on."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from pscd.data import Dataset
+from pscd.data.image_sets import load_images
+from pscd.data.out_of_distribution import as_shape, gaussian_noise, interpolations, uniform_noise
+from pscd.errors import UserError
+from pscd.metrics import aupr, auroc, fpr_at_95
+from pscd.paper import published
+from pscd.paper.artefact import Done, Result, Row, Settings, mean_rows, objective_label
+from pscd.rng import generator
+
+OTHERS = ("mnist", "fashion-mnist", "cifar10", "svhn", "celeba", "textures", "notmnist", "quickdraw")
+MADE: dict[str, Callable[[Dataset, int, torch.Generator], Tensor]] = {
+    "uniform noise": lambda data, n, rng: uniform_noise(n, data.train.shape[1:], rng),
+    "Gaussian noise": lambda data, n, rng: gaussian_noise(n, data.train.shape[1:], rng),
+    "interpolations": lambda data, n, rng: interpolations(data.held_out, n, rng),
+}
+
+
+def other_images(data: Dataset, name: str, n: int, seed: int) -> dict[str, Tensor]:
+    """Up to `n` images of every other set that is there, in the shape of `data`."""
+    channels, size = data.train.shape[1], data.train.shape[2]
+    sets = {kind: make(data, n, generator(seed, 24)) for kind, make in MADE.items()}
+    for other in OTHERS:
+        if other == name:
+            continue
+        try:
+            images = load_images(other, train=False)
+        except UserError:  # not on this machine; the table then has no such row
+            continue
+        order = torch.randperm(len(images.x), generator=generator(seed, 25))[:n]
+        sets[other] = as_shape(images.x[order], channels, size)
+    return sets
+
+
+def measure_ood(energy: Callable[[Tensor], Tensor], data: Dataset, name: str, *, n: int, seed: int) -> Result:
+    """AUROC, AUPR and FPR at 95 % for every other set, with the sizes.
+
+    `energy` is higher for what is strange. That of a conditional model is the energy of an image's likeliest label,
+    min over y of E(x, y).
+    """
+    inside = energy(data.held_out[:n])
+    found: Result = {}
+    for other, x in other_images(data, name, n, seed).items():
+        outside = energy(x)
+        found[other] = {
+            "auroc": auroc(inside, outside),
+            "aupr": aupr(inside, outside).value,
+            "fpr_at_95": fpr_at_95(inside, outside),
+            "n_in": len(inside),
+            "n_out": len(outside),
+        }
+    return found
+
+
+def ood_rows(done: Sequence[Done], data: str) -> list[Row]:
+    """AUROC, AUPR with its balance and FPR at 95 % by set and objective."""
+    rows: list[Row] = []
+    for other in (name for name in [*MADE, *OTHERS] if any(name in d.result.get("ood", {}) for d in done)):
+        kept = [Done(d.settings, d.result["ood"][other]) for d in done if other in d.result.get("ood", {})]
+        size = kept[0].result
+        share = size["n_out"] / (size["n_in"] + size["n_out"])
+        for value, label in (("auroc", "AUROC"), ("aupr", f"AUPR, {share:.2f} outside"), ("fpr_at_95", "FPR at 95 %")):
+            table = {
+                (other, f"{objective_label(gamma)}: {label}"): published.CIFAR10_OOD[other][gamma]
+                for gamma in (0.0, 1.0)
+                if value == "auroc" and data == "cifar10" and other in published.CIFAR10_OOD
+            }
+            key = partial(_key, other, label)
+            rows += mean_rows(kept, key, value, table)
+    return rows
+
+
+def _key(other: str, label: str, settings: Settings) -> tuple[str, str]:
+    return other, f"{objective_label(settings['gamma'])}: {label}"

@@ -1,0 +1,331 @@
+"""Training: one loop, readable top to bottom."""
+
+import math
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pscd import distributed, fast, theory
+from pscd.config import TrainConfig
+from pscd.data import Rows, as_rows
+from pscd.energies.images import as_function
+from pscd.errors import Diverged, NotFinite, UserError
+from pscd.fast import enough_threads
+from pscd.model import MODEL, Model
+from pscd.progress import progress_bar
+from pscd.rng import generator
+from pscd.sampling import buffer as buffers
+from pscd.sampling.buffer import ReplayBuffer
+from pscd.sampling.langevin import Tempered
+from pscd.sampling.proposals import Chains, MixtureProposal
+from pscd.training import checkpoint
+from pscd.training.checkpoint import TrainState
+from pscd.training.guard import Modes, mode_shares
+from pscd.training.interrupt import deferred_interrupt
+from pscd.training.start import check_label, in_coordinates, init_state
+
+WARMUP_STEPS = 100  # updates over which the learning rate rises, while Adam's moments are rough
+SETTLE_CHAINS, SETTLE_ROUNDS = 256, 300  # enough for a step a thousand times too small or too large
+RETRY_FACTOR = 0.5  # what a roll-back does to the learning rate
+
+Log = Callable[[dict[str, float]], None]
+
+
+def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor | None = None) -> dict[str, Tensor]:
+    """One update: batch, negatives, loss, gradients, optimiser, average.
+
+    `x` are all the data, in the network's coordinates, with their labels if the energy is conditional.
+
+    Raises `Diverged` before weights or chains are touched if the loss, an energy or the gradient is not
+    finite, or the phases run apart.
+    """
+    objective = config.objective.at(state.step / config.steps)
+    rng = generator(config.seed, 4, state.step, distributed.rank(), state.retries, device=x.device)
+    n = config.batch_size // distributed.world_size()
+
+    index = torch.randint(len(x), (n,), generator=rng, device=x.device)
+    x_pos = x[index]
+    label_pos = label[index] if label is not None else None
+    if config.data_noise:
+        noise = torch.randn(x_pos.shape, generator=rng, device=x.device)
+        x_pos = x_pos + config.data_noise * noise
+        if config.base == "box":  # noise must not take data where no chain can go
+            x_pos = x_pos.clamp_(config.sampler.low, config.sampler.high)
+
+    stats: dict[str, Tensor] = {}
+    x_neg, label_neg = x_pos[:0], None
+    with fast.using(config.gradients), fast.fixed_weights():
+        if objective.needs_negatives:
+            rows = _starts(state.buffer, x_pos, label_pos, config, rng)
+            label_neg = rows.label
+            energy = as_function(state.energy, config.precision, label_neg)
+            x_neg, stats = config.sampler.run(
+                energy if objective.sampling_power == 1 else Tempered(energy, objective.sampling_power),
+                rows.x,
+                step_size=state.step_size,
+                n_steps=config.sampler.n_steps,
+                proposal=state.proposal,
+                generator=rng,
+            )
+
+        if not state.energy.training:
+            state.energy.train()
+        try:
+            energy = as_function(state.energy, config.precision, label_pos, label_neg)
+            loss, loss_stats = objective(energy, state.aux, x_pos, x_neg, rng)
+        except NotFinite as error:
+            raise Diverged(str(error)) from None
+    parameters = [p for group in state.optimizer.param_groups for p in group["params"]]
+    for p in parameters:
+        p.grad = None
+    loss.backward()
+    stats = distributed.sum_gradients(parameters, stats)
+    players = (list(module.parameters()) for module in (state.energy, state.aux) if module is not None)
+    norm = _gradient_norm(players, config.clip)
+    stats |= {"loss": loss.detach(), "gradient": norm, **loss_stats}
+    _check(stats, config)
+
+    for group in state.optimizer.param_groups:
+        group["lr"] = learning_rate(config, state.step) * RETRY_FACTOR**state.retries
+    state.optimizer.step()
+    update_average(state.averaged, state.energy, config.ema, state.step)
+
+    if objective.needs_negatives:
+        state.buffer.write(rows, x_neg)
+        state.step_size = config.sampler.adapt(state.step_size, stats)
+    state.step += 1
+    return stats
+
+
+def _starts(
+    buffer: ReplayBuffer, x_pos: Tensor, label: Tensor | None, config: TrainConfig, rng: torch.Generator
+) -> buffers.Rows:
+    """Where chains start. Whatever the way, they end in rows of the buffer, which so holds the latest samples."""
+    if config.chains == "data":
+        return replace(buffer.draw(len(x_pos), 0.0, rng), x=x_pos, label=label)
+    return buffer.draw(len(x_pos), 1.0 if config.chains == "short-run" else config.restart, rng)
+
+
+def fit(
+    x: Rows,
+    config: TrainConfig,
+    *,
+    label: Tensor | None = None,
+    energy: nn.Module | None = None,
+    proposal: MixtureProposal | None = None,
+    folder: Path | str | None = None,
+    device: torch.device | str = "cpu",
+    progress: bool = False,
+    log: Log | None = None,
+    columns: tuple[str, ...] | None = None,
+    fingerprint: str | None = None,
+    modes: Modes | None = None,
+) -> Model:
+    """Train an energy on rows `(n, *shape)` and return the model, in memory.
+
+    The energy sees the rows standardised; `model(x)` takes them as they are. A module that is given is
+    trained in place, and the model holds a copy of it with averaged weights.
+
+    Args:
+        x: a tensor, an array or a DataFrame of finite numbers; images as bytes `(n, channels, height, width)`.
+        label: `(n,)` integers, for an energy with `classes`.
+        energy: any module `(B, *shape) -> (B,)`; by default what `config.energy` describes.
+        proposal: where jumps come from, in the energy's coordinates; by default a mixture fitted to the data.
+        folder: keep checkpoints here, and go on from the newest one found.
+        progress: show a progress line with the time left.
+        columns: names for the columns, kept with the model; so is `fingerprint`, a checksum of the data.
+        log: called with a row of metrics every `config.log_every` updates.
+        modes: where modes are known, which one each row belongs to; the log then says how the chains are
+            spread over them and how far that is from the data.
+    """
+    if config.batch_size % distributed.world_size() or config.buffer_size % distributed.world_size():
+        raise UserError(f"batch_size and buffer_size must be multiples of the {distributed.world_size()} processes")
+    device, x = torch.device(device), as_rows(x)
+    label = check_label(label, len(x), config, device)
+    if folder is not None:
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+    state = init_state(x, config, energy, device, columns, proposal)
+    resumed = checkpoint.load(folder) if folder is not None else None
+    if resumed is not None:
+        checkpoint.restore(state, resumed)
+    # Without negatives there are no chains to count.
+    modes = modes if config.objective.needs_negatives else None
+    true_shares = mode_shares(x, modes, int(modes(x).max()) + 1) if modes is not None else None
+    x = in_coordinates(x.to(device), state.shift, state.scale, config)
+    good = checkpoint.snapshot(state)
+    end = last_step(config)
+    main = distributed.rank() == 0
+    with (
+        enough_threads(state.energy, config.batch_size, tuple(x.shape[1:])),
+        progress_bar(end, done=state.step, show=progress and main) as bar,
+        # Processes that train together may be at different steps when it comes, and saving needs them all.
+        deferred_interrupt(enabled=distributed.world_size() == 1) as interrupted,
+    ):
+        while state.step < end:
+            try:
+                stats = train_step(state, x, config, label)
+            except Diverged as error:
+                message = _roll_back(state, good, error)
+                bar.update(state.step - bar.n)
+                if state.retries > config.max_retries:
+                    if main and folder is not None:
+                        checkpoint.save(good, folder)
+                        _as_model(state, config, columns, fingerprint).save(folder / MODEL, step=state.step)
+                    raise Diverged(_last_words(message, state.step, config, folder)) from None
+                bar.write(f"{message}; back to step {state.step}, smaller step", file=sys.stderr)
+                continue
+            bar.update()
+            if state.step % config.log_every == 0 or state.step == end:
+                row = {"step": state.step, **{name: float(value) for name, value in stats.items()}}
+                row |= _mode_stats(state, modes, true_shares)
+                bar.set_postfix_str(_summary(row), refresh=False)
+                if log is not None and main:
+                    log(row)
+            stop = interrupted()
+            if state.step % config.checkpoint_every == 0 or state.step == end or stop:
+                good = checkpoint.snapshot(state)
+                if main and folder is not None:
+                    checkpoint.save(good, folder)
+            if stop:
+                raise KeyboardInterrupt
+        settle_step_size(state, config)
+    return _as_model(state, config, columns, fingerprint)
+
+
+def settle_step_size(state: TrainState, config: TrainConfig) -> None:
+    """Adapt the sampler's step to an energy that was trained without chains, so that the model can be sampled.
+
+    The chains start at the proposal, as those of `Model.sample` do. All processes do the same.
+    """
+    if config.objective.needs_negatives:
+        return
+    if config.base == "box":  # a fixed step
+        return
+    rng = generator(config.seed, 19, device=state.shift.device)
+    x = state.proposal.sample(SETTLE_CHAINS, rng).view(-1, *state.shift.shape)
+    for _ in range(SETTLE_ROUNDS):
+        with fast.using(config.gradients):
+            x, stats = config.sampler.run(
+                state.averaged,
+                x,
+                step_size=state.step_size,
+                n_steps=2,  # one of them may be a jump
+                proposal=state.proposal,
+                generator=rng,
+            )
+        before, state.step_size = state.step_size, config.sampler.adapt(state.step_size, stats)
+        if state.step_size is before:  # a sampler whose step is fixed
+            return
+
+
+def learning_rate(config: TrainConfig, step: int) -> float:
+    """The learning rate at an update: a short linear rise, then the schedule."""
+    rise = min(1.0, (step + 1) / WARMUP_STEPS)
+    fall = 0.5 * (1 + math.cos(math.pi * step / config.steps)) if config.schedule == "cosine" else 1.0
+    return config.lr * rise * fall
+
+
+def last_step(config: TrainConfig) -> int:
+    """The number of updates to make: all, or as many as Algorithm 2's randomised stop draws.
+
+    Its distribution p_Z is that of Theorem 5 with alpha = 1/2 and the smoothness for which the largest
+    learning rate is just allowed. (The algorithm makes Z updates and returns the iterate before the last.)
+    """
+    if config.stop == "end":
+        return config.steps
+    rates = torch.tensor([learning_rate(config, step) for step in range(config.steps)], dtype=torch.float64)
+    alpha = 0.5
+    return theory.randomised_stop(rates, alpha, (1 - alpha) / float(rates.max()), generator(config.seed, 16))
+
+
+def _gradient_norm(players: Iterable[list[nn.Parameter]], clip: float | None) -> Tensor:
+    """The norm of the whole gradient; that of each player is shortened to `clip` where it is longer.
+
+    Together they must not be: a critic with a steep gradient would bring the energy to a halt.
+    """
+    norms: list[Tensor] = []
+    for parameters in players:
+        known = [p.grad for p in parameters if p.grad is not None]
+        if clip is not None and known:
+            norms.append(nn.utils.clip_grad_norm_(parameters, clip))
+        else:
+            norms += torch._foreach_norm(known) if known else []
+    return torch.linalg.vector_norm(torch.stack(norms))
+
+
+@torch.no_grad()
+def update_average(averaged: nn.Module, energy: nn.Module, memory: float, step: int) -> None:
+    """Move the averaged weights towards the current ones; the memory grows with the run's age."""
+    memory = min(memory, (1 + step) / (10 + step))
+    ours: list[Tensor] = list(averaged.parameters())
+    theirs: list[Tensor] = list(energy.parameters())
+    torch._foreach_lerp_(ours, theirs, 1 - memory)
+    for buffer, new in zip(averaged.buffers(), energy.buffers(), strict=True):
+        buffer.copy_(new)
+
+
+def _check(stats: dict[str, Tensor], config: TrainConfig) -> None:
+    # One transfer for all: this is where the device is waited for, once per update.
+    values = dict(
+        zip(stats, torch.stack([s.float().to(stats["loss"].device) for s in stats.values()]).tolist(), strict=True)
+    )
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise Diverged(f"{name} is {value}")
+    # Where energies have no scale of their own, their spread is the unit.
+    gap = abs(values.get("gap", 0.0)) / values.get("spread", 1.0)
+    if gap > config.max_gap:
+        raise Diverged(f"the energies of data and samples are {gap:.0f} {'spreads ' * ('spread' in values)}apart")
+
+
+def _mode_stats(state: TrainState, modes: Modes | None, true_shares: Tensor | None) -> dict[str, float]:
+    if modes is None or true_shares is None:
+        return {}
+    chains = (state.buffer.x * state.scale + state.shift).float().cpu()
+    shares = mode_shares(chains, modes, len(true_shares))
+    error = float((shares - true_shares).abs().max())
+    return {**{f"mode_{i}": float(share) for i, share in enumerate(shares)}, "mode_error": error}
+
+
+def _roll_back(state: TrainState, good: dict[str, Any], error: Diverged) -> str:
+    """Put the last good state back, with one more retry on its account; returns what happened."""
+    message, retries = f"step {state.step}: {error}", state.retries + 1
+    checkpoint.restore(state, good)
+    state.retries = good["retries"] = retries
+    return message
+
+
+def _as_model(
+    state: TrainState, config: TrainConfig, columns: tuple[str, ...] | None, fingerprint: str | None
+) -> Model:
+    buffer = state.buffer
+    proposal = Chains(buffer.x.clone(), buffer.label) if config.base == "box" else state.proposal
+    return Model(
+        state.averaged,
+        config,
+        shift=state.shift,
+        scale=state.scale,
+        step_size=state.step_size,
+        proposal=proposal,
+        columns=columns,
+        fingerprint=fingerprint,
+    )
+
+
+def _summary(row: dict[str, float]) -> str:
+    shown = {"e_pos": "E data", "e_neg": "E samples", "ess_neg": "ESS", "acceptance": "accept", "temperature": "T"}
+    return ", ".join(f"{label} {row[name]:.3g}" for name, label in shown.items() if name in row)
+
+
+def _last_words(message: str, good: int, config: TrainConfig, folder: Path | None) -> str:
+    kept = f"; the model of step {good} is kept in {folder}" if folder is not None else ""
+    return (
+        f"training diverged {config.max_retries + 1} times, last at {message}{kept}; "
+        "try a smaller lr, more sampler steps, or a smaller sampler step size"
+    )

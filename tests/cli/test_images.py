@@ -1,0 +1,101 @@
+import pytest
+import torch
+from PIL import Image
+
+from pscd.cli import images as cli_images
+from pscd.cli.main import main
+from pscd.data import load_dataset
+from pscd.evaluation import load
+from pscd.images import grids
+
+
+def size_of(path):
+    with Image.open(path) as picture:
+        return picture.size
+
+
+SMALL = ["--steps", "6", "--width", "2", "--buffer-size", "120", "--sample-steps", "2", "--batch-size", "16"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("images") / "digits"
+    assert main(["train", "digits", *SMALL, "--classes", "10", "--out", str(out)]) == 0
+    return out
+
+
+def test_training_keeps_a_model_a_picture_and_numbers(run, capsys):
+    assert size_of(run / "plot.png")[0] > 400
+    assert "frechet" in (run / "evaluation.json").read_text()
+    model = load(run)
+    assert model.shape == (1, 8, 8)
+    assert len(model.proposal.points) == 120
+
+
+def test_the_same_seed_gives_the_same_model(run, tmp_path):
+    out = tmp_path / "again"
+    assert main(["train", "digits", *SMALL, "--classes", "10", "--out", str(out)]) == 0
+    first, second = load(run), load(out)
+    torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
+
+
+def test_samples_of_a_label_as_a_grid_and_as_numbers(run, tmp_path, capsys):
+    picture, numbers = tmp_path / "x.png", tmp_path / "x.npy"
+    assert main(["sample", str(run), "--label", "3", "--n", "20", "--out", str(picture)]) == 0
+    assert size_of(picture) == (4 * 102, 4 * 22)
+    assert main(["sample", str(run), "--n", "7", "--out", str(numbers)]) == 0
+    assert main(["sample", str(run), "--label", "11", "--out", str(tmp_path / "y.png")]) == 2
+    assert "between 0 and 9" in capsys.readouterr().err
+
+
+def test_labels_choose_the_chains(run):
+    model = load(run)
+    index = model.proposal.choose(50, label=4)
+    assert set(model.proposal.label[index].tolist()) == {4}
+    assert len(set(model.proposal.choose(120).tolist())) == 120
+
+
+def test_a_strip_goes_from_noise_to_the_last_step(run, tmp_path):
+    model = load(run)
+    frames = cli_images.strip(model, 3, 30, seed=1)
+    assert frames.shape[0] == 3
+    assert torch.equal(frames[:, -1], model.sample(3, seed=1, n_steps=30, start=frames[:, 0]).float())
+    assert main(["strip", str(run), "--n", "2", "--steps", "5", "--out", str(tmp_path / "strip.png")]) == 0
+
+
+def test_mending_pictures(run, tmp_path, capsys):
+    x = load_dataset("digits", seed=0).held_out[0]
+    path = grids.save(x[0].numpy(), tmp_path / "digit.png")
+    filled, clean = tmp_path / "filled.png", tmp_path / "clean.png"
+    assert main(["mend", str(run), str(path), "--keep", "left", "--n", "3", "--steps", "5", "--out", str(filled)]) == 0
+    assert size_of(filled)[0] > 400
+    assert main(["mend", str(run), str(path), "--steps", "2", "--out", str(clean)]) == 0
+    assert main(["mend", str(run), str(tmp_path / "no.png"), "--out", str(tmp_path / "z.png")]) == 2
+    assert "cannot read" in capsys.readouterr().err
+
+
+def test_rows_of_numbers_are_no_images(tmp_path, capsys):
+    out = tmp_path / "moon"
+    assert main(["train", "gaussian_1d", "--steps", "2", "--n-data", "100", "--out", str(out)]) == 0
+    assert main(["strip", str(out), "--out", str(tmp_path / "x.png")]) == 2
+    assert main(["sample", str(out), "--out", str(tmp_path / "x.png")]) == 2
+    assert "not images" in capsys.readouterr().err
+
+
+def test_a_folder_of_pictures_from_training_to_the_strangest(tmp_path, capsys):
+    folder, out = tmp_path / "mine", tmp_path / "run"
+    digits = load_dataset("digits", seed=0).held_out[:30]
+    for i, x in enumerate(digits):
+        grids.save(x[0].numpy(), folder / f"{i:02}.png")
+    sizes = ["--image-size", "8", "--depth", "2", "--precision", "float32"]
+    assert main(["train", str(folder), *SMALL, *sizes, "--out", str(out)]) == 0
+    scores = tmp_path / "scores.csv"
+    assert main(["score", str(out), str(folder), "--out", str(scores)]) == 0
+    lines = scores.read_text().splitlines()
+    assert lines[0] == "file,energy"
+    energy = {line.split(",")[0]: float(line.split(",")[1]) for line in lines[1:]}
+    expected = load(out).score(digits)
+    assert energy["03.png"] == pytest.approx(expected[3].item(), rel=1e-5)
+    assert size_of(tmp_path / "scores.png")[0] > 100
+    strangest = max(energy, key=energy.get)
+    assert strangest in capsys.readouterr().out.split("the strangest:")[1].split("energy")[0]

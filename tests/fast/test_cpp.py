@@ -1,0 +1,243 @@
+import tempfile
+
+import pytest
+import torch
+
+from pscd.fast import cpp
+
+needs_compiler = pytest.mark.skipif(cpp.library() is None, reason="no C++ compiler")
+
+
+def dense(weight, bias=None, activation=cpp.NONE):
+    return cpp.Layer(weight[:, :, None, None], bias, activation=activation)
+
+
+def network(weight, bias, activation=cpp.NONE, **settings):
+    """One hidden layer of 3, whose units are summed."""
+    return cpp.Network([dense(weight, bias, activation)], torch.ones(1, 3), torch.zeros(1), **settings)
+
+
+@needs_compiler
+def test_by_hand_of_the_reader():
+    w = torch.tensor([[1.0, 2.0], [0.0, 1.0], [-1.0, 0.0]])
+    x = torch.tensor([[1.0, 1.0], [2.0, -1.0]])
+    # Without an activation the gradient are the sums of w's columns, 0 and 3.
+    e, grad = network(w, torch.tensor([0.5, 0.0, 0.0]))(x)
+    assert torch.equal(e, torch.tensor([3.5, -2.5]))
+    assert torch.equal(grad, torch.tensor([[0.0, 3.0], [0.0, 3.0]]))
+    # ReLU: units of the first row are 3, 1, -1; of the second 0, -1, -2.
+    e, grad = network(w, None, (cpp.LEAKY, 0.0))(x)
+    assert torch.equal(e, torch.tensor([4.0, 0.0]))
+    assert torch.equal(grad, torch.tensor([[1.0, 3.0], [0.0, 0.0]]))
+    # A base of precision 2 adds |x|^2 and 2 x.
+    e, grad = network(w, None, (cpp.LEAKY, 0.0), precision=2.0)(x)
+    assert torch.equal(e, torch.tensor([6.0, 5.0]))
+    assert torch.equal(grad, torch.tensor([[3.0, 5.0], [4.0, -2.0]]))
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", [cpp.SILU, cpp.TANH])
+def test_activations_over_their_whole_range(kind):
+    x = torch.linspace(-200, 200, 4001)[:, None]
+    value, slope = cpp.Network([dense(torch.ones(1, 1), None, (kind, 0.0))], torch.ones(1, 1), None)(x)
+    exact = x.double().requires_grad_()
+    expected = (torch.nn.functional.silu if kind == cpp.SILU else torch.tanh)(exact)
+    expected.sum().backward()
+    torch.testing.assert_close(value.double(), expected[:, 0].detach(), rtol=5e-7, atol=5e-7)
+    torch.testing.assert_close(slope.double(), exact.grad, rtol=5e-7, atol=5e-7)
+
+
+@needs_compiler
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e6])
+def test_waves(scale):
+    """sin and cos one at a time, near and far, where the argument is reduced by the library."""
+    x = scale * torch.linspace(-9, 9, 1001)[:, None]
+    for column, wave in ((1, torch.sin), (2, torch.cos)):
+        w = torch.zeros(3, 3)
+        w[0, column] = 1
+        e, grad = network(w, None, frequencies=torch.ones(1, 1))(x)
+        exact = x.double().requires_grad_()
+        expected = wave(exact)
+        expected.sum().backward()
+        torch.testing.assert_close(e.double(), expected[:, 0].detach(), rtol=0, atol=5e-7)
+        torch.testing.assert_close(grad.double(), exact.grad, rtol=0, atol=5e-7)
+
+
+@needs_compiler
+def test_a_row_does_not_depend_on_its_company_nor_on_threads():
+    torch.manual_seed(0)
+    silu = (cpp.SILU, 0.0)
+    hidden = [dense(torch.randn(40, 5), torch.randn(40), silu), dense(torch.randn(40, 40), torch.randn(40), silu)]
+    last = torch.randn(1, 40), torch.randn(1)
+    x, noise = torch.randn(100, 5), 0.1 * torch.randn(3, 100, 5)
+    nets = [cpp.Network(hidden, *last, threads=t) for t in (1, 2, 3)]
+    e, grad = nets[0](x)
+    for net in nets:
+        for part in (slice(0, 100), slice(7, 8), slice(50, 77)):
+            ours = net(x[part])
+            assert torch.equal(ours[0], e[part])
+            assert torch.equal(ours[1], grad[part])
+            assert torch.equal(net.energy(x[part]), e[part])
+        ends = net.langevin(x, noise, 0.01, 1.0, (-2.0, 2.0))
+        assert torch.equal(ends, nets[0].langevin(x, noise, 0.01, 1.0, (-2.0, 2.0)))
+        assert torch.equal(ends[7:8], net.langevin(x[7:8], noise[:, 7:8], 0.01, 1.0, (-2.0, 2.0)))
+    assert nets[0](x[:0])[0].shape == (0,)
+
+
+@needs_compiler
+def test_weights_learn_by_hand_of_the_reader():
+    """f = 2 relu(x1 + x2) + 3 relu(x1 - x2), of which the first row has both, the second the first alone."""
+    w = torch.tensor([[1.0, 1.0], [1.0, -1.0]])
+    net = cpp.Network([dense(w, torch.zeros(2), (cpp.LEAKY, 0.0))], torch.tensor([[2.0, 3.0]]), torch.zeros(1))
+    e, record = net.remember(torch.tensor([[3.0, 1.0], [1.0, 2.0]]))
+    assert torch.equal(e, torch.tensor([14.0, 6.0]))
+    (weight, bias), (last, last_bias) = net.learn(torch.tensor([1.0, 10.0]), record)
+    assert torch.equal(weight, torch.tensor([[2 * 3.0 + 20, 2 * 1 + 40], [3 * 3, 3 * 1]]))
+    assert torch.equal(bias, torch.tensor([22.0, 3.0]))
+    assert torch.equal(last, torch.tensor([[4.0 + 30, 2]]))
+    assert torch.equal(last_bias, torch.tensor([11.0]))
+
+
+@needs_compiler
+def test_what_weights_learn_does_not_depend_on_threads(monkeypatch):
+    torch.manual_seed(0)
+    silu = (cpp.SILU, 0.0)
+    hidden = [dense(torch.randn(70, 5), torch.randn(70), silu), dense(torch.randn(50, 70), torch.randn(50), silu)]
+    x, grad, last = torch.randn(1000, 5), torch.randn(1000), (torch.randn(1, 50), torch.randn(1))
+    found = []
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(cpp._threads_to_learn, "favoured", lambda most: most)
+        net = cpp.Network(hidden, *last, threads=threads)
+        assert net._most(len(x)) == threads
+        e, record = net.remember(x)
+        found.append([e, *(t for pair in net.learn(grad, record) for t in pair)])
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+@needs_compiler
+def test_a_record_is_not_written_to_while_it_is_needed():
+    """Its memory is used again, but only once it is used up."""
+    net = network(torch.ones(3, 2), None, (cpp.SILU, 0.0))
+    x, grad = torch.randn(20, 2), torch.ones(20)
+    _, first = net.remember(x)
+    expected = first.clone()
+    _, second = net.remember(2 * x)
+    assert torch.equal(first[: 20 * 16], expected[: 20 * 16])  # what the first layer saw
+    net.learn(grad, first)
+    _, third = net.remember(x)
+    assert third.data_ptr() == first.data_ptr() != second.data_ptr()
+
+
+@needs_compiler
+def test_what_is_not_finite_stays_so():
+    net = network(torch.ones(3, 2), None, (cpp.SILU, 0.0))
+    for bad in (torch.nan, torch.inf):
+        e, grad = net(torch.tensor([[bad, 0.0], [1.0, 1.0]]))
+        assert not e[0].isfinite()
+        assert e[1].isfinite()
+        assert grad[1].isfinite().all()
+
+
+@needs_compiler
+def test_a_convolution_by_hand_of_the_reader():
+    """A filter that adds a pixel, once, to the one below, twice; on a column of 3 with a zero around it."""
+    weight = torch.tensor([1.0, 2.0]).view(1, 1, 2, 1)
+    layer = cpp.Layer(weight, torch.tensor([10.0]), (3, 1), (1, 1), (1, 0))
+    assert layer.output == (1, 4, 1)
+    assert layer.work == 8
+    picks = torch.eye(4)  # an output for each of the four sums
+    net = cpp.Network([layer], picks, torch.arange(4.0))
+    x = torch.tensor([[1.0, 2.0, 3.0]]).expand(4, -1)
+    e, grad = net(x, torch.arange(4))
+    assert torch.equal(e, 10 + torch.tensor([0 + 2.0, 1 + 4.0, 2 + 6.0, 3 + 0.0]) + torch.arange(4.0))
+    assert torch.equal(grad, torch.tensor([[2.0, 0, 0], [1, 2, 0], [0, 1, 2], [0, 0, 1]]))
+
+
+@needs_compiler
+def test_a_bound():
+    """bound tanh(f / bound) with f = x1 + x2, and |x|^2 / 2 beside it."""
+    net = cpp.Network([dense(torch.ones(1, 2))], torch.ones(1, 1), None, precision=1.0, bound=3.0)
+    x = torch.tensor([[1.0, 2.0], [-50.0, -60.0]])
+    e, grad = net(x)
+    f = x.sum(1)
+    torch.testing.assert_close(e, 3 * torch.tanh(f / 3) + 0.5 * x.square().sum(1))
+    torch.testing.assert_close(grad, x + (1 - torch.tanh(f / 3).square())[:, None])
+
+
+@needs_compiler
+@pytest.mark.parametrize("output", [torch.tensor([0]), torch.tensor([0, 1]), torch.tensor([-1, 0])])
+def test_other_outputs_are_refused(output):
+    with pytest.raises(RuntimeError, match="expected 2 numbers below 1 to say which output is meant"):
+        network(torch.ones(3, 2), None)(torch.zeros(2, 2), output)
+
+
+@needs_compiler
+@pytest.mark.parametrize("x", [torch.zeros(2, 3), torch.zeros(2, 2).double(), torch.zeros(2)])
+def test_other_rows_are_refused(x):
+    with pytest.raises(RuntimeError, match="expected float32 rows of 2 on the CPU"):
+        network(torch.ones(3, 2), None)(x)
+
+
+@needs_compiler
+@pytest.mark.parametrize("noise", [torch.zeros(4, 2), torch.zeros(4, 1, 2), torch.zeros(4, 3, 2).double()])
+def test_other_noise_is_refused(noise):
+    with pytest.raises(RuntimeError, match=r"expected noise like \(3, 2\)"):
+        network(torch.ones(3, 2), None).langevin(torch.zeros(3, 2), noise, 0.1, 1.0, (-1.0, 1.0))
+
+
+@pytest.fixture
+def empty_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "pscd"
+
+
+def test_no_compiler_no_library(empty_cache, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    assert cpp.library.__wrapped__() is None
+    assert not empty_cache.exists()
+
+
+@pytest.mark.parametrize("script", ["exit 1", "touch $NOWHERE"])
+def test_a_compiler_that_fails_is_none(empty_cache, monkeypatch, tmp_path, script):
+    compiler = tmp_path / "bad-c++"
+    compiler.write_text(f"#!/bin/sh\n{script}\n")
+    compiler.chmod(0o700)
+    monkeypatch.setenv("CXX", str(compiler))
+    assert cpp.library.__wrapped__() is None
+    assert list(empty_cache.iterdir()) == []
+
+
+@needs_compiler
+def test_it_is_compiled_once_and_kept(empty_cache, monkeypatch):
+    monkeypatch.setattr(cpp, "_first_use", {})
+    path = cpp._compiled()
+    assert list(empty_cache.iterdir()) == [path]
+    made, seconds = path.stat().st_mtime_ns, cpp.compiled_in()
+    assert seconds > 0
+    assert cpp._compiled() == path
+    assert cpp.compiled_in() == seconds
+    assert path.stat().st_mtime_ns == made
+    path.write_bytes(b"damaged")
+    assert cpp.library.__wrapped__() is None
+
+
+@needs_compiler
+def test_compiling_is_timed_without_a_trace(empty_cache):
+    assert cpp.time_to_compile() > 0
+    assert not empty_cache.exists()
+
+
+def test_nothing_is_timed_without_a_compiler(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    assert cpp.time_to_compile() is None
+
+
+@needs_compiler
+def test_a_folder_that_cannot_be_written_is_passed_over(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert cpp._compiled().parent.parent == tmp_path

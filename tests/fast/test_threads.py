@@ -1,0 +1,90 @@
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from pscd.energies.architecture import MLP
+from pscd.energies.images import ConvNet
+from pscd.fast.threads import FIRST_PAUSE, LONGEST_PAUSE, Threads, _multiply_adds, allowed_threads, enough_threads
+
+
+@pytest.fixture
+def three_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("energy", "threads"), [(MLP((2,), width=64), 1), (MLP((2,), width=2000), 3), (nn.Conv2d(1, 1, 3), 3)]
+)
+def test_small_networks_get_one_thread_and_the_setting_comes_back(three_threads, energy, threads):
+    with enough_threads(energy, 256):
+        assert torch.get_num_threads() == threads
+        assert allowed_threads() == 3
+    assert torch.get_num_threads() == 3
+
+
+@pytest.mark.parametrize(("width", "threads"), [(4, 1), (256, 3)])
+def test_convolutions_count_at_every_position(three_threads, width, threads):
+    energy = ConvNet((1, 28, 28), width=width, depth=3)
+    with enough_threads(energy, 64, (1, 28, 28)):
+        assert torch.get_num_threads() == threads
+    assert energy.training
+    assert not any(m._forward_hooks for m in energy.modules())
+    by_hand = 14 * 14 * (25 * width + width) + 7 * 7 * (9 * width * 2 * width + 2 * width)
+    by_hand += 4 * 4 * (9 * 2 * width * 4 * width + 4 * width) + 4 * width * 16 * 4 * width + 4 * width + 4 * width + 1
+    assert _multiply_adds(energy, (1, 28, 28)) == by_hand
+
+
+class Machine:
+    """A clock, and work that takes what `seconds` says for each number of threads."""
+
+    def __init__(self, seconds):
+        self.now, self.seconds, self.used = 0.0, seconds, []
+
+    def clock(self):
+        return self.now
+
+    def work(self, threads):
+        self.now += self.seconds[threads]
+        self.used.append(threads)
+
+
+def test_the_faster_number_of_threads_is_used():
+    machine = Machine({1: 0.010, 2: 0.006})
+    threads = Threads(machine.clock)
+    for _ in range(1000):
+        threads.run(machine.work, 2)
+    assert machine.used[:4] == [1, 2, 1, 2]
+    assert machine.used.count(2) > 950
+    machine.seconds = {1: 0.010, 2: 0.4}  # the machine is busy now
+    machine.used.clear()
+    for _ in range(20_000):
+        threads.run(machine.work, 2)
+    # 200 s of work; until the first look, and then two of 0.4 s at pauses of 0.25, 0.5, 1, ... 60 s.
+    assert machine.used.count(2) < 60
+    assert machine.now < 1000 * 0.01 + 20_000 * 0.01 + 60 * 0.4 + 5
+
+
+def test_one_thread_stays_one():
+    machine = Machine({1: 0.01})
+    threads = Threads(machine.clock)
+    for _ in range(100):
+        threads.run(machine.work, 1)
+    assert machine.used == [1] * 100
+
+
+def test_looks_become_rare():
+    machine = Machine({1: 0.01, 2: 0.01})
+    threads = Threads(machine.clock)
+    looks = []
+    while machine.now < 500:
+        before = len(machine.used)
+        threads.run(machine.work, 2)
+        looks += [machine.now] if len(machine.used) - before == 4 else []
+    pauses = [later - earlier for earlier, later in itertools.pairwise(looks)]
+    assert pauses[0] < 3 * FIRST_PAUSE
+    assert LONGEST_PAUSE <= pauses[-1] < LONGEST_PAUSE + 1

@@ -1,0 +1,266 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from pscd.data import Dataset, load_dataset, uniform_noise
+from pscd.errors import UserError
+from pscd.images.features import (
+    INCEPTION_SIZE,
+    N_FEATURES,
+    Pixels,
+    Scripted,
+    SmallClassifier,
+    classifier_of,
+    load_feature_map,
+    scale_as_tensorflow,
+)
+from pscd.model import read_tensors, write_tensors
+from pscd.rng import generator
+
+
+def images(n, channels=3, size=8, seed=0):
+    return uniform_noise(n, (channels, size, size), generator(seed))
+
+
+def test_pixels_are_numbers_from_0_to_1():
+    features = load_feature_map("pixels")
+    x = images(5)
+    assert features.name == "raw pixels"
+    torch.testing.assert_close(features(x), x.view(5, -1) / 255)
+    assert features(x).dtype == torch.float32
+
+
+@pytest.mark.parametrize("x", [torch.zeros(2, 3, 8, 8), images(2)[0], images(2).view(2, 6, 4, 8)])
+def test_only_images_of_bytes_have_features(x):
+    with pytest.raises(ValueError, match="give bytes"):
+        Pixels()(x)
+
+
+# --- TorchScript ---
+
+
+class OfBytes(nn.Module):
+    """Takes bytes of any size, gives two outputs, the first with surplus dimensions."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = x.float()
+        return x.mean((2, 3), keepdim=True), x.flatten(1)
+
+
+class OfInception(nn.Module):
+    """Like the FID's Inception: numbers of one size only."""
+
+    def __init__(self):
+        super().__init__()
+        self.pool = nn.AvgPool2d(299)
+        self.scale = nn.Linear(3, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale(self.pool(x).flatten(1))
+
+
+class OnRequest(nn.Module):
+    """Gives classes unless it is asked for features."""
+
+    def forward(self, x: torch.Tensor, return_features: bool = False) -> torch.Tensor:
+        return x.float().amax((2, 3)) if return_features else x.float().mean((2, 3))
+
+
+def scripted(module, path):
+    torch.jit.script(module).save(path)
+    return str(path)
+
+
+def test_a_network_of_bytes_gets_them_in_batches(tmp_path):
+    features = Scripted(scripted(OfBytes(), tmp_path / "net.pt"), batch_size=3)
+    x = images(7)
+    torch.testing.assert_close(features(x), x.float().mean((2, 3)))
+    assert features.takes_bytes
+    assert features.name.startswith("net.pt (")
+    assert features.name.endswith("), bytes")
+
+
+def test_a_network_is_asked_for_features_if_it_can_be(tmp_path):
+    x = images(4)
+    features = Scripted(scripted(OnRequest(), tmp_path / "net.pt"))(x)
+    torch.testing.assert_close(features, x.float().amax((2, 3)))
+
+
+def test_grey_is_repeated_to_three_channels(tmp_path):
+    features = load_feature_map(scripted(OfBytes(), tmp_path / "net.pt"))
+    x = images(4, channels=1)
+    torch.testing.assert_close(features(x), x.float().mean((2, 3)).expand(4, 3))
+
+
+def test_any_other_network_gets_what_the_fid_is_defined_by(tmp_path):
+    module = OfInception()
+    features = Scripted(scripted(module, tmp_path / "net.pt"), batch_size=2)
+    x = images(3)
+    scaled = (scale_as_tensorflow(x.float(), 299) - 128) / 128
+    with torch.no_grad():
+        torch.testing.assert_close(features(x), module(scaled))
+    assert not features.takes_bytes
+    assert "299 x 299" in features.name
+    assert not features(x).requires_grad
+
+
+def test_the_name_tells_networks_apart(tmp_path):
+    names = {Scripted(scripted(OfInception(), tmp_path / "net.pt")).name for _ in range(2)}
+    assert len(names) == 2  # their weights differ
+
+
+def test_threads_are_what_they_were_afterwards(tmp_path):
+    seen = []
+    features = Scripted(scripted(OfBytes(), tmp_path / "net.pt"), threads=2)
+    inner, before = features.module, torch.get_num_threads()
+    features.module = lambda x, **_: (seen.append(torch.get_num_threads()), inner(x))[1]
+    features(images(3))
+    assert seen == [2]
+    assert torch.get_num_threads() == before != 2
+
+
+def test_files_that_are_no_feature_maps(tmp_path):
+    (tmp_path / "garbage.pt").write_bytes(b"garbage")
+    with pytest.raises(UserError, match="not a readable TorchScript file"):
+        load_feature_map(str(tmp_path / "garbage.pt"))
+    with pytest.raises(UserError, match="takes neither bytes"):
+        load_feature_map(scripted(nn.Linear(3, 4), tmp_path / "linear.pt"))
+    with pytest.raises(UserError, match="unknown features 'inception'"):
+        load_feature_map("inception")
+
+
+@pytest.mark.parametrize("old", [5, 32, 400])
+def test_scaling_puts_pixels_where_tensorflow_1_did(old):
+    """Pixel i at i * old / new, between its neighbours, the last of them repeated: with loops."""
+    new = 13 if old < 100 else INCEPTION_SIZE
+    x = torch.rand(old, generator=generator(0), dtype=torch.float64)
+    expected = np.interp(np.arange(new) * old / new, np.arange(old), x)  # repeats the last one, too
+    wide = scale_as_tensorflow(x.expand(1, 1, old, old), new)
+    tall = scale_as_tensorflow(x[:, None].expand(1, 1, old, old), new)
+    for i in (0, new - 1):
+        np.testing.assert_allclose(wide[0, 0, i], expected, atol=1e-12)
+        np.testing.assert_allclose(tall[0, 0, :, i], expected, atol=1e-12)
+
+
+def test_scaling_to_the_same_size_changes_nothing():
+    x = images(2).float()
+    torch.testing.assert_close(scale_as_tensorflow(x, 8), x)
+
+
+# --- the classifier ---
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_dataset("digits", seed=0)
+
+
+@pytest.fixture(scope="module")
+def classifier(digits, tmp_path_factory):
+    return load_feature_map("classifier", digits, cache=tmp_path_factory.mktemp("cache"))
+
+
+def test_the_classifier_of_the_digits_is_good(classifier, digits):
+    assert classifier.accuracy >= 0.97
+    assert f"{100 * classifier.accuracy:.2f} % right on 297 test images" in classifier.name
+    with torch.no_grad():
+        guess = torch.cat([classifier.network.head(classifier(part)) for part in digits.held_out.split(100)]).argmax(1)
+    right = (guess == digits.held_out_labels).double().mean().item()
+    assert right == pytest.approx(classifier.accuracy, abs=1e-12)  # of the features it gives
+
+
+def test_its_features_are_as_long_and_tell_classes_apart(classifier, digits):
+    features = classifier(digits.held_out)
+    assert features.shape == (297, N_FEATURES)
+    assert features.dtype == torch.float32
+    assert not features.requires_grad
+    distance = torch.cdist(features, features).fill_diagonal_(torch.inf)
+    nearest = digits.held_out_labels[distance.argmin(1)]
+    pixels = Pixels()(digits.held_out)
+    nearest_by_pixels = digits.held_out_labels[torch.cdist(pixels, pixels).fill_diagonal_(torch.inf).argmin(1)]
+    right, right_by_pixels = ((n == digits.held_out_labels).float().mean() for n in (nearest, nearest_by_pixels))
+    assert right > right_by_pixels
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """Training of a moment, which bright and dark need no more of."""
+    monkeypatch.setattr("pscd.images.features.FEWEST_UPDATES", 40)
+
+
+def small_set(n=64, seed=0):
+    """Two classes, bright and dark, of grey images."""
+    label = torch.arange(n) % 2
+    x = images(n, channels=1, seed=seed) // 4 + (label * 150).to(torch.uint8)[:, None, None, None]
+    return Dataset(x, x.clone(), None, label, label.clone())
+
+
+@pytest.mark.usefixtures("hasty")
+def test_it_is_trained_once_and_kept_with_its_accuracy(tmp_path, monkeypatch):
+    data = small_set()
+    first = classifier_of(data, cache=tmp_path / "new" / "cache")
+    (path,) = (tmp_path / "new" / "cache").iterdir()
+    assert path.name == f"{data.fingerprint}.safetensors"
+    _, metadata = read_tensors(path)
+    assert float(metadata["accuracy"]) == first.accuracy == 1.0
+    assert metadata["n_test"] == "64"
+    state = torch.get_rng_state()
+    monkeypatch.setattr("pscd.images.features.train_classifier", None)  # cannot be called
+    again = classifier_of(data, cache=tmp_path / "new" / "cache")
+    assert torch.equal(state, torch.get_rng_state())
+    assert again.name == first.name
+    assert torch.equal(again(data.train), first(data.train))
+
+
+@pytest.mark.usefixtures("hasty")
+def test_other_data_and_damaged_files_are_trained_anew(tmp_path):
+    data = small_set()
+    features = classifier_of(data, cache=tmp_path)(data.train)
+    classifier_of(replace(data, train_labels=1 - data.train_labels), cache=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+    path = tmp_path / f"{data.fingerprint}.safetensors"
+    tensors, metadata = read_tensors(path)
+    whole = path.read_bytes()
+    write_tensors(path, tensors, {**metadata, "version": "0"})
+    other_version = path.read_bytes()
+    for content in (whole[:100], b"", other_version):
+        path.write_bytes(content)
+        torch.testing.assert_close(classifier_of(data, cache=tmp_path)(data.train), features)
+        assert read_tensors(path)[1] == metadata
+
+
+@pytest.mark.usefixtures("hasty")
+def test_training_leaves_the_global_generator_alone(tmp_path):
+    state = torch.get_rng_state()
+    classifier_of(small_set(seed=3), cache=tmp_path)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.usefixtures("hasty")
+def test_the_cache_is_beside_the_image_sets_by_default(tmp_path, monkeypatch):
+    monkeypatch.setenv("PSCD_DATA", str(tmp_path))
+    classifier_of(small_set())
+    assert len(list((tmp_path / "classifiers").glob("*.safetensors"))) == 1
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot keep the classifier"):
+        classifier_of(small_set(), cache=tmp_path / "file" / "cache")
+
+
+def test_a_classifier_needs_labels_and_images_of_its_shape(classifier):
+    x = images(30)
+    for data in (None, Dataset(x, x), Dataset(x, x, None, torch.zeros(30).long())):
+        with pytest.raises(UserError, match="needs labels"):
+            load_feature_map("classifier", data)
+    with pytest.raises(ValueError, match=r"shape \(3, 8, 8\), the classifier was trained on \(1, 8, 8\)"):
+        classifier(x)
+
+
+@pytest.mark.parametrize(("channels", "size"), [(1, 8), (1, 28), (3, 32), (3, 64), (1, 5)])
+def test_the_network_fits_images_of_any_size(channels, size):
+    network = SmallClassifier((channels, size, size), 7).eval()
+    assert network.features(images(2, channels, size)).shape == (2, N_FEATURES)
+    assert network(images(2, channels, size)).shape == (2, 7)
+    assert sum(p.numel() for p in network.parameters()) < 300_000

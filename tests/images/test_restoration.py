@@ -1,0 +1,78 @@
+import pytest
+import torch
+from torch import nn
+
+from pscd.config import TrainConfig
+from pscd.errors import UserError
+from pscd.images.restoration import Held, denoise, inpaint, known_side
+from pscd.model import Model
+from pscd.presets import PRESETS
+from pscd.rng import generator
+from pscd.sampling.proposals import Chains
+
+SHAPE = (1, 4, 4)
+
+
+class Smooth(nn.Module):
+    """Neighbours in a row want to be alike: the unknown half is decided by the known one."""
+
+    def forward(self, x):
+        return 0.01 * (x[:, :, :, 1:] - x[:, :, :, :-1]).square().sum((1, 2, 3))
+
+
+@pytest.fixture
+def model():
+    return make(PRESETS["mnist"].changed({"sampler.noise_scale": 0.0}))
+
+
+def make(config, shape=SHAPE):
+    return Model(
+        Smooth(),
+        config,
+        shift=torch.zeros(shape).double(),
+        scale=torch.ones(shape).double(),
+        step_size=torch.tensor(config.sampler.step_size),
+        proposal=Chains(torch.zeros(3, *shape, dtype=torch.uint8)),
+    )
+
+
+def test_known_pixels_stay_and_the_others_find_the_lowest_energy(model):
+    x = torch.rand(3, *SHAPE, generator=generator(0))
+    known = known_side(SHAPE, "left")
+    filled = inpaint(model, x, known, n_steps=400)
+    assert torch.equal(filled[:, known], x[:, known])
+    # With no noise the lowest energy is a constant row, equal to the last known pixel.
+    expected = x[:, :, :, 1:2].expand(-1, -1, -1, 2)
+    torch.testing.assert_close(filled[:, :, :, 2:], expected, rtol=0, atol=0.02)
+
+
+def test_the_gradient_of_held_pixels_is_zero():
+    x = torch.rand(2, *SHAPE, generator=generator(0), requires_grad=True)
+    known = known_side(SHAPE, "top")
+    (grad,) = torch.autograd.grad(Held(Smooth(), torch.rand(2, *SHAPE), known)(x).sum(), x)
+    assert (grad[:, known] == 0).all()
+    assert (grad[:, ~known] != 0).all()
+
+
+def test_denoising_lowers_the_energy_and_draws_no_noise(model):
+    x = torch.rand(2, *SHAPE, generator=generator(1))
+    torch.manual_seed(0)
+    clean = denoise(make(PRESETS["mnist"]), x, n_steps=20)
+    assert (model.score(clean) < 0.2 * model.score(x)).all()
+    assert torch.equal(clean, denoise(make(PRESETS["mnist"]), x, n_steps=20, seed=7))
+
+
+@pytest.mark.parametrize(("side", "pixel"), [("left", (0, 0)), ("right", (0, 3)), ("top", (0, 0)), ("bottom", (3, 0))])
+def test_halves(side, pixel):
+    known = known_side((3, 4, 4), side)
+    assert known[:, *pixel].all()
+    assert known.sum() == 24
+
+
+def test_what_cannot_be_mended_is_told(model):
+    with pytest.raises(UserError, match="left, right, top, bottom"):
+        known_side(SHAPE, "middle")
+    with pytest.raises(UserError, match="shape"):
+        inpaint(model, torch.rand(1, 1, 5, 5), known_side((1, 5, 5), "left"))
+    with pytest.raises(UserError, match="only models of images"):
+        denoise(make(TrainConfig(), shape=(2,)), torch.rand(1, 2))

@@ -1,0 +1,71 @@
+import pytest
+import torch
+
+from pscd.rng import generator
+from pscd.sampling.buffer import ReplayBuffer
+
+
+def numbered(n, g=None):
+    """Rows that say which they are: all distinct, none negative."""
+    return torch.arange(n, dtype=torch.float32)[:, None].repeat(1, 2)
+
+
+def marked(n, g=None):
+    return torch.full((n, 2), -1.0)
+
+
+def test_a_drawn_row_is_the_row_written_back():
+    buffer = ReplayBuffer(100, numbered)
+    rows = buffer.draw(30, 0.0, generator(0))
+    assert torch.equal(rows.x[:, 0].long(), rows.index)
+    assert len(set(rows.index.tolist())) == 30
+    buffer.write(rows, rows.x + 1000)
+    changed = buffer.x[:, 0] >= 1000
+    assert torch.equal(changed.nonzero()[:, 0], rows.index.sort().values)
+    assert torch.equal(buffer.x[rows.index], rows.x + 1000)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.05, 1.0])
+def test_restarts_come_from_the_base_at_the_stated_rate(rate):
+    buffer = ReplayBuffer(10_000, numbered)
+    buffer.base = marked
+    fresh = (buffer.draw(10_000, rate, generator(0)).x < 0).all(1).float().mean().item()
+    assert fresh == pytest.approx(rate, abs=5 * (rate * (1 - rate) / 10_000) ** 0.5)
+
+
+def test_a_chain_keeps_its_label_until_it_restarts():
+    buffer = ReplayBuffer(50, numbered, label_base=lambda n, g: torch.arange(n))
+    rows = buffer.draw(20, 0.0, generator(0))
+    assert torch.equal(rows.label, rows.index)
+    buffer.label_base = lambda n, g: torch.full((n,), 99)
+    rows = buffer.draw(20, 1.0, generator(1))
+    buffer.write(rows, rows.x)
+    assert (buffer.label[rows.index] == 99).all()
+    assert (buffer.label == 99).sum() == 20
+
+
+def test_bytes_hold_images_to_half_a_grey_level():
+    image = torch.rand(8, 1, 4, 4, generator=generator(0))
+    buffer = ReplayBuffer(8, lambda n, g: image, uint8=True)
+    assert buffer.x.dtype == torch.uint8
+    rows = buffer.draw(8, 0.0, generator(1))
+    assert (rows.x - image[rows.index]).abs().max() <= 0.5 / 255 + 1e-6
+
+
+def test_a_batch_may_be_larger_than_the_buffer():
+    buffer = ReplayBuffer(4, numbered)
+    rows = buffer.draw(10, 0.0, generator(0))
+    assert rows.x.shape == (10, 2)
+    buffer.write(rows, rows.x)
+    assert torch.equal(buffer.x, numbered(4))
+
+
+@pytest.mark.parametrize(("n", "size"), [(3, 7), (7, 7), (1, 5), (64, 100)])
+def test_drawn_rows_differ_and_are_equally_likely(n, size):
+    buffer, g = ReplayBuffer(size, numbered), generator(0)
+    draws = [buffer.draw(n, 0.0, g).index for _ in range(4000)]
+    assert all(len(index.unique()) == n for index in draws)
+    share = torch.bincount(torch.cat(draws), minlength=size) / 4000
+    # A row is in a draw or not: 4,000 coins of chance n / size, and the largest of `size` deviations.
+    chance = n / size
+    assert (share - chance).abs().max() <= 5 * (chance * (1 - chance) / 4000) ** 0.5

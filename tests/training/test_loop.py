@@ -1,0 +1,415 @@
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import pscd
+from pscd.data.toys import MODES
+from pscd.energies.architecture import MLP
+from pscd.errors import Diverged, UserError
+from pscd.fast import cpp, sequence
+from pscd.model import MODEL, Model
+from pscd.objectives import OBJECTIVES, PseudoSpherical
+from pscd.presets import PRESETS
+from pscd.rng import generator
+from pscd.sampling.langevin import Langevin, Mala
+from pscd.training import checkpoint
+from pscd.training.loop import (
+    RETRY_FACTOR,
+    fit,
+    last_step,
+    learning_rate,
+    train_step,
+)
+from pscd.training.start import init_state, standardisation
+
+
+@pytest.fixture
+def x():
+    return pscd.TOYS["moon"](1000, generator(0))
+
+
+class Flaky(nn.Module):
+    """An energy that is NaN at chosen training passes."""
+
+    def __init__(self, bad):
+        super().__init__()
+        self.net, self.bad, self.passes = MLP((2,), width=8, base_scale=2.0), bad, 0
+
+    def forward(self, x):
+        e = self.net(x)
+        if self.training and torch.is_grad_enabled():
+            self.passes += 1
+            if self.bad(self.passes):
+                return e * torch.nan
+        return e
+
+
+def test_training_learns(small, x):
+    rows = []
+    model = fit(x, replace(small, steps=400, objective=PseudoSpherical(gamma=0.5)), log=rows.append)
+    held_out = pscd.TOYS["moon"](500, generator(1))
+    noise = 6 * torch.rand(500, 2, generator=generator(2)) - 3
+    better = (model(held_out)[:, None] < model(noise)[None, :]).float().mean()
+    assert better > 0.75  # about half before training; the noise overlaps the moons, so 1 is out of reach
+    assert [row["step"] for row in rows] == list(range(10, 401, 10))
+    assert {"loss", "e_pos", "e_neg", "ess_neg", "acceptance", "jumps", "gamma", "gap", "gradient"} <= rows[0].keys()
+    assert rows[-1]["gamma"] == 0.5
+
+
+def test_the_same_seed_gives_the_same_weights(small, x):
+    first, again, other = (fit(x, replace(small, seed=seed)).energy.state_dict() for seed in (0, 0, 1))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+@pytest.mark.skipif(cpp.library() is None, reason="no C++ compiler")
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ps-cd", {"warmup": 0.0, "l2": 0.1}),
+        ("beta", {"warmup": 0.0, "l2": 0.1}),
+        ("negatives-only", {}),
+        ("f-ebm", {"l2": 0.1}),
+        ("nce", {}),
+    ],
+)
+def test_an_update_is_the_same_in_cpp(small, x, name, options, monkeypatch):
+    """Gradients of the first update, with squares where the objective has them; they depend on samples too."""
+    monkeypatch.setattr(sequence, "LEAST_LEARNT", 0)
+    config = replace(small, objective=replace(OBJECTIVES[name], **options))
+    found, learnt = {}, []
+    learn = cpp.Network.learn
+    monkeypatch.setattr(cpp.Network, "learn", lambda *a: learnt.append(mode) or learn(*a))
+    for mode in ("auto", "plain"):
+        state = init_state(x, config, None, torch.device("cpu"))
+        train_step(state, x, replace(config, gradients=mode))
+        found[mode] = [p.grad for p in state.energy.parameters()]
+    assert learnt == ["auto"]
+    largest = max(grad.abs().max().item() for grad in found["plain"])  # that of the last bias may be 0
+    for a, b in zip(found["auto"], found["plain"], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * largest)
+
+
+def test_any_module_will_do_and_a_wrong_shape_is_told(small, x):
+    net = [nn.Linear(2, 16), nn.SiLU(), nn.Linear(16, 1)]
+    model = fit(x, small, energy=nn.Sequential(*net, nn.Flatten(0)))
+    assert model(x[:5]).shape == (5,)
+    with pytest.raises(UserError, match=r"it gave \(2, 1\); end it with nn.Flatten\(0\)"):
+        fit(x, small, energy=nn.Sequential(*net))
+
+
+def test_resume_after_kill_9_is_bitwise(small, tmp_path):
+    """300 steps at once, against 150 checkpointed, a kill -9 some steps later, and the rest."""
+    config = replace(small, steps=300, checkpoint_every=150)
+    script = f"""
+import json, os, signal, sys
+from pathlib import Path
+import torch
+from pscd.config import TrainConfig
+from pscd.data import load_dataset
+from pscd.training.loop import fit
+torch.set_num_threads(1)
+config = TrainConfig.from_dict(json.loads({json.dumps(config.to_dict())!r}))
+def log(row):
+    if sys.argv[2] == "kill" and row["step"] >= 200:
+        os.kill(os.getpid(), signal.SIGKILL)
+fit(load_dataset("moon", seed=0, n=1000).train, config, folder=Path(sys.argv[1]), log=log)
+"""
+
+    def run(folder, kill):
+        folder.mkdir(exist_ok=True)
+        return subprocess.run([sys.executable, "-c", script, str(folder), kill], check=False).returncode
+
+    assert run(tmp_path / "whole", "no") == 0
+    assert run(tmp_path / "cut", "kill") == -signal.SIGKILL
+    assert checkpoint.load(tmp_path / "cut")["step"] == 150
+    assert run(tmp_path / "cut", "no") == 0
+    whole, cut = checkpoint.load(tmp_path / "whole"), checkpoint.load(tmp_path / "cut")
+    assert whole["step"] == cut["step"] == 300
+    for part in ("energy", "averaged"):
+        assert all(torch.equal(whole[part][name], cut[part][name]) for name in whole[part])
+    for key, values in whole["optimizer"]["state"].items():
+        assert all(torch.equal(v, cut["optimizer"]["state"][key][name]) for name, v in values.items())
+    assert torch.equal(whole["buffer"], cut["buffer"])
+    assert torch.equal(whole["step_size"], cut["step_size"])
+
+
+def test_a_bad_step_is_rolled_back_and_retried_smaller(small, x, tmp_path, capsys):
+    energy = Flaky(lambda n: n == 31)
+    fit(x, small, energy=energy, folder=tmp_path)
+    assert energy.passes == 60 + 11  # steps 20 to 30 were done twice
+    values = checkpoint.load(tmp_path)
+    assert (values["step"], values["retries"]) == (60, 1)
+    rate = values["optimizer"]["param_groups"][0]["lr"]
+    assert rate == pytest.approx(RETRY_FACTOR * learning_rate(small, 59))
+    assert "step 30: e_pos contains NaN" in capsys.readouterr().err
+
+
+def test_after_the_last_try_the_good_model_is_kept(small, x, tmp_path):
+    config = replace(small, max_retries=2)
+    energy = Flaky(lambda n: n > 50)
+    with pytest.raises(Diverged, match=r"diverged 3 times, last at step \d+: .*the model of step 40 is kept"):
+        fit(x, config, energy=energy, folder=tmp_path)
+    assert checkpoint.load(tmp_path)["step"] == 40
+    kept = Model.load(tmp_path / MODEL, energy=Flaky(lambda n: False))
+    assert kept(x).isfinite().all()
+
+
+def test_energies_that_run_away_are_stopped(small, x):
+    """Unadjusted steps far too large for the energy overshoot, and the model learns from its own overshoot."""
+    config = replace(small, sampler=Langevin(n_steps=20, step_size=50.0), max_retries=1, lr=0.05)
+    with pytest.raises(Diverged, match=r"apart|is -?(inf|nan)|NaN"):
+        fit(x, config)
+
+
+def test_a_diverged_step_changes_neither_weights_nor_chains(small, x):
+    state = init_state(x, small, Flaky(lambda n: True), torch.device("cpu"))
+    before = checkpoint.snapshot(state)
+    with pytest.raises(Diverged):
+        train_step(state, x, small)
+    after = checkpoint.snapshot(state)
+    assert all(torch.equal(before["energy"][k], after["energy"][k]) for k in before["energy"])
+    assert torch.equal(before["buffer"], after["buffer"])
+
+
+def test_learning_rate_rises_then_falls_to_zero(small):
+    config = replace(small, steps=1000, lr=1.0)
+    assert learning_rate(config, 0) == pytest.approx(0.01)
+    assert learning_rate(config, 100) > 0.97
+    assert learning_rate(config, 999) < 1e-5
+    assert learning_rate(replace(config, schedule="constant"), 999) == 1.0
+
+
+def test_standardisation_is_mean_and_deviation_of_clean_columns_and_one_slip_changes_nothing():
+    x = torch.randn(1000, 2, generator=generator(0)) * torch.tensor([1.0, 50.0]) + 7
+    shift, scale = standardisation(x)
+    torch.testing.assert_close(shift, x.double().mean(0))
+    torch.testing.assert_close(scale, x.double().std(0))
+    x[3, 1] = 1e12
+    dirty_shift, dirty_scale = standardisation(x)
+    torch.testing.assert_close(dirty_shift, shift, rtol=0.02, atol=0.2)
+    torch.testing.assert_close(dirty_scale, scale, rtol=0.01, atol=0)
+
+
+def test_a_constant_column_is_told(small, x):
+    with pytest.raises(UserError, match="column b is constant"):
+        fit(torch.cat([x, torch.ones(1000, 1)], 1), small, columns=("x", "y", "b"))
+
+
+def test_a_gross_outlier_does_not_spoil_the_model(small, x):
+    dirty = x.clone()
+    dirty[0, 0] = 1e9
+    model = fit(dirty, replace(small, steps=300))
+    samples = model.sample(500)
+    assert (samples.median(0).values - x.median(0).values).abs().max() < 1
+    assert model.score(dirty[:1]) > model.score(x).max()
+
+
+def test_columns_far_from_zero_keep_their_digits(small):
+    x = torch.randn(500, 2, generator=generator(0)).double() * 20 + 1.7e9
+    samples = fit(x, replace(small, steps=200)).sample(500)
+    assert samples.dtype == torch.float64
+    assert 5 < samples[:, 0].std() < 80  # in float32 all these rows are one of two numbers
+    assert len(samples[:, 0].unique()) == 500
+
+
+def test_rows_of_any_shape_and_kind(small):
+    images = torch.randn(100, 1, 4, 4, generator=generator(0))
+    assert fit(images, small).sample(5).shape == (5, 1, 4, 4)
+    frame = pd.DataFrame({"a": np.arange(50.0), "b": np.arange(50) ** 2})
+    assert fit(frame, small).score(frame).shape == (50,)
+    for bad, message in [
+        (torch.zeros(5), "give rows"),
+        (torch.full((5, 2), torch.nan), "5 of 5 rows are missing"),
+        ([["a", "b"]], "must be numbers"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            fit(bad, small)
+
+
+def test_ctrl_c_saves_where_it_is(small, x, tmp_path):
+    def press(row):
+        if row["step"] == 30:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(x, small, folder=tmp_path, log=press)
+    assert checkpoint.load(tmp_path)["step"] == 30
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    fit(x, small, folder=tmp_path)
+    whole = fit(x, small)
+    resumed = checkpoint.load(tmp_path)["averaged"]
+    assert all(torch.equal(value, resumed[name]) for name, value in whole.energy.state_dict().items())
+
+
+def test_data_noise_and_columns_as_they_are(small, x):
+    model = fit(3 + x, replace(small, standardise="none", data_noise=0.1, steps=5))
+    assert model.shift.tolist() == [0.0, 0.0]
+    assert model.scale.tolist() == [1.0, 1.0]
+    state = init_state(3 + x, replace(small, standardise="none"), None, torch.device("cpu"))
+    chains = state.buffer.x  # they start around the data, wherever those lie
+    assert (chains.mean(0) - (3 + x).mean(0)).norm() < 5 * 2 * x.std() * (2 / len(chains)) ** 0.5
+
+
+def test_the_randomised_stop_of_algorithm_2(small, x, tmp_path):
+    config = replace(small, stop="randomised", steps=500, lr=1.0, schedule="constant")
+    ends = [last_step(replace(config, seed=seed)) for seed in range(200)]
+    assert last_step(replace(config, stop="end")) == 500
+    assert min(ends) >= 1
+    assert max(ends) <= 500
+    # Steps beyond the warm-up all have the largest rate, so Z is nearly uniform: mean about 270, sd 140.
+    assert sum(ends) / 200 == pytest.approx(270, abs=5 * 140 / 200**0.5)
+    short = replace(small, stop="randomised")
+    fit(x, short, folder=tmp_path)
+    assert checkpoint.load(tmp_path)["step"] == last_step(short)
+
+
+def starts(small, x, chains):
+    """Where the chains of one update start: with sampler steps of no size they end there too."""
+    config = replace(small, chains=chains, sampler=Langevin(n_steps=1, step_size=1e-12), restart=0.0)
+    state = init_state(x, config, None, torch.device("cpu"))
+    before = state.buffer.x.clone()
+    train_step(state, x, config)
+    moved = (state.buffer.x - before).abs().amax(1) > 1e-4
+    return state.buffer.x, before, moved
+
+
+def nearest(a, b):
+    return (a[:, None] - b).abs().amax(2).amin(1)
+
+
+def test_chains_start_where_they_ended_at_the_data_or_afresh(small, x):
+    _, _, moved = starts(small, x, "persistent")
+    assert not moved.any()
+    after, _, moved = starts(small, x, "data")
+    assert moved.sum() == small.batch_size
+    assert nearest(after[moved], x).max() < 1e-4
+    after, before, moved = starts(small, x, "short-run")
+    assert moved.sum() == small.batch_size
+    assert nearest(after[moved], before).median() > 1e-3
+    assert nearest(after[moved], x).median() > 1e-2
+
+
+@pytest.mark.parametrize("chains", ["data", "short-run"])
+def test_chains_that_do_not_persist_train_too(small, x, chains):
+    rows = []
+    fit(x, replace(small, chains=chains, steps=100), log=rows.append)
+    assert abs(rows[-1]["gap"]) < 5
+
+
+def test_a_model_trained_without_chains_can_be_sampled(small, x):
+    """The step settles at the acceptance that the sampler aims at, from far above and from far below."""
+    steps = []
+    for start in (1e-2, 10.0):
+        config = replace(small, objective=OBJECTIVES["dsm"], sampler=Mala(step_size=start))
+        model = fit(x, config)
+        z = model.proposal.sample(1000, generator(0))
+        run = {"step_size": model.step_size, "proposal": model.proposal, "generator": generator(1)}
+        _, stats = config.sampler.run(model.energy, z, n_steps=50, **run)
+        assert stats["acceptance"] == pytest.approx(0.6, abs=0.1)
+        steps.append(model.step_size.item())
+    assert steps[0] == pytest.approx(steps[1], rel=0.2)
+
+
+@pytest.mark.parametrize("name", ["f-ebm", "nce"])
+def test_what_is_trained_beside_the_energy_is_resumed(small, x, tmp_path, name):
+    """Half a run and the rest, against the whole, bit for bit."""
+    config = replace(small, objective=OBJECTIVES[name])
+
+    def stop(row):
+        if row["step"] == 30:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(x, config, folder=tmp_path, log=stop)
+    resumed, whole = fit(x, config, folder=tmp_path), fit(x, config)
+    for a, b in zip(resumed.energy.state_dict().values(), whole.energy.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+    other = fit(x, replace(config, seed=1))
+    assert not torch.equal(next(other.energy.parameters()), next(whole.energy.parameters()))
+
+
+def test_the_log_says_how_chains_are_spread_over_known_modes(small, x):
+    rows = []
+    fit(x, small, log=rows.append, modes=MODES["moon"])
+    assert rows[-1]["mode_0"] + rows[-1]["mode_1"] == pytest.approx(1)
+    assert rows[-1]["mode_error"] == pytest.approx(abs(rows[-1]["mode_0"] - 0.5), abs=0.05)
+
+
+class Stop(Exception):
+    """Raised in the middle of a run."""
+
+
+def test_a_conditional_model_of_images_resumes_to_the_last_bit(tmp_path):
+    x = torch.randint(256, (40, 1, 8, 8), generator=generator(0)).to(torch.uint8)
+    label = torch.arange(40) % 3
+    small = {"energy.width": 2, "energy.classes": 3, "buffer_size": 30, "batch_size": 8, "log_every": 1}
+    config = PRESETS["digits"].changed({**small, "steps": 6, "checkpoint_every": 3})
+
+    def stop(row):
+        if row["step"] == 5:
+            raise Stop
+
+    with pytest.raises(Stop):
+        fit(x, config, label=label, folder=tmp_path, log=stop)
+    resumed = fit(x, config, label=label, folder=tmp_path)
+    straight = fit(x, config, label=label)
+    torch.testing.assert_close(resumed.state_dict(), straight.state_dict(), rtol=0, atol=0)
+    assert resumed.proposal.points.dtype == torch.uint8
+    assert set(resumed.proposal.label.tolist()) == {0, 1, 2}
+
+
+def test_branching_begins_where_another_run_stands(tmp_path):
+    x = torch.randint(256, (40, 1, 8, 8), generator=generator(0)).to(torch.uint8)
+    config = PRESETS["digits"].changed({"energy.width": 2, "buffer_size": 30, "batch_size": 8, "steps": 3})
+    fit(x, config, folder=tmp_path / "first")
+    checkpoint.branch(tmp_path / "first", tmp_path / "second")
+    before, after = checkpoint.load(tmp_path / "first"), checkpoint.load(tmp_path / "second")
+    assert (before["step"], after["step"]) == (3, 0)
+    torch.testing.assert_close(after["energy"], before["energy"], rtol=0, atol=0)
+    assert torch.equal(after["buffer"], before["buffer"])
+    fit(x, config, folder=tmp_path / "second")
+    checkpoint.branch(tmp_path / "first", tmp_path / "second")  # does not start it again
+    assert checkpoint.load(tmp_path / "second")["step"] == 3
+    with pytest.raises(UserError, match="no run"):
+        checkpoint.branch(tmp_path / "nothing", tmp_path / "third")
+
+
+def test_phases_that_are_many_spreads_apart_are_noticed(tmp_path):
+    """A tenth of a nat is much where energies are spread over a thousandth."""
+
+    class Apart(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor(1.0))
+
+        def forward(self, x):
+            e = x.mean((1, 2, 3))
+            return self.weight * torch.where(e > 0.4, 0.1 + 0.001 * e, 0.001 * e)  # noise against black images
+
+    x = torch.rand(40, 1, 8, 8, generator=generator(0)) * 0.2
+    config = PRESETS["digits"].changed({"buffer_size": 30, "batch_size": 8, "steps": 2, "max_retries": 0})
+    with pytest.raises(Diverged, match="spreads apart"):
+        fit(x, config, energy=Apart())
+
+
+def test_a_steep_critic_does_not_shorten_the_gradient_of_the_energy(small, x):
+    """Each player's gradient is clipped by itself."""
+    config = replace(small, objective=OBJECTIVES["f-ebm"], clip=1e-4)
+    state = init_state(x, config, None, torch.device("cpu"))
+    with torch.no_grad():
+        for p in state.aux.parameters():
+            p.mul_(10)
+    stats = train_step(state, x.float(), config)
+    for player in (state.energy, state.aux):
+        norm = torch.stack([p.grad.norm() for p in player.parameters()]).norm()
+        assert norm.item() == pytest.approx(1e-4, rel=1e-3)
+    assert stats["gradient"] > 1e-3  # told as it was
