@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "pscd"
 # rooms on one line do not import each other.
 ROOMS = [
     {"errors", "types", "version"},
-    {"distributed", "files", "progress", "rng"},
+    {"distributed", "extensions", "files", "progress", "rng"},
     {"losses", "metrics", "theory"},
     {"discrete", "exact"},  # pure, as those before: neither samplers nor C++
     {"fast"},
