@@ -1,17 +1,16 @@
 """What a finished run can do: sample, score, and be measured against data it has not seen."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pscd.data import TOYS, Dataset
 from pscd.data.toys import Draw
 from pscd.errors import UserError
 from pscd.images.features import load_feature_map
 from pscd.metrics import frechet_distance, mmd, prdc
-from pscd.model import DETECTOR, MODEL, Model
+from pscd.model import Model
 from pscd.rng import generator
 from pscd.runs import load_config_data
 
@@ -41,16 +40,6 @@ class ImageMeasurement:
     features: str
     n_real: int
     n_fake: int
-
-
-def load(run: Path | str, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Model:
-    """The model of a run folder; a network of your own is given again as `energy`."""
-    run = Path(run)
-    if not run.is_dir():
-        raise UserError(f"{run}: no such run folder")
-    if (run / DETECTOR).is_file():
-        raise UserError(f"{run}: holds a detector of pscd fit, which score and sample use; this needs a run of train")
-    return Model.load(run / MODEL, energy=energy, device=device)
 
 
 def load_run_data(model: Model) -> Dataset:

@@ -8,10 +8,10 @@ the energy (see `PseudoSpherical`).
 from pathlib import Path
 
 from pscd.config import TrainConfig
-from pscd.energies.architecture import Architecture
+from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.objectives import PseudoSpherical
-from pscd.sampling.langevin import Langevin
+from pscd.sampling import Langevin
 
 # Chains of 8 to 32 pixels a side on a CPU. Short ones: with a buffer, updates count more than steps.
 _SHORT = Langevin(n_steps=8, step_size=10.0, noise_scale=0.005, max_grad=0.03, low=0.0, high=1.0)

@@ -14,7 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,15 +23,14 @@ from torch.nn import functional
 
 from pscd import fast
 from pscd.config import TrainConfig
-from pscd.energies.architecture import Architecture
+from pscd.energies import Architecture
 from pscd.fast import enough_threads
 from pscd.objectives import PseudoSpherical
 from pscd.progress import progress_bar
 from pscd.rng import generator
-from pscd.sampling.langevin import Langevin
-from pscd.sampling.proposals import MixtureProposal
+from pscd.sampling import Langevin, MixtureProposal
+from pscd.training.initial import init_state
 from pscd.training.loop import train_step
-from pscd.training.start import in_coordinates, init_state
 
 BUFFER, ROWS, IMAGES = 10_000, 10_000, 1_000
 LR = 1e-4  # so small that hundreds of updates on noise change nothing about their cost
@@ -110,12 +109,12 @@ class Training:
     """A run of this library that can be moved on by an update, or by a sampler call alone."""
 
     def __init__(self, case: Case, gamma: float, mode: str = "auto") -> None:
-        self.config = replace(case.config(gamma), gradients=mode)
+        self.config = case.config(gamma).changed({"gradients": mode})
         x = case.data()
         # These chains never jump, so nothing has to be fitted for that.
         proposal = None if case.is_image else MixtureProposal.standard(math.prod(case.shape))
         self.state = init_state(x, self.config, None, torch.device("cpu"), proposal=proposal)
-        self.x = in_coordinates(x, self.state.shift, self.state.scale, self.config)
+        self.x = self.state.coordinates.forward(x)
         self._rng = generator(0, 31)
         self._starts = self.state.buffer.draw(case.batch_size, 0.0, self._rng).x
 

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from pscd.data import TOYS
-from pscd.evaluation import evaluate, load, load_run_data
+from pscd.evaluation import evaluate, load_run_data
 from pscd.metrics import mmd
 from pscd.rng import generator
-from pscd.runs import train
+from pscd.runs import load, train
 
 
 def test_samples_beside_the_floor_that_noise_sets(trained):

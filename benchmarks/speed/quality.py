@@ -33,8 +33,8 @@ from pscd.metrics import mmd
 from pscd.model import Model
 from pscd.rng import generator
 from pscd.timing import Case, best_threads, mlp, threads_set
+from pscd.training.initial import init_state
 from pscd.training.loop import train_step
-from pscd.training.start import in_coordinates, init_state
 
 SETS = ("moon", "rings")
 THRESHOLD, CAP, IN_A_ROW = 5e-4, 30.0, 3
@@ -126,7 +126,7 @@ def ours(name: str, seed: int) -> Learner:
     config = TrainConfig(data=name, seed=seed)
     x = rows(name, N_DATA, seed)
     state = init_state(x, config, None, torch.device("cpu"))
-    z = in_coordinates(x, state.shift, state.scale, config)
+    z = state.coordinates.forward(x)
 
     def update() -> None:
         with enough_threads(state.energy, config.batch_size):
@@ -136,8 +136,7 @@ def ours(name: str, seed: int) -> Learner:
         model = Model(
             state.averaged,
             config,
-            shift=state.shift,
-            scale=state.scale,
+            coordinates=state.coordinates,
             step_size=state.step_size,
             proposal=state.proposal,
         )

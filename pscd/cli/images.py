@@ -12,11 +12,12 @@ from pscd.cli.common import add_out, add_run, check_out, command, device, write
 from pscd.data import Dataset
 from pscd.data.image_formats import list_pictures, read_pictures
 from pscd.errors import UserError
-from pscd.evaluation import ImageMeasurement, load
+from pscd.evaluation import ImageMeasurement
 from pscd.images import grids
 from pscd.images.restoration import SIDES, denoise, inpaint, known_side
 from pscd.model import Model
 from pscd.rng import generator
+from pscd.runs import load
 
 PICTURES = (".png", ".jpg")
 STRIP_FRAMES = 12
@@ -106,7 +107,7 @@ def score_folder(model: Model, folder: Path, out: Path) -> None:
         raise UserError(f"{folder}: holds no pictures")
     channels, size = model.shape[:2]
     x = torch.from_numpy(read_pictures(paths, size=size, channels=channels))
-    energy = model.score(x).numpy()
+    energy = model.energies(x).numpy()
     write(out, energy, {"file": [str(path.relative_to(folder)) for path in paths], "energy": energy})
     order = np.argsort(-energy)
     print(f"{len(paths)} pictures scored: {out}; the strangest:")

@@ -11,7 +11,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,14 @@ from pscd.cli.common import Parser, add_out, add_run, check_out, command, device
 from pscd.config import TrainConfig
 from pscd.data import TOYS
 from pscd.errors import Diverged, UserError
-from pscd.evaluation import Measurement, evaluate, evaluate_images, load, load_run_data
+from pscd.evaluation import Measurement, evaluate, evaluate_images, load_run_data
 from pscd.images import grids
 from pscd.model import Model
 from pscd.objectives import OBJECTIVES, PseudoSpherical
 from pscd.presets import DEFAULT_OF, PRESETS, default_preset
-from pscd.runs import read_metrics, train
-from pscd.sampling.langevin import SAMPLERS
+from pscd.run_folder import RunFolder
+from pscd.runs import load, train
+from pscd.sampling import SAMPLERS
 from pscd.training import checkpoint
 from pscd.training.guard import verdict
 
@@ -143,9 +144,9 @@ def _add_fields(group: Any, instance: Any, *, prefix: str = "", skip: Sequence[s
     """A flag for every described field of a dataclass, with the instance's value as the default."""
     hints = typing.get_type_hints(type(instance))
     for f in fields(instance):
-        if "help" not in f.metadata or f.name in skip:
-            continue
         default = getattr(instance, f.name)
+        if "help" not in f.metadata or f.name in skip or is_dataclass(default):
+            continue
         shown = "none" if default is None else default
         group.add_argument(
             _flag(f.name, f.metadata, prefix),
@@ -237,7 +238,7 @@ def _is_first() -> bool:
 
 
 def _verdict(run: Path) -> list[str]:
-    rows, state = read_metrics(run), checkpoint.load(run)
+    rows, state = RunFolder(run).read_metrics(), checkpoint.load(run)
     return verdict(rows, retries=state["retries"] if state is not None else 0) if rows else []
 
 

@@ -13,8 +13,8 @@ from pscd.cli.images import score_folder
 from pscd.data import Table, check_enough, read_table
 from pscd.detector.scaling import Columns
 from pscd.errors import UserError
-from pscd.evaluation import load
-from pscd.model import DETECTOR, MODEL
+from pscd.run_folder import RunFolder
+from pscd.runs import load
 
 if TYPE_CHECKING:
     from pscd.detector.estimator import EnergyDetector
@@ -53,9 +53,9 @@ def _fit(args: argparse.Namespace) -> None:
     from pscd.detector.estimator import EnergyDetector
 
     out = args.out or Path("runs") / args.data.stem
-    if (out / DETECTOR).exists() and not args.force:
+    if RunFolder(out).is_detector and not args.force:
         raise UserError(f"{out} holds a detector; choose another --out, or add --force to replace it")
-    if (out / MODEL).exists():
+    if RunFolder(out).model.exists():
         raise UserError(f"{out} holds a run of pscd train; choose another --out")
     _check_ids(args.id)
     table = read_table(args.data, args.columns, args.id)
@@ -122,7 +122,7 @@ def _score(args: argparse.Namespace) -> None:
         return
     table = read_table(args.file, model.columns if named else None, args.id)
     _check_width(table.x.shape[1:], model.shape, args)
-    energy = model.score(table.x).numpy()
+    energy = model.energies(table.x).numpy()
     write(args.out, energy, {"row": np.arange(1, len(energy) + 1), **table.ids, "energy": energy})
     print(f"{len(energy)} rows scored: {args.out}")
 
@@ -171,7 +171,7 @@ def sample(args: argparse.Namespace) -> None:
 
 def is_detector(run: Path) -> bool:
     """Whether a run folder was written by `fit`."""
-    return (run / DETECTOR).is_file()
+    return RunFolder(run).is_detector
 
 
 def _flat(table: Table, path: Path) -> np.ndarray:

@@ -20,12 +20,13 @@ from torch import Tensor, nn
 from pscd.config import TrainConfig
 from pscd.detector.gaussian import Gaussian, fit_gaussian, floors, majority, silverman
 from pscd.detector.scaling import Columns
-from pscd.energies.architecture import Correction
+from pscd.energies import Correction
 from pscd.errors import UserError
-from pscd.model import DETECTOR, SCORE_BLOCK, Model, read_tensors, under, write_tensors
+from pscd.model import SCORE_BLOCK, Model, read_tensors, under, write_tensors
 from pscd.objectives import PseudoSpherical
 from pscd.rng import generator
-from pscd.sampling.proposals import MixtureProposal
+from pscd.run_folder import RunFolder
+from pscd.sampling import MixtureProposal
 from pscd.training.loop import fit
 
 Floats = NDArray[np.float64]
@@ -36,7 +37,6 @@ N_REFERENCE = 4_000  # samples of the model that energies are compared with
 N_NORMALISER = 20_000  # draws for the normalising constant
 CLEAN = 0.05  # share of rows outside the Gaussian of the majority below which gamma="auto" is 0
 INSIDE = 0.99  # share of the model's samples that counts as its inside
-NETWORK = "network.safetensors"  # beside `DETECTOR` in the folder that `save` writes
 
 
 class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
@@ -224,9 +224,9 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, folder: Path | str) -> None:
         """Write the fitted detector to a folder, without pickle; `EnergyDetector.load` reads it."""
         check_is_fitted(self)
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.model_.save(folder / NETWORK, step=self.n_updates)
+        run = RunFolder(Path(folder))
+        run.make()
+        self.model_.save(run.network, step=self.n_updates)
         tensors = {f"columns.{name}": t for name, t in self.columns_.tensors().items()}
         tensors |= {
             "mean": self.gaussian_.mean,
@@ -243,12 +243,13 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             "fitted": {name: getattr(self, name) for name in ("gamma_", "contamination_", "offset_", "n_rows_")},
             "names": [str(name) for name in getattr(self, "feature_names_in_", [])],
         }
-        write_tensors(folder / DETECTOR, tensors, {"facts": json.dumps(facts)})
+        write_tensors(run.detector, tensors, {"facts": json.dumps(facts)})
 
     @classmethod
     def load(cls, folder: Path | str) -> Self:
         """The detector that `save` wrote."""
-        path = Path(folder) / DETECTOR
+        run = RunFolder(Path(folder))
+        path = run.detector
         if not path.is_file():
             raise UserError(f"{folder}: holds no fitted detector; pscd fit makes one")
         try:
@@ -268,9 +269,7 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         detector.n_features_in_ = len(detector.constants_)
         if facts["names"]:
             detector.feature_names_in_ = np.array(facts["names"], dtype=object)
-        detector.model_ = Model.load(
-            Path(folder) / NETWORK, energy=Correction(len(detector.gaussian_.mean), bound=detector.bound)
-        )
+        detector.model_ = Model.load(run.network, energy=Correction(len(detector.gaussian_.mean), bound=detector.bound))
         return detector
 
 

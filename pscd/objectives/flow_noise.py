@@ -22,7 +22,7 @@ def zuko_flows() -> Any:
     try:
         from zuko import flows
     except ImportError:
-        raise UserError("--noise flow needs zuko: pip install 'pscd[flow]'") from None
+        raise UserError("--noise flow needs zuko: pip install '.[flow]'") from None
     return flows
 
 

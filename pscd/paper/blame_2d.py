@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from pscd import exact, losses
 from pscd.config import TrainConfig
+from pscd.coordinates import Coordinates
 from pscd.data import LOG_DENSITIES, TOYS_2D
 from pscd.errors import Diverged
 from pscd.model import Model
@@ -26,7 +27,6 @@ from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, mean_rows
 from pscd.paper.toys_2d import MANY, cell
 from pscd.rng import generator
 from pscd.training.loop import fit
-from pscd.training.start import standardisation
 from pscd.types import Energy
 
 STAGES = ("exact", "data", "sampled")
@@ -113,7 +113,8 @@ def compute(settings: Settings) -> Result:
     if stage != "sampled":
         assert isinstance(config.objective, PseudoSpherical)
         known = log_p if stage == "exact" else None
-        objective = Quadrature(config.objective, grids, known, *standardisation(x), config.steps)
+        seen = Coordinates.standard(x)
+        objective = Quadrature(config.objective, grids, known, seen.shift, seen.scale, config.steps)
         config = replace(config, objective=objective)
     try:
         model = fit(x, config)

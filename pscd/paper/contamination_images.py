@@ -138,9 +138,9 @@ def measure(
     if kept.is_file():
         return dict(json.loads(kept.read_text()))
     samples = as_bytes(model.sample(settings["n"], seed=settings["seed"]))
-    e = model.score(data.held_out[:1000])
+    e = model.energies(data.held_out[:1000])
     noise = torch.rand(1000, *model.shape, generator=generator(settings["seed"], 27))
-    gap = (model.score(noise).median() - e.median()) / energy_spread(e).clamp(min=1e-9)
+    gap = (model.energies(noise).median() - e.median()) / energy_spread(e).clamp(min=1e-9)
     found: Result = {
         "fid": frechet_distance(real, feature_map(samples)),
         "gap_in_spreads": float(gap),
@@ -163,7 +163,7 @@ def _kept(path: Path, make: Callable[[], Tensor]) -> Tensor:
 def weights(model: Model, x: Tensor, noise: Tensor, gamma: float, unit: str) -> Result:
     """What share of the training weight noise has, and how many images are in play."""
     order = torch.randperm(len(x), generator=generator(0, 28))[:5000]
-    e = model.score(x[order])
+    e = model.energies(x[order])
     w = importance_weights(e / energy_spread(e).clamp(min=1e-9) if unit == "spread" else e, gamma)
     return {"weight_of_noise": float(w[noise[order]].sum()), "ess": float(effective_sample_fraction(w))}
 

@@ -92,7 +92,7 @@ def compute(settings: Settings, runs: Path) -> Result:
         **measure(samples, data, settings["features"]),
         **weights,
         "samples": encode(samples[:SHOWN]),
-        "ood": measure_ood(model.score, data, config.data, n=settings["n"], seed=config.seed),
+        "ood": measure_ood(model.energies, data, config.data, n=settings["n"], seed=config.seed),
     }
 
 

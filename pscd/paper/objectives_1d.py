@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pscd import exact, losses
 from pscd.data.toys import MIXTURE_1D
-from pscd.energies.architecture import Quadratic
+from pscd.energies import Quadratic
 from pscd.errors import Diverged
 from pscd.objectives import (
     FEBM,
@@ -26,7 +26,7 @@ from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, mean_rows
 from pscd.paper.objectives_2d import BLOCK, RIVALS, ROUNDS, cost_rows, relative_costs, split
 from pscd.paper.one_dimension import GRID, best_gaussian, exact_optimum, gaussian_config, train_gaussian
 from pscd.rng import generator
-from pscd.training.start import init_state
+from pscd.training.initial import init_state
 
 # For distances of a fitted Gaussian to the data: neither has anything outside, or finer than a cell.
 NEAR = exact.grid(exact.Box((-20.0,), (20.0,)), 1000)

@@ -12,13 +12,13 @@ from pscd import exact
 from pscd.config import TrainConfig
 from pscd.data import contaminate
 from pscd.data.toys import CLEAN_1D, CONTAMINATION_1D, MIXTURE_1D, GaussianMixture1d, contaminated_1d
-from pscd.energies.architecture import Quadratic
+from pscd.energies import Quadratic
 from pscd.errors import UserError
 from pscd.objectives import Objective, PseudoSpherical
 from pscd.paper import published
 from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, mean_rows, objective_label
 from pscd.rng import generator
-from pscd.sampling.langevin import Mala
+from pscd.sampling import Mala
 from pscd.training.loop import fit
 
 GAMMAS = (-0.5, 0.0, 0.1, 0.5, 1.0, 2.0)

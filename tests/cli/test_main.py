@@ -9,7 +9,7 @@ import torch
 
 from pscd.cli.main import build_parser, config_from, main
 from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, PseudoSpherical
-from pscd.sampling.langevin import Langevin
+from pscd.sampling import Langevin
 
 FLAGS = """--steps 20 --n-data 300 --batch-size 16 --buffer-size 50 --jump-components 2 --width 8 --depth 1
 --sample-steps 4 --log-every 10 --fourier 2"""

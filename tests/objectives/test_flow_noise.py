@@ -8,17 +8,17 @@ import torch
 from pscd import exact
 from pscd.config import TrainConfig
 from pscd.data.toys import TOYS
-from pscd.energies.architecture import Quadratic
+from pscd.energies import Quadratic
 from pscd.errors import UserError
 from pscd.objectives import NoiseContrastive, flow_noise
 from pscd.rng import generator
-from pscd.sampling.proposals import MixtureProposal
+from pscd.sampling import MixtureProposal
 from pscd.training.loop import fit
 
 
 def test_without_zuko_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "zuko", None)
-    with pytest.raises(UserError, match=r"pip install 'pscd\[flow\]'"):
+    with pytest.raises(UserError, match=r"pip install '\.\[flow\]'"):
         NoiseContrastive(noise="flow").init(Quadratic(dim=2), torch.randn(50, 2))
 
 

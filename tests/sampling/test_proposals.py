@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from pscd.rng import generator
-from pscd.sampling.proposals import MixtureProposal
+from pscd.sampling import MixtureProposal
 
 
 @pytest.fixture(scope="module")

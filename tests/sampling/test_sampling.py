@@ -3,12 +3,11 @@ import torch
 from scipy import stats
 from torch import nn
 
-from pscd.energies.architecture import MLP, Quadratic
+from pscd.energies import MLP, Quadratic
 from pscd.errors import UserError
 from pscd.fast import frozen, using
 from pscd.rng import generator
-from pscd.sampling.langevin import SAMPLERS, Langevin, Mala, adapt_step_size, langevin, mala
-from pscd.sampling.proposals import MixtureProposal
+from pscd.sampling import SAMPLERS, Langevin, Mala, MixtureProposal, adapt_step_size, langevin, mala
 
 
 def gumbel(x):
