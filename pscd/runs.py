@@ -10,7 +10,7 @@ import torch
 from pscd import distributed
 from pscd.config import TrainConfig
 from pscd.data import Dataset, load_dataset
-from pscd.data.toys import MODES
+from pscd.data.toys import find_toy
 from pscd.errors import UserError
 from pscd.model import MODEL
 from pscd.training import checkpoint
@@ -35,6 +35,7 @@ def train(
         data = load_config_data(config)
         distributed.on_first(lambda: _claim_folder(out, config, data.fingerprint))
         if not _finished(out, config):
+            toy = find_toy(config.data)
             log = _metrics_log(out, tensorboard) if distributed.rank() == 0 else None
             model = fit(
                 data.train,
@@ -46,7 +47,7 @@ def train(
                 log=log,
                 columns=data.columns,
                 fingerprint=data.fingerprint,
-                modes=MODES.get(config.data),
+                modes=toy.mode if toy is not None else None,
             )
             if distributed.rank() == 0:
                 model.save(out / MODEL, step=last_step(config))
