@@ -58,19 +58,6 @@ class Box:
                 raise ValueError(f"an axis needs finite low < jumps < high, and no jumps beside a core > 0: {self}")
 
 
-LOG_10 = math.log(10)
-# Wide enough for the data and for networks trained on them; untrained ones may need more.
-TOY_BOXES: dict[str, Box] = {
-    "cosine": Box((-16.0, -16.0), (16.0, 16.0), jumps=((-4.0, 4.0), ())),
-    "swiss_roll": Box((-10.0, -10.0), (10.0, 10.0)),
-    "moon": Box((-12.0, -10.0), (12.0, 10.0)),
-    "mog": Box((-20.0, -8.0), (20.0, 8.0)),
-    # The variance of x1 stops growing at x0 = -log 10; its deviation is 3 at one end and 0.01 at the other.
-    "funnel": Box((-16.0 - LOG_10, -24.0), (16.0 - LOG_10, 24.0), core=(None, 0.05), jumps=((-LOG_10,), ())),
-    "rings": Box((-16.0, -16.0), (16.0, 16.0)),
-}
-
-
 @dataclass(frozen=True, eq=False)
 class Grid:
     """Cells of a box. Built by `grid`."""

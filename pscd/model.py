@@ -1,14 +1,12 @@
 """A trained energy with all it takes to score and to sample: what training returns and a run keeps."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from pscd import fast
@@ -17,6 +15,7 @@ from pscd.coordinates import Coordinates
 from pscd.data import Rows, as_rows
 from pscd.energies import as_function
 from pscd.errors import UserError
+from pscd.files import read_tensors, under, write_tensors
 from pscd.progress import progress_bar
 from pscd.rng import Stream, generator
 from pscd.sampling import Callback, Chains, MixtureProposal, Proposal, Sampler
@@ -265,28 +264,3 @@ class Model(nn.Module):
             fingerprint=fingerprint,
         )
         return model.to(device)
-
-
-def write_tensors(path: Path | str, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write one `.safetensors` file, atomically."""
-    path = Path(path)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, metadata)
-    os.replace(temporary, path)
-
-
-def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a `.safetensors` file, and its metadata."""
-    with safe_open(path, framework="pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118 (not a dict)
-
-
-def read_metadata(path: Path | str) -> dict[str, str]:
-    """The metadata of a `.safetensors` file, without its tensors."""
-    with safe_open(path, framework="pt") as file:
-        return file.metadata()
-
-
-def under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names start with `prefix`, without it."""
-    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from pscd.errors import UserError
+from pscd.files import writing_to
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,5 @@ class RunFolder:
         Raises:
             UserError: it cannot be made.
         """
-        try:
+        with writing_to(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"cannot write to {self.path}: {error.strerror}") from None

@@ -1,7 +1,6 @@
 """Training that is kept in a folder, resumed, and never mixed with another."""
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +12,11 @@ from torch import nn
 
 from pscd import distributed
 from pscd.config import TrainConfig
-from pscd.data import TOYS, Dataset, load_dataset
+from pscd.data import Dataset, load_dataset
+from pscd.data.toys import find_toy
 from pscd.errors import UserError
-from pscd.model import Model, read_metadata
+from pscd.files import needs, read_metadata, write_json, writing_to
+from pscd.model import Model
 from pscd.run_folder import RunFolder
 from pscd.training.loop import Log, fit, last_step
 
@@ -64,7 +65,7 @@ def train(
 def _train_into(
     run: RunFolder, config: TrainConfig, data: Dataset, device: torch.device, progress: bool, tensorboard: bool
 ) -> None:
-    toy = TOYS.get(config.data)
+    toy = find_toy(config.data)
     model = fit(
         data.train,
         config,
@@ -75,7 +76,7 @@ def _train_into(
         log=_metrics_log(run, tensorboard) if distributed.rank() == 0 else None,
         columns=data.columns,
         fingerprint=data.fingerprint,
-        modes=getattr(toy, "mode", None),
+        modes=toy.mode if toy is not None else None,
     )
     if distributed.rank() == 0:
         model.save(run.model, step=last_step(config))
@@ -122,14 +123,10 @@ def _claim(run: RunFolder, config: TrainConfig, fingerprint: str) -> None:
         _check_same_run(run, config, fingerprint)
         return
     run.make()
-    try:
+    with writing_to(run.path):
         if any(path != run.config for path in run.path.iterdir()):
             raise UserError(f"{run.path} exists and holds other files; choose another --out")
-        temporary = run.config.with_suffix(".tmp")
-        temporary.write_text(json.dumps({**config.to_dict(), "fingerprint": fingerprint}, indent=1) + "\n")
-        os.replace(temporary, run.config)
-    except OSError as error:
-        raise UserError(f"cannot write to {run.path}: {error.strerror}") from None
+        write_json(run.config, {**config.to_dict(), "fingerprint": fingerprint})
 
 
 def _has_begun(run: RunFolder) -> bool:
@@ -175,10 +172,9 @@ def _metrics_log(run: RunFolder, tensorboard: bool) -> Log:
     rows = run.read_metrics()
     writer: Any = None
     if tensorboard:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise UserError("--tensorboard needs tensorboard; pip install '.[tensorboard]'") from None
+        needs("tensorboard", "tensorboard", "--tensorboard")
+        from torch.utils.tensorboard import SummaryWriter
+
         writer = SummaryWriter(str(run.tensorboard))
 
     def log(row: dict[str, float]) -> None:

@@ -14,7 +14,8 @@ PACKAGE = Path(__file__).parents[1] / "pscd"
 ROOMS = [
     {"errors", "version"},
     {"types"},
-    {"coordinates", "distributed", "extensions", "files", "progress", "rng", "run_folder"},
+    {"coordinates", "distributed", "extensions", "files", "progress", "rng"},
+    {"run_folder"},
     {"losses", "metrics", "theory"},
     {"discrete", "exact"},  # pure, as those before: neither samplers nor C++
     {"fast"},

@@ -5,11 +5,10 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from pscd.data.toys import LOG_DENSITIES, MIXTURE_1D, TOYS_2D
+from pscd.data.toys import MIXTURE_1D, TOYS_2D
 from pscd.energies import MLP, Quadratic
 from pscd.errors import UserError
 from pscd.exact import (
-    TOY_BOXES,
     Box,
     Grid,
     converged_grid,
@@ -34,7 +33,7 @@ from pscd.rng import generator
 LINE = Box((-16.0,), (16.0,))
 PLANE = Box((-9.0, -12.0), (9.0, 10.0))
 GAMMAS = (-0.5, -0.1, 0.0, 1e-6, 0.5, 1.0, 2.0)
-DENSITIES_2D = sorted(LOG_DENSITIES.keys() & TOYS_2D.keys())
+DENSITIES_2D = sorted(TOYS_2D)
 WITH_ENTROPY = ("cosine", "mog", "funnel", "rings")  # the entropy is known in closed form, or along the radius
 
 
@@ -519,11 +518,11 @@ def test_draws_in_the_plane_keep_axes_apart_and_dependent():
 
 
 def test_draws_from_uneven_cells_and_beside_jumps():
-    funnel, cosine = TOY_BOXES["funnel"], TOY_BOXES["cosine"]
-    x = draw(lambda x: -LOG_DENSITIES["funnel"](x), grid(funnel, 1024), 20_000, generator(6))
+    funnel, cosine = TOYS_2D["funnel"].box, TOYS_2D["cosine"].box
+    x = draw(lambda x: -TOYS_2D["funnel"].log_density(x), grid(funnel, 1024), 20_000, generator(6))
     assert stats.kstest((x[:, 0] / 2).numpy(), "norm").pvalue > 0.01
     assert stats.kstest((x[:, 1] / torch.exp(-x[:, 0]).clamp(max=10).sqrt()).numpy(), "norm").pvalue > 0.01
-    x = draw(lambda x: -LOG_DENSITIES["cosine"](x), grid(cosine, 1024), 20_000, generator(7))
+    x = draw(lambda x: -TOYS_2D["cosine"].log_density(x), grid(cosine, 1024), 20_000, generator(7))
     assert x[:, 0].abs().max().item() < 4
     assert stats.kstest(x[:, 0].numpy(), stats.uniform(-4, 8).cdf).pvalue > 0.01
     assert stats.kstest((x[:, 1] - 3 * torch.cos(2 * x[:, 0])).numpy(), "norm").pvalue > 0.01
@@ -540,9 +539,8 @@ def test_draws_depend_on_their_generator_alone():
 
 
 def test_every_toy_has_a_box_that_holds_its_data():
-    assert TOY_BOXES.keys() == TOYS_2D.keys()
-    for name, sample in TOYS_2D.items():
-        x, box = sample(20_000, generator(9)), TOY_BOXES[name]
+    for name, toy in TOYS_2D.items():
+        x, box = toy(20_000, generator(9)), toy.box
         assert bool((x > 0.7 * torch.tensor(box.low)).all()), name
         assert bool((x < 0.7 * torch.tensor(box.high)).all()), name
 
@@ -561,7 +559,7 @@ def entropy(name: str) -> float:
     from scipy.integrate import quad
 
     def term(r: float) -> float:
-        log_p = LOG_DENSITIES["rings"](torch.tensor([[r, 0.0]], dtype=torch.float64)).item()
+        log_p = TOYS_2D["rings"].log_density(torch.tensor([[r, 0.0]], dtype=torch.float64)).item()
         return -2 * math.pi * r * math.exp(log_p) * log_p
 
     return quad(term, 0, 8, points=[1, 3, 5], epsabs=1e-10, limit=200)[0]
@@ -569,7 +567,7 @@ def entropy(name: str) -> float:
 
 @pytest.mark.parametrize("name", DENSITIES_2D)
 def test_toy_densities_integrate_to_one_on_a_converged_grid(name: str):
-    mesh, report = converged_grid(lambda x: -LOG_DENSITIES[name](x), TOY_BOXES[name])
+    mesh, report = converged_grid(lambda x: -TOYS_2D[name].log_density(x), TOYS_2D[name].box)
     assert report.shape == mesh.shape
     assert report.change < 1e-6
     assert abs(report.log_partition) < 1e-6
@@ -592,8 +590,8 @@ def second_moment(name: str) -> float:
 
 @pytest.mark.parametrize("name", WITH_ENTROPY)
 def test_divergences_from_the_toys_are_exact_on_a_converged_grid(name: str):
-    q, log_p = gaussian(0.0, 1.5, dim=2), LOG_DENSITIES[name]
-    mesh, _ = converged_grid(q, TOY_BOXES[name], log_p=log_p)
+    q, log_p = gaussian(0.0, 1.5, dim=2), TOYS_2D[name].log_density
+    mesh, _ = converged_grid(q, TOYS_2D[name].box, log_p=log_p)
     exact = second_moment(name) / (2 * 1.5**2) + math.log(2 * math.pi * 1.5**2) - entropy(name)
     on_grid = log_p(mesh.points)
     assert kl(on_grid, log_density(q, mesh), mesh).item() == pytest.approx(exact, abs=2e-6)

@@ -193,7 +193,9 @@ def _identity(name: str) -> Settings:
             "code": {module: code_checksum(module) for module in detector.modules},
         }
     except ModuleNotFoundError as error:  # PackageNotFoundError is one too
-        raise UserError(f"{name} needs {error.name}; pip install 'pscd[detection]'") from None
+        raise UserError(
+            f"{name} needs {error.name}; from a clone of the repository: pip install '.[detection]'"
+        ) from None
 
 
 def code_checksum(module: str) -> str:

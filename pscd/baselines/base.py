@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from pscd.errors import Diverged, UserError
-from pscd.model import read_tensors, write_tensors
+from pscd.files import read_tensors, write_tensors
 from pscd.progress import progress_bar
 from pscd.rng import generator
 from pscd.training.loop import update_average

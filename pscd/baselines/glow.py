@@ -14,20 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from pscd.baselines import base
-from pscd.errors import UserError
+from pscd.files import needs
 from pscd.progress import progress_bar
 from pscd.rng import generator
 
 KIND = "glow"
 FIRST_BATCH = 256  # images that set the scale of the activations before training
-
-
-def _normflows() -> Any:
-    try:
-        import normflows
-    except ImportError:
-        raise UserError("glow needs normflows: pip install 'pscd[baselines]'") from None
-    return normflows
 
 
 @dataclass(frozen=True)
@@ -41,7 +33,7 @@ class Settings:
 
     def build(self) -> nn.Module:
         """The flow, with random weights: at each level the image is halved, and half of its numbers leave."""
-        nf = _normflows()
+        nf: Any = needs("normflows", "baselines", "glow")
         channels, height, width = self.shape
         bases, flows, merges = [], [], []
         for i in range(self.levels):  # from the innermost level outwards

@@ -14,25 +14,27 @@ from pscd.data.image_sets import IMAGE_SETS, Images, data_root, has_parts, load_
 from pscd.data.noise import Contaminated, contaminate
 from pscd.data.out_of_distribution import as_shape, gaussian_noise, interpolations, uniform_noise
 from pscd.data.tables import SUFFIXES, Table, read_table
-from pscd.data.toys import LOG_DENSITIES, TOYS, TOYS_2D
+from pscd.data.toys import TOYS, TOYS_1D, TOYS_2D, Toy, find_toy
 from pscd.errors import UserError
 from pscd.rng import generator
 
 __all__ = [
     "IMAGE_SETS",
-    "LOG_DENSITIES",
     "TOYS",
+    "TOYS_1D",
     "TOYS_2D",
     "Contaminated",
     "Dataset",
     "Images",
     "Rows",
     "Table",
+    "Toy",
     "as_rows",
     "as_shape",
     "check_enough",
     "contaminate",
     "data_root",
+    "find_toy",
     "gaussian_noise",
     "interpolations",
     "load_dataset",
@@ -103,25 +105,39 @@ def load_dataset(
     root: Path | str | None = None,
     image_size: int | None = None,
 ) -> Dataset:
-    """A toy by name (`n` training rows, 10,000 fresh ones held out), a set of images, or a user's own file or folder.
-
-    Of a set of images the test images are held out. Of a file's rows, and of a folder's images unless it has
-    parts `train` and `test`, a tenth, at most 10,000, chosen by `seed`, are held out.
+    """Rows to train on and rows held out, of a toy, a set of images, or a file or folder of one's own.
 
     Args:
+        name: a toy (a key of `TOYS`, or the import path `package.module:toy` of a `Toy` in a module that is imported
+            already), a set of images (a key of `IMAGE_SETS`), a file (.csv, .parquet, .npy, .npz) or a folder of images.
+        seed: of the draws of a toy, and of the choice of the rows held out.
+        n: training rows to draw from a toy.
+        columns: columns of a file to take, by name.
         root: where the files of image sets are (see `load_images`).
         image_size: side to scale images to.
+
+    Returns:
+        Of a toy 10,000 fresh rows are held out, of a set of images, or of a folder with parts `train` and `test`, the
+        test images; of other files and folders a tenth, at most 10,000.
+
+    Raises:
+        UserError: there are no such data, or they cannot be used; the message says what to do.
+
+    >>> load_dataset("moon", seed=0, n=1000).train.shape
+    torch.Size([1000, 2])
     """
-    path = Path(name)
-    is_image = name in IMAGE_SETS or (name not in TOYS and path.is_dir())
-    if columns is not None and (is_image or name in TOYS):
+    if not name:
+        raise UserError("no data are named: rows in memory are not kept with a model; give them again")
+    path, toy = Path(name), find_toy(name)
+    is_image = name in IMAGE_SETS or (toy is None and path.is_dir())
+    if columns is not None and (is_image or toy is not None):
         raise UserError(f"{name} is {'images' if is_image else 'a toy'} without column names; leave --columns out")
     if is_image:
         return _load_image_dataset(name, seed, root, image_size)
     if image_size is not None:
         raise UserError(f"{name} is not a set of images; leave the image size out")
-    if name in TOYS:
-        return Dataset(TOYS[name](n, generator(seed, 0)), TOYS[name](N_HELD_OUT, generator(seed, 1)))
+    if toy is not None:
+        return Dataset(toy(n, generator(seed, 0)), toy(N_HELD_OUT, generator(seed, 1)))
     if path.suffix.lower() not in SUFFIXES and not path.exists():
         known = f"a toy ({', '.join(sorted(TOYS))}) or images ({', '.join(IMAGE_SETS)})"
         raise UserError(f"unknown data {name!r}; give a file ({', '.join(SUFFIXES)}), a folder of images, {known}")

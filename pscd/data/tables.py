@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pscd.errors import UserError
+from pscd.files import needs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,12 +84,12 @@ def _read_frame(
 ) -> tuple[np.ndarray, tuple[str, ...], dict[str, list[Any]]]:
     import pandas as pd
 
+    if path.suffix.lower() == ".parquet":
+        needs("pyarrow", "parquet", f"{path}: reading parquet")
     try:
         frame = pd.read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, ids or ())
     except UserError:
         raise
-    except ImportError:
-        raise UserError(f"{path}: reading parquet needs pyarrow; pip install 'pscd[parquet]'") from None
     except Exception as error:  # parser errors of pandas and pyarrow have no common base
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{path}: not a readable {path.suffix} file ({reason})") from None

@@ -7,16 +7,22 @@ rings; FFJORD: swiss_roll, moon); the paper itself gives none.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pscd.errors import UserError
+from pscd.exact import Box
+from pscd.extensions import is_path, loaded
+from pscd.rng import generator as seeded
 from pscd.rng import integer_seed
 
 RING_RADII = (1.0, 3.0, 5.0)
 RING_NOISE = 0.2
 CURVE_NOISE = 0.2  # of swiss_roll and moon, after their scaling
+N_LOOK = 10_000  # rows drawn to find where a toy lives that does not say so
 
 
 @dataclass(frozen=True)
@@ -182,32 +188,101 @@ def moon_mode(x: Tensor) -> Tensor:
 
 Draw = Callable[[int, torch.Generator | None], Tensor]
 
-# The order is that of the paper's table.
-TOYS_2D: dict[str, Draw] = {
-    "cosine": cosine,
-    "swiss_roll": swiss_roll,
-    "moon": moon,
-    "mog": mog,
-    "funnel": funnel,
-    "rings": rings,
-}
-TOYS_1D: dict[str, Draw] = {
-    "mixture_1d": MIXTURE_1D.sample,
-    "gaussian_1d": CLEAN_1D.sample,
-    **{f"contaminated_1d_{percent:02d}": contaminated_1d(percent / 100).sample for percent in (1, 5, 10, 20, 30)},
-}
-TOYS: dict[str, Draw] = TOYS_2D | TOYS_1D
 
-LOG_DENSITIES: dict[str, Callable[[Tensor], Tensor]] = {
-    "cosine": cosine_log_density,
-    "swiss_roll": swiss_roll_log_density,
-    "moon": moon_log_density,
-    "mog": mog_log_density,
-    "funnel": funnel_log_density,
-    "rings": rings_log_density,
-    "mixture_1d": MIXTURE_1D.log_prob,
-    "gaussian_1d": CLEAN_1D.log_prob,
-}
+@dataclass(frozen=True)
+class Toy:
+    """A distribution to learn on, with what is known of it; `toy(n, generator)` gives `(n, d)` rows.
 
-# Where modes are known: which one a row belongs to.
-MODES: dict[str, Callable[[Tensor], Tensor]] = {"mog": mog_mode, "rings": rings_mode, "moon": moon_mode}
+    Args:
+        draw: rows from a count and a generator.
+        log_density: log p of rows `(n, d)`, normalised; needed for KL and exact MMD.
+        mode: which of its modes each row belongs to, 0, 1, ...; needed to watch that none is lost.
+        box: where to integrate the density and that of models trained on it. By default it is read off a draw: per
+            axis the range of 10,000 points, as much again on either side.
+        window: the interval, of both axes, that a figure shows. By default the whole numbers around all but the
+            outermost 0.1 % of a draw at each end.
+
+    >>> square = Toy(lambda n, generator=None: torch.rand(n, 2, generator=generator))
+    >>> square(3).shape, square.figure_window
+    (torch.Size([3, 2]), (0.0, 1.0))
+    """
+
+    draw: Draw
+    log_density: Callable[[Tensor], Tensor] | None = None
+    mode: Callable[[Tensor], Tensor] | None = None
+    box: Box | None = None
+    window: tuple[float, float] | None = None
+
+    def __call__(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """`n` rows, `(n, d)`."""
+        return self.draw(n, generator)
+
+    @cached_property
+    def quadrature_box(self) -> Box:
+        """The box of quadrature: the toy's own, or one read off a draw."""
+        if self.box is not None:
+            return self.box
+        low, high = self._look.min(0).values, self._look.max(0).values
+        width = high - low
+        return Box(tuple((low - width).tolist()), tuple((high + width).tolist()))
+
+    @cached_property
+    def figure_window(self) -> tuple[float, float]:
+        """The window of figures: the toy's own, or one read off a draw."""
+        if self.window is not None:
+            return self.window
+        low, high = (torch.quantile(self._look, q, dim=0) for q in (0.001, 0.999))
+        return float(low.min().floor()), float(high.max().ceil())
+
+    @cached_property
+    def _look(self) -> Tensor:
+        return self.draw(N_LOOK, seeded(0)).double()
+
+
+def _line(p: GaussianMixture1d) -> Toy:
+    return Toy(p.sample, p.log_prob)
+
+
+LOG_10 = math.log(10)
+NEAR, FAR = (-4.0, 4.0), (-7.0, 7.0)  # windows of figures
+# A toy is one entry. The order is that of the paper's table; boxes are wide enough for the data and for networks that
+# were trained on them, untrained ones may need more.
+TOYS_2D: dict[str, Toy] = {
+    "cosine": Toy(
+        cosine, cosine_log_density, box=Box((-16.0, -16.0), (16.0, 16.0), jumps=((-4.0, 4.0), ())), window=FAR
+    ),
+    "swiss_roll": Toy(swiss_roll, swiss_roll_log_density, box=Box((-10.0, -10.0), (10.0, 10.0)), window=NEAR),
+    "moon": Toy(moon, moon_log_density, moon_mode, Box((-12.0, -10.0), (12.0, 10.0)), NEAR),
+    "mog": Toy(mog, mog_log_density, mog_mode, Box((-20.0, -8.0), (20.0, 8.0)), FAR),
+    # The variance of x1 stops growing at x0 = -log 10; its deviation is 3 at one end and 0.01 at the other.
+    "funnel": Toy(
+        funnel,
+        funnel_log_density,
+        box=Box((-16.0 - LOG_10, -24.0), (16.0 - LOG_10, 24.0), core=(None, 0.05), jumps=((-LOG_10,), ())),
+        window=FAR,
+    ),
+    "rings": Toy(rings, rings_log_density, rings_mode, Box((-16.0, -16.0), (16.0, 16.0)), FAR),
+}
+TOYS_1D: dict[str, Toy] = {
+    "mixture_1d": _line(MIXTURE_1D),
+    "gaussian_1d": _line(CLEAN_1D),
+    **{f"contaminated_1d_{percent:02d}": _line(contaminated_1d(percent / 100)) for percent in (1, 5, 10, 20, 30)},
+}
+TOYS: dict[str, Toy] = TOYS_2D | TOYS_1D
+
+
+def find_toy(name: str) -> Toy | None:
+    """The toy that a name stands for: a key of `TOYS`, or the import path `package.module:toy` of one's own.
+
+    Returns:
+        None if the name is that of something else, such as a file.
+
+    Raises:
+        UserError: the import path names no toy, or its module is not imported: a name never is a reason to import code.
+    """
+    if name in TOYS or not is_path(name):
+        return TOYS.get(name)
+    toy = loaded(name)
+    if not isinstance(toy, Toy):
+        raise UserError(f"{name} is of the type {type(toy).__name__}, not a pscd.data.Toy")
+    return toy

@@ -22,7 +22,8 @@ from pscd.detector.gaussian import Gaussian, fit_gaussian, floors, majority, sil
 from pscd.detector.scaling import Columns
 from pscd.energies import Correction
 from pscd.errors import UserError
-from pscd.model import SCORE_BLOCK, Model, read_tensors, under, write_tensors
+from pscd.files import read_tensors, under, write_tensors
+from pscd.model import SCORE_BLOCK, Model
 from pscd.objectives import PseudoSpherical
 from pscd.rng import generator
 from pscd.run_folder import RunFolder

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from pscd.data import Dataset, data_root
 from pscd.errors import UserError
-from pscd.model import read_tensors, write_tensors
+from pscd.files import read_tensors, write_tensors
 from pscd.progress import progress_bar
 from pscd.rng import generator, integer_seed
 

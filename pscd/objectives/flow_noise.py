@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pscd import rng
-from pscd.errors import UserError
+from pscd.files import needs
 from pscd.progress import progress_bar
 
 TRANSFORMS, WIDTH = 3, 64
@@ -19,11 +19,7 @@ BROAD_WEIGHT, BROAD_SCALE = 0.1, 3.0
 
 def zuko_flows() -> Any:
     """The flows of zuko, or a line that says how to get them."""
-    try:
-        from zuko import flows
-    except ImportError:
-        raise UserError("--noise flow needs zuko: pip install '.[flow]'") from None
-    return flows
+    return needs("zuko", "flow", "--noise flow").flows
 
 
 class FlowNoise(nn.Module):

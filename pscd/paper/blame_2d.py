@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from pscd import exact, losses
 from pscd.config import TrainConfig
 from pscd.coordinates import Coordinates
-from pscd.data import LOG_DENSITIES, TOYS_2D
+from pscd.data import TOYS_2D
 from pscd.errors import Diverged
 from pscd.model import Model
 from pscd.objectives import PseudoSpherical
@@ -108,8 +108,8 @@ def compute(settings: Settings) -> Result:
     config, name, stage = TrainConfig.from_dict(settings["config"]), settings["set"], settings["stage"]
     x = TOYS_2D[name](config.n_data, generator(config.seed, 0))
     # An untrained model reaches beyond the box; what it has there fades with the Gaussian base of the network.
-    grids = interleaved_grids(replace(exact.TOY_BOXES[name], cut=math.inf), settings["n_train"])
-    log_p = tuple(LOG_DENSITIES[name](grid.points) for grid in grids)
+    grids = interleaved_grids(replace(TOYS_2D[name].quadrature_box, cut=math.inf), settings["n_train"])
+    log_p = tuple(_log_density(name, grid) for grid in grids)
     if stage != "sampled":
         assert isinstance(config.objective, PseudoSpherical)
         known = log_p if stage == "exact" else None
@@ -123,11 +123,17 @@ def compute(settings: Settings) -> Result:
     return {**measure(model, name, settings["n_grid"]), "kl_train": _kl_on(grids, log_p, model)}
 
 
+def _log_density(name: str, grid: exact.Grid) -> Tensor:
+    log_density = TOYS_2D[name].log_density
+    assert log_density is not None, name
+    return log_density(grid.points)
+
+
 @torch.no_grad()
 def measure(model: Model, name: str, n_grid: int) -> Result:
     """A model under both scoring rules, and MMD^2 x 1e4, by quadrature: no noise at all."""
-    grid = exact.grid(replace(exact.TOY_BOXES[name], cut=0.01), n_grid)
-    log_p, log_q = LOG_DENSITIES[name](grid.points), exact.log_density(model, grid)
+    grid = exact.grid(replace(TOYS_2D[name].quadrature_box, cut=0.01), n_grid)
+    log_p, log_q = _log_density(name, grid), exact.log_density(model, grid)
     return {
         "kl": float(exact.kl(log_p, log_q, grid)),
         "gamma_1": float(exact.gamma_divergence(log_p, model, 1.0, grid)),

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pscd import exact, theory
-from pscd.data import LOG_DENSITIES
+from pscd.data import TOYS_2D
 from pscd.paper.artefact import Result, Settings
 from pscd.paper.bounded_model import GAMMAS, GRID, Linear, data_density, optimum
 from pscd.rng import generator
@@ -85,14 +85,16 @@ def _proper(settings: Settings) -> Result:
 
 
 def grid_cells() -> list[Settings]:
-    """The measuring instrument itself, on every toy of the plane."""
-    return [{"check": "quadrature", "set": name} for name in exact.TOY_BOXES]
+    """The measuring instrument itself, on every toy of the plane whose density is known."""
+    return [{"check": "quadrature", "set": name} for name, toy in TOYS_2D.items() if toy.log_density is not None]
 
 
 def check_grid(settings: Settings) -> Result:
     """The grid on which doubling the cells of an axis changes log Z and the entropy by less than 1e-6."""
-    log_p = LOG_DENSITIES[settings["set"]]
-    _, report = exact.converged_grid(lambda x: -log_p(x), exact.TOY_BOXES[settings["set"]])
+    toy = TOYS_2D[settings["set"]]
+    log_p = toy.log_density
+    assert log_p is not None
+    _, report = exact.converged_grid(lambda x: -log_p(x), toy.quadrature_box)
     return {
         "cells": " x ".join(map(str, report.shape)),
         "change": report.change,

@@ -14,7 +14,7 @@ from pscd.data import TOYS_2D
 from pscd.objectives import FEBM, OBJECTIVES, Objective, PseudoSpherical
 from pscd.paper import toys_2d
 from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, mean_rows, number
-from pscd.paper.toys_2d import FAILED, WINDOWS, failed, histogram
+from pscd.paper.toys_2d import EMPTY, FAILED, failed, histogram, windows
 from pscd.rng import generator
 from pscd.training.initial import init_state
 from pscd.training.loop import train_step
@@ -120,9 +120,9 @@ def _rows(done: Sequence[Done]) -> list[Row]:
     runs, cost = split(done)
     rows = [*cost_rows(cost.result["costs"]), *failure_rows(runs)]
     ended = [d for d in runs if d.result["mmd"] is not None]
-    for kind, value in SHOWN.items():
-        rows += mean_rows(ended, _key(f"MMD, {kind}"), value)
-    rows += mean_rows(ended, _key("KL(p || q), exact"), "kl")
+    columns = {**{f"MMD, {kind}": value for kind, value in SHOWN.items()}, "KL(p || q), exact": "kl"}
+    for column, value in columns.items():  # those by the density of the data where it is known
+        rows += mean_rows([d for d in ended if value in d.result], _key(column), value)
     order = list(RIVALS)
     return sorted(rows, key=lambda row: order.index(row.row))
 
@@ -187,11 +187,12 @@ def _floor(runs: Sequence[Done]) -> str:
 def _means(results: list[Result]) -> str:
     if not results:
         return "none"
-    return " / ".join(f"{statistics.mean(r[key] for r in results):.2f}" for key in SHOWN.values())
+    known = [key for key in SHOWN.values() if key in results[0]]
+    return " / ".join(f"{statistics.mean(r[key] for r in results):.2f}" for key in known)
 
 
 def _mean_kl(results: list[Result]) -> str:
-    return number(statistics.mean(r["kl"] for r in results)) if results else "none"
+    return number(statistics.mean(r["kl"] for r in results)) if results and "kl" in results[0] else "none"
 
 
 def _draw(done: Sequence[Done], out: Path) -> list[Path]:
@@ -199,14 +200,13 @@ def _draw(done: Sequence[Done], out: Path) -> list[Path]:
 
     runs, _ = split(done)
     sets = list(dict.fromkeys(d.settings["set"] for d in runs))
-    empty = [[0] * toys_2d.BINS] * toys_2d.BINS  # of a run that has no model
     first = {(d.settings["objective"], d.settings["set"]): d for d in runs if d.settings["seed"] == 0}
     models = {
-        label: {name: first[label, name].result.get("histogram", empty) for name in sets}
+        label: {name: first[label, name].result.get("histogram", EMPTY) for name in sets}
         for label in dict.fromkeys(label for label, _ in first)
     }
     data = {name: histogram(TOYS_2D[name](runs[0].settings["n_fresh"], generator(0, 6)), name) for name in sets}
-    return [figures.histograms({"data": data, **models}, WINDOWS, out / "objectives-2d.png")]
+    return [figures.histograms({"data": data, **models}, windows(sets), out / "objectives-2d.png")]
 
 
 OBJECTIVES_2D = Artefact(

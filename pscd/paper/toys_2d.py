@@ -1,6 +1,6 @@
 """The paper's 2-D table: MMD of CD and PS-CD on six toys, with one recipe for all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,7 @@ from torch import Tensor
 
 from pscd import exact
 from pscd.config import TrainConfig
-from pscd.data import LOG_DENSITIES, TOYS_2D
-from pscd.data.toys import MODES
+from pscd.data import TOYS_2D
 from pscd.errors import Diverged, UserError
 from pscd.metrics import mmd
 from pscd.model import Model
@@ -25,10 +24,11 @@ from pscd.training.loop import fit
 N_GRID = 512
 N_FRESH = 10_000  # fresh points on each side of the U-statistic
 BINS = 60  # of the histograms that the figure shows
+EMPTY = [[0] * BINS] * BINS  # of a run that has no model
 FEW = 5000  # training points of the second experiment
 MANY = 50_000
 FAILED = 20.0  # MMD^2 x 1e4 above which a run counts as lost
-
+VALUES = ("mmd", "mmd_density", "kl")  # of the summary; KL where the data density is known
 
 QUICK = {"steps": 60, "energy.width": 32, "energy.depth": 2, "jump_components": 4}
 
@@ -67,7 +67,7 @@ def compute(settings: Settings) -> Result:
     rows: list[dict[str, float]] = []
     x = TOYS_2D[name](config.n_data, generator(seed, 0))
     try:
-        model = fit(x, config, log=rows.append, modes=MODES.get(name))
+        model = fit(x, config, log=rows.append, modes=TOYS_2D[name].mode)
         measured = measure(model, name, seed, n_grid=settings["n_grid"], n_fresh=settings["n_fresh"])
     except (Diverged, UserError) as error:
         return {"mmd": None, "mmd_density": None, "error": str(error)}
@@ -85,18 +85,19 @@ def failed(done: Done) -> bool:
 @torch.no_grad()
 def measure(model: Model, name: str, seed: int, *, n_grid: int, n_fresh: int) -> Result:
     """MMD^2 by samples and by quadrature, and KL where the data density is known; MMD in units of 1e-4."""
-    real, other = (TOYS_2D[name](n_fresh, generator(seed, stream)) for stream in (6, 7))
+    toy = TOYS_2D[name]
+    real, other = (toy(n_fresh, generator(seed, stream)) for stream in (6, 7))
     samples = model.sample(n_fresh, seed=seed)
     # A model early in training has tails; what matters here is settled by far less than a hundredth of its mass.
-    grid = exact.grid(replace(exact.TOY_BOXES[name], cut=0.01), n_grid)
+    grid = exact.grid(replace(toy.quadrature_box, cut=0.01), n_grid)
     log_q = exact.log_density(model, grid)
     result: Result = {
         "mmd": 1e4 * mmd(real, samples),
         "mmd_data": 1e4 * mmd(real, other),
         "mmd_density": 1e4 * float(exact.mmd_to_density(real, log_q, grid)),
     }
-    if name in LOG_DENSITIES:
-        log_p = LOG_DENSITIES[name](grid.points)
+    if toy.log_density is not None:
+        log_p = toy.log_density(grid.points)
         result["mmd_exact"] = 1e4 * float(exact.mmd_between(log_p, log_q, grid))
         result["kl"] = float(exact.kl(log_p, log_q, grid))
         result["stray"] = stray_mass(log_p, log_q, grid)
@@ -119,12 +120,14 @@ def last(rows: Sequence[dict[str, float]]) -> Result:
 
 def histogram(x: Tensor, name: str) -> list[list[int]]:
     """Counts on the window that the figure shows."""
-    low, high = WINDOWS[name]
+    low, high = TOYS_2D[name].figure_window
     counts, _ = torch.histogramdd(x, bins=[BINS, BINS], range=[low, high, low, high])
     return [[int(c) for c in row] for row in counts.tolist()]
 
 
-WINDOWS = {name: (-4.0, 4.0) if name in ("moon", "swiss_roll") else (-7.0, 7.0) for name in TOYS_2D}
+def windows(names: Iterable[str]) -> dict[str, tuple[float, float]]:
+    """What the figure shows of each set."""
+    return {name: TOYS_2D[name].figure_window for name in names}
 
 
 def _cells(quick: bool, seeds: int) -> list[Settings]:
@@ -194,10 +197,11 @@ def _summary(done: Sequence[Done]) -> str:
         line = [name]
         for gamma in (0.0, 1.0):
             group = [d.result for d in done if _is(d.settings, name, gamma) and d.result["mmd"] is not None]
-            means = {key: sum(r[key] for r in group) / len(group) for key in ("mmd", "mmd_density", "kl") if group}
+            means = {key: sum(r[key] for r in group) / len(group) for key in VALUES if group and key in group[0]}
             worst = max((r["mmd_density"] for r in group), default=None)
-            shown = [published.TOYS_2D[name][gamma][0], means.get("mmd"), means.get("mmd_density"), worst]
-            line += [number(value) for value in (*shown, means.get("kl"))]
+            value, _ = published.TOYS_2D[name][gamma] if name in published.TOYS_2D else (None, None)
+            shown = [value, means.get("mmd"), means.get("mmd_density"), worst, means.get("kl")]
+            line += [number(value) for value in shown]
         lines.append("| " + " | ".join(line) + " |")
     return "\n".join(lines)
 
@@ -216,11 +220,12 @@ def _draw(done: Sequence[Done], out: Path) -> list[Path]:
 
     first = [d for d in done if _is_drawn(d.settings)]
     models = {
-        name: {d.settings["set"]: d.result["histogram"] for d in first if d.settings["gamma"] == gamma}
+        name: {d.settings["set"]: d.result.get("histogram", EMPTY) for d in first if d.settings["gamma"] == gamma}
         for name, gamma in (("CD", 0.0), ("PS-CD, gamma 1", 1.0))
     }
-    data = {name: histogram(toy(N_FRESH, generator(0, 6)), name) for name, toy in TOYS_2D.items()}
-    return [figures.histograms({"data": data, **models}, WINDOWS, out / "toys-2d.png")]
+    sets = dict.fromkeys(d.settings["set"] for d in first)
+    data = {name: histogram(TOYS_2D[name](N_FRESH, generator(0, 6)), name) for name in sets}
+    return [figures.histograms({"data": data, **models}, windows(data), out / "toys-2d.png")]
 
 
 TOYS_2D_TABLE = Artefact(

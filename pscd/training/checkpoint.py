@@ -13,6 +13,7 @@ import torch
 from pscd import distributed
 from pscd.coordinates import Coordinates
 from pscd.errors import UserError
+from pscd.files import replacing
 from pscd.run_folder import RunFolder
 from pscd.sampling.proposals import from_tensors
 from pscd.training.state import TrainState
@@ -62,14 +63,10 @@ def restore(state: TrainState, values: dict[str, Any]) -> None:
 def save(values: dict[str, Any], folder: Path) -> None:
     """Write a snapshot to `folder`; the one before it is kept, and a kill at any moment leaves one whole."""
     run = RunFolder(folder)
-    temporary = run.state.with_suffix(".tmp")
-    with temporary.open("wb") as file:
-        torch.save(values, file)
-        file.flush()
-        os.fsync(file.fileno())
-    if run.state.exists():
-        os.replace(run.state, run.previous_state)
-    os.replace(temporary, run.state)
+    with replacing(run.state) as temporary:
+        torch.save(values, temporary)
+        if run.state.exists():
+            os.replace(run.state, run.previous_state)
 
 
 def branch(source: Path, folder: Path) -> None:

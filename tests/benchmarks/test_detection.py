@@ -152,7 +152,10 @@ def test_a_missing_library_is_named_with_what_to_install(folder, capsys, stubs, 
 
     monkeypatch.setitem(DETECTORS, "ECOD", Detector(make, lambda made, x: x))
     assert main([str(folder), "--out", str(folder / "out")]) == 2
-    assert capsys.readouterr().err == "benchmarks.detection: ECOD needs pyod; pip install 'pscd[detection]'\n"
+    assert (
+        capsys.readouterr().err
+        == "benchmarks.detection: ECOD needs pyod; from a clone of the repository: pip install '.[detection]'\n"
+    )
 
 
 def test_names_sort_by_their_numbers(folder):

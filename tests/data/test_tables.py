@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -138,3 +140,10 @@ def test_ids_go_along_unlearnt(tmp_path):
     np.save(tmp_path / "t.npy", np.ones((3, 2)))
     with pytest.raises(UserError, match="none can be an id"):
         read_table(tmp_path / "t.npy", ids=["name"])
+
+
+def test_without_pyarrow_a_parquet_file_says_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UserError, match=r"a\.parquet: reading parquet needs pyarrow; .* pip install '\.\[parquet\]'"):
+        read_table(tmp_path / "a.parquet")

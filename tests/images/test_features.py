@@ -7,6 +7,7 @@ from torch import nn
 
 from pscd.data import Dataset, load_dataset, uniform_noise
 from pscd.errors import UserError
+from pscd.files import read_tensors, write_tensors
 from pscd.images.features import (
     INCEPTION_SIZE,
     N_FEATURES,
@@ -17,7 +18,6 @@ from pscd.images.features import (
     load_feature_map,
     scale_as_tensorflow,
 )
-from pscd.model import read_tensors, write_tensors
 from pscd.rng import generator
 
 

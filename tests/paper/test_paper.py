@@ -2,6 +2,8 @@
 
 import json
 import math
+from dataclasses import replace
+from functools import partial
 
 import joblib
 import jsonschema
@@ -11,7 +13,7 @@ import torch
 from pscd import exact
 from pscd.cli.main import main
 from pscd.config import TrainConfig
-from pscd.data import LOG_DENSITIES
+from pscd.data import TOYS_2D, Toy
 from pscd.data.toys import MIXTURE_1D, contaminated_1d
 from pscd.energies import MLP, Architecture, Quadratic
 from pscd.errors import UserError
@@ -19,6 +21,7 @@ from pscd.objectives import PseudoSpherical
 from pscd.paper import ARTEFACTS, reproduce
 from pscd.paper.artefact import SCHEMA, Artefact, Done, Row, mean_rows, run
 from pscd.paper.blame_2d import GAMMAS, STAGES, Quadrature, interleaved_grids
+from pscd.paper.lemma_checks import check_grid, grid_cells
 from pscd.paper.one_dimension import CASES, exact_optimum, kl_to_clean
 from pscd.paper.published import CONTAMINATION_GAUSSIAN
 from pscd.paper.toys_2d import stray_mass
@@ -56,6 +59,43 @@ def test_every_artefact_runs_quickly_and_keeps_to_the_schema(name, tmp_path, cap
         assert (tmp_path / figure).stat().st_size > 5000
         assert figure in page
     assert all(row["measured"] is not None and math.isfinite(row["measured"]) for row in report["rows"])
+
+
+def pinwheel(n, generator=None):
+    angle = torch.randint(5, (n,), generator=generator) * 2 * math.pi / 5
+    radius = 2 + 0.3 * torch.randn(n, generator=generator)
+    angle = angle + 0.1 * torch.randn(n, generator=generator) + 0.25 * radius.exp() / math.e
+    return torch.stack([radius * angle.cos(), radius * angle.sin()], 1)
+
+
+def on_the_seventh(name, quick, seeds):
+    """Its cells of an artefact; `objectives-2d` is quick on moon alone, and one objective will do."""
+    if name == "toys-2d":
+        return [cell for cell in ARTEFACTS[name].cells(quick, seeds) if cell["set"] == "seventh"]
+    cost, run, *_ = ARTEFACTS[name].cells(quick, seeds)
+    return [cost, {**run, "set": "seventh", "config": {**run["config"], "data": "seventh"}}]
+
+
+@pytest.mark.parametrize("name", ["toys-2d", "objectives-2d"])
+@pytest.mark.parametrize("known", [True, False], ids=["with density", "without"])
+def test_a_seventh_toy_is_one_entry(name, known, tmp_path, monkeypatch):
+    """Its box and window are read off a draw; nothing is published about it, and its density may be unknown."""
+    toy = Toy(TOYS_2D["moon"].draw, TOYS_2D["moon"].log_density) if known else Toy(pinwheel)
+    monkeypatch.setitem(TOYS_2D, "seventh", toy)
+    cells = partial(on_the_seventh, name)
+    run(replace(ARTEFACTS[name], cells=cells), tmp_path, quick=True, n_jobs=1, show=False)
+    report = json.loads((tmp_path / f"{name}.json").read_text())
+    ours = [row for row in report["rows"] if "seventh" in row["row"] + row["column"]]
+    assert sum("MMD, density" in row["column"] for row in ours) == len(cells(True, 1)) - (name == "objectives-2d")
+    assert any("KL" in row["column"] for row in ours) == known
+
+
+def test_the_quadrature_of_a_seventh_toy_is_checked_too(monkeypatch):
+    monkeypatch.setitem(TOYS_2D, "seventh", Toy(TOYS_2D["mog"].draw, TOYS_2D["mog"].log_density))
+    monkeypatch.setitem(TOYS_2D, "eighth", Toy(pinwheel))
+    *_, cell = grid_cells()
+    assert cell["set"] == "seventh"
+    assert check_grid(cell)["holds"]
 
 
 def test_the_list_names_every_artefact_with_its_cost(capsys):
@@ -271,11 +311,11 @@ def test_quadrature_takes_its_grids_in_turn_while_gamma_warms_up():
 
 @pytest.mark.parametrize("name", ["cosine", "funnel", "rings"])
 def test_interleaved_grids_are_one_grid_and_each_of_them_integrates(name):
-    fine, grids = exact.grid(exact.TOY_BOXES[name], 192), interleaved_grids(exact.TOY_BOXES[name], 96)
+    fine, grids = exact.grid(TOYS_2D[name].box, 192), interleaved_grids(TOYS_2D[name].box, 96)
     assert {tuple(x) for grid in grids for x in grid.points.tolist()} == {tuple(x) for x in fine.points.tolist()}
     for grid in grids:
         assert grid.shape == (96, 96)
-        assert exact.log_integral(LOG_DENSITIES[name](grid.points), grid).item() == pytest.approx(0, abs=1e-9)
+        assert exact.log_integral(TOYS_2D[name].log_density(grid.points), grid).item() == pytest.approx(0, abs=1e-9)
 
 
 def test_notes_of_blame_are_computed_from_the_cells():

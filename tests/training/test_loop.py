@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import pscd
-from pscd.data.toys import MODES
+from pscd.data.toys import TOYS
 from pscd.energies import MLP
 from pscd.errors import Diverged, UserError
 from pscd.fast import cpp, sequence
@@ -328,7 +328,7 @@ def test_what_is_trained_beside_the_energy_is_resumed(small, x, tmp_path, name):
 
 def test_the_log_says_how_chains_are_spread_over_known_modes(small, x):
     rows = []
-    fit(x, small, log=rows.append, modes=MODES["moon"])
+    fit(x, small, log=rows.append, modes=TOYS["moon"].mode)
     assert rows[-1]["mode_0"] + rows[-1]["mode_1"] == pytest.approx(1)
     assert rows[-1]["mode_error"] == pytest.approx(abs(rows[-1]["mode_0"] - 0.5), abs=0.05)
 
