@@ -64,7 +64,7 @@ def refused(argv, capsys):
 
 def help_of(argv, capsys):
     """What a line with `--help` prints."""
-    with pytest.raises(SystemExit, match="^0$"):
+    with pytest.raises(SystemExit, match=r"^0$"):
         main(argv)
     return capsys.readouterr().out
 
