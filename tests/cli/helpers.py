@@ -42,6 +42,14 @@ def toy(n, generator=None):
     return torch.randn(n, 2, generator=generator) + 5
 """
 
+TOY = """
+import torch
+
+from pscd.data import Toy
+
+toy = Toy(lambda n, generator=None: torch.randn(n, 2, generator=generator) + 5)
+"""
+
 
 def parse(text):
     """The configuration that a line of `train` describes."""

@@ -15,7 +15,7 @@ from pscd.evaluation import evaluate_images
 from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, PseudoSpherical
 from pscd.presets import PRESETS
 from pscd.sampling.langevin import Langevin
-from tests.cli.helpers import SMALL, help_of, parse, refused
+from tests.cli.helpers import SMALL, TOY, help_of, parse, refused, write_module
 
 
 def test_the_common_path_needs_no_dots():
@@ -180,6 +180,7 @@ def test_a_run_with_parts_of_ones_own_is_trained_kept_and_read_again(mine, tmp_p
 
 
 def test_a_run_on_a_toy_of_ones_own_is_trained_and_measured(mine, tmp_path):
+    write_module(tmp_path, mine, TOY)
     assert main(["train", f"{mine}:toy", *SMALL]) == 0
     run = tmp_path / "runs" / "toy"
     assert (run / "plot.png").exists()
