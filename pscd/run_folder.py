@@ -4,8 +4,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from pscd.files import writing_to
-
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -96,5 +94,7 @@ class RunFolder:
         Raises:
             UserError: it cannot be made.
         """
+        from pscd.files import writing_to  # which loads torch
+
         with writing_to(self.path):
             self.path.mkdir(parents=True, exist_ok=True)

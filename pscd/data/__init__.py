@@ -109,7 +109,7 @@ def load_dataset(
 
     Args:
         name: a toy (a key of `TOYS`, or the import path `package.module:toy` of a `Toy` in a module that is imported
-            already), a set of images (a key of `IMAGE_SETS`), a file (.csv, .parquet, .npy, .npz) or a folder of images.
+            already), a set of images (a key of `IMAGE_SETS`), a file (.csv, .parquet, .npy, .npz) or a folder.
         seed: of the draws of a toy, and of the choice of the rows held out.
         n: training rows to draw from a toy.
         columns: columns of a file to take, by name.
