@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from pscd import fast
 from pscd.data.toys import Toy
 from pscd.objectives import both_phases, phase_stats
+from pscd.sampling import Proposal
 from pscd.types import Energy, option
 
 ARMS = 5
@@ -63,13 +64,17 @@ class TrimmedCD:
 
 @dataclass(frozen=True)
 class Underdamped:
-    """Underdamped Langevin dynamics: points with a velocity, which friction and noise change little by little."""
+    """Underdamped Langevin dynamics with an accept step (Horowitz 1991), then one jump to a draw of the proposal.
+
+    Points have a velocity that lasts. Local steps alone do not carry chains from one arm to another; jumps do.
+    """
 
     n_steps: int = option(10, "steps per update", flag="steps")
-    step_size: float = option(0.01, "half the square of the time step")
-    friction: float = option(1.0, "share of the velocity lost per unit of time, to first order")
-    low: float | None = option(None, "lower bound of the box that chains stay in")
-    high: float | None = option(None, "upper bound of the box that chains stay in")
+    step_size: float = option(0.01, "half the square of the time step, to start from; it adapts")
+    friction: float = option(1.0, "rate at which the velocity is forgotten")
+    target_acceptance: float = option(0.8, "acceptance that the step size aims at")
+    low: float | None = option(None, "lower bound of a box; not used")
+    high: float | None = option(None, "upper bound of a box; not used")
 
     def run(
         self,
@@ -78,27 +83,45 @@ class Underdamped:
         *,
         step_size: Tensor,
         n_steps: int,
-        proposal: object = None,
+        proposal: Proposal | None = None,
         generator: torch.Generator | None = None,
         callback: object = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Friction and noise, half a kick, a drift, half a kick; without an accept step there are no jumps."""
+        """Friction and noise, half a kick, a drift, half a kick, accept or turn round; at the end a jump."""
         time = (2 * step_size) ** 0.5
         kept = torch.exp(-self.friction * time)
+        accepted = torch.zeros((), device=x.device)
 
         def noise() -> Tensor:
             return torch.randn(x.shape, generator=generator, device=x.device)
 
+        def total(e: Tensor, velocity: Tensor) -> Tensor:
+            return e + 0.5 * velocity.square().flatten(1).sum(1)
+
         with torch.no_grad(), fast.evaluating(energy, x) as evaluate:
             velocity = noise()
-            _, gradient = evaluate(x)
+            e, gradient = evaluate(x)
             for _ in range(n_steps):
-                velocity = kept * velocity + (1 - kept**2).sqrt() * noise() - 0.5 * time * gradient
-                x = x + time * velocity
-                _, gradient = evaluate(x)
-                velocity = velocity - 0.5 * time * gradient
-        return x, {"temperature": velocity.square().mean()}
+                velocity = kept * velocity + (1 - kept**2).sqrt() * noise()
+                half = velocity - 0.5 * time * gradient
+                y = x + time * half
+                e_y, gradient_y = evaluate(y)
+                velocity_y = half - 0.5 * time * gradient_y
+                log_ratio = total(e, velocity) - total(e_y, velocity_y)
+                accept = torch.rand(len(x), generator=generator, device=x.device).log() < log_ratio
+                rows = accept.view(-1, *(1,) * (x.ndim - 1))
+                x, gradient = torch.where(rows, y, x), torch.where(rows, gradient_y, gradient)
+                e, velocity = torch.where(accept, e_y, e), torch.where(rows, velocity_y, -velocity)
+                accepted += accept.float().mean()
+            stats = {"acceptance": accepted / n_steps}
+            if proposal is not None:
+                y = proposal.sample(len(x), generator).view_as(x)
+                log_ratio = e - evaluate.energy(y) + proposal.log_prob(x) - proposal.log_prob(y)
+                accept = torch.rand(len(x), generator=generator, device=x.device).log() < log_ratio
+                x = torch.where(accept.view(-1, *(1,) * (x.ndim - 1)), y, x)
+                stats["jumps"] = accept.float().mean()
+        return x, stats
 
     def adapt(self, step_size: Tensor, stats: dict[str, Tensor]) -> Tensor:
-        """Fixed."""
-        return step_size
+        """A little larger if more is accepted than the target, a little smaller if less."""
+        return step_size * torch.exp(0.05 * (stats["acceptance"] - self.target_acceptance))

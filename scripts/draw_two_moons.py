@@ -39,7 +39,7 @@ def main() -> None:
     for axis, (title, x) in zip(axes, panels.items(), strict=True):
         axis.plot(*x[:SHOWN].T, ".", markersize=1.5, color="#27527f", alpha=0.6)
         axis.set(title=title, xlim=(-SIDE, SIDE), ylim=(-SIDE, SIDE), aspect="equal", xticks=[], yticks=[])
-    figure.savefig(PICTURE, dpi=110, metadata={"Software": None})
+    figure.savefig(PICTURE, dpi=110, bbox_inches="tight", pad_inches=0.1, metadata={"Software": None})
     print(f"picture: {PICTURE}")
 
 
