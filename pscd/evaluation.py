@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pscd.data import TOYS, Dataset
-from pscd.data.toys import Draw
+from pscd.data import Dataset, Rows, as_rows, find_toy, to_bytes
 from pscd.errors import UserError
 from pscd.images.features import load_feature_map
 from pscd.metrics import frechet_distance, mmd, prdc
@@ -15,11 +14,19 @@ from pscd.rng import generator
 from pscd.runs import load_config_data
 
 FEWEST_IMAGES = 10  # a tenth of a folder, and more than the neighbours that PRDC looks at
+N_ROWS, N_IMAGES = 10_000, 2_000  # to measure by, unless said
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """MMD^2 between two sets of points, with how many there were of each."""
+    """MMD^2 between two sets of points.
+
+    Args:
+        name: what is compared with the real points: `samples` of the model, or other `data`, the floor.
+        mmd: unbiased MMD^2, which may be below 0.
+        n_real: number of real points.
+        n_fake: number of points that are compared with them.
+    """
 
     name: str
     mmd: float
@@ -29,7 +36,19 @@ class Measurement:
 
 @dataclass(frozen=True)
 class ImageMeasurement:
-    """Frechet distance and PRDC between two sets of images, by the features they were seen through."""
+    """Frechet distance and PRDC between two sets of images.
+
+    Args:
+        name: what is compared with the real images: `samples` of the model, or training `data`.
+        frechet: Frechet distance of the features; the FID where they are those of the Inception network.
+        precision: share of the compared images that lie among the real ones.
+        recall: share of the real images that lie among the others.
+        density: how densely real images surround the others.
+        coverage: share of the real images with one of the others nearby.
+        features: what the images were seen through; numbers of two maps cannot be compared.
+        n_real: number of real images.
+        n_fake: number of images that are compared with them.
+    """
 
     name: str
     frechet: float
@@ -43,50 +62,87 @@ class ImageMeasurement:
 
 
 def load_run_data(model: Model) -> Dataset:
-    """The data a run was trained on, split as it was; a `UserError` if they have changed since."""
+    """The data that a model was trained on, split as they were.
+
+    Raises:
+        UserError: they were rows in memory, which are not kept, or have changed since.
+    """
     config = model.config
+    if not config.data:
+        raise UserError("the model was fitted to rows in memory, which are not kept with it")
     data = load_config_data(config)
     if model.fingerprint is not None and data.fingerprint != model.fingerprint:
         raise UserError(f"{config.data} is not what the run was trained on: it has changed since")
     return data
 
 
-def evaluate(model: Model, *, n: int = 10_000, seed: int = 0, samples: Tensor | None = None) -> list[Measurement]:
+def evaluate(
+    model: Model, *, n: int = N_ROWS, seed: int = 0, samples: Tensor | None = None, real: Rows | None = None
+) -> list[Measurement]:
     """MMD^2 of samples against held-out data, beside data against data: the floor that noise sets.
 
-    Toys are drawn afresh, `n` points, and compared in their own coordinates with the paper's kernel,
-    exp(-|x - y|^2 / 4) in two dimensions. Of a file, the held-out rows are what there is, junk included;
-    its columns are standardised, and the kernel is exp(-|x - y|^2 / (2 d)), the same in two dimensions.
-    `samples` drawn already save drawing them again.
+    Toys are drawn afresh and compared in their own coordinates with the paper's kernel, exp(-|x - y|^2 / 4) in two
+    dimensions. Other rows are standardised as for training, and the kernel is exp(-|x - y|^2 / (2 d)), the same in two
+    dimensions.
+
+    Args:
+        model: what training returned, or `load`.
+        n: number of samples, and of rows at most, on each side.
+        seed: of the samples and the draws.
+        samples: rows `(m, *shape)` that the model has drawn already.
+        real: rows `(m, *shape)` that training has not seen, at least four. By default those that the run held out, junk
+            included; a model fitted to rows in memory has none. The floor then is one half of them against the other.
+
+    Returns:
+        Samples against held-out data, and data against data.
+
+    Raises:
+        UserError: the model was fitted to rows in memory and no `real` rows are given, or they have another shape.
     """
-    config = model.config
-    if config.data in TOYS:
-        draw: Draw = TOYS[config.data]
-        real, other = draw(n, generator(seed, 6)), draw(n, generator(seed, 7))
-        shift, scale = torch.tensor(0.0), torch.tensor(1.0)
+    toy = find_toy(model.config.data) if model.config.data else None
+    shift, scale = model.shift.cpu(), model.scale.cpu()
+    if real is not None:
+        rows = as_rows(real)[: 2 * n]
+        if tuple(rows.shape[1:]) != model.shape or len(rows) < 4:
+            shape = " x ".join(map(str, rows.shape))
+            raise UserError(f"give four or more rows of shape {model.shape} to measure by; these are {shape}")
+        held_out, (floor, other) = rows[:n], (rows[::2], rows[1::2])
+    elif toy is not None:
+        held_out, other = toy(n, generator(seed, 6)), toy(n, generator(seed, 7))
+        floor, shift, scale = held_out, torch.tensor(0.0), torch.tensor(1.0)
+    elif not model.config.data:
+        raise UserError(
+            "the model was fitted to rows in memory, which are not kept with it; give rows that it has not seen: "
+            "evaluate(model, real=rows)"
+        )
     else:
         data = load_run_data(model)
-        real, other = data.held_out[:n], data.train[: len(data.held_out)][:n]
-        shift, scale = model.shift.cpu(), model.scale.cpu()
-    if samples is None:
-        samples = model.sample(n, seed=seed)
-    bandwidth = real[0].numel() ** 0.5
+        held_out, other = data.held_out[:n], data.train[: len(data.held_out)][:n]
+        floor = held_out
+    samples = model.sample(n, seed=seed) if samples is None else samples
+    bandwidth = held_out[0].numel() ** 0.5
 
-    def measure(name: str, fake: Tensor) -> Measurement:
+    def measure(name: str, real: Tensor, fake: Tensor) -> Measurement:
         distance = mmd((real - shift) / scale, (fake - shift) / scale, bandwidth=bandwidth)
         return Measurement(name, distance, len(real), len(fake))
 
-    return [measure("samples", samples), measure("data", other)]
+    return [measure("samples", held_out, samples), measure("data", floor, other)]
 
 
 def evaluate_images(
-    model: Model, *, n: int = 2000, seed: int = 0, features: str = "pixels", samples: Tensor | None = None
+    model: Model, *, n: int = N_IMAGES, seed: int = 0, features: str = "pixels", samples: Tensor | None = None
 ) -> list[ImageMeasurement]:
     """Samples against held-out images, beside training images against them: the level of a perfect model.
 
     Args:
+        model: of images, from a run folder.
+        n: number of samples, and of real images at most.
+        seed: of the samples, and of the choice of training images.
         features: `pixels`, `classifier` or the path of a TorchScript Inception (see `pscd.images.features`).
         samples: images in [0, 1] drawn already.
+
+    Raises:
+        UserError: the data have changed since, or hold fewer than 10 images to measure by.
     """
     data = load_run_data(model)
     if len(data.held_out) < FEWEST_IMAGES:
@@ -102,9 +158,4 @@ def evaluate_images(
         distance = frechet_distance(real, fake)
         return ImageMeasurement(name, distance, **shape, features=feature_map.name, n_real=len(real), n_fake=len(fake))
 
-    return [measure("samples", as_bytes(samples[:n])), measure("data", data.train[order])]
-
-
-def as_bytes(x: Tensor) -> Tensor:
-    """Images in [0, 1] as bytes."""
-    return (x * 255).round().clamp(0, 255).to(torch.uint8)
+    return [measure("samples", to_bytes(samples[:n])), measure("data", data.train[order])]

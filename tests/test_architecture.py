@@ -19,7 +19,8 @@ ROOMS = [
     {"losses", "metrics", "theory"},
     {"discrete", "exact"},  # pure, as those before: neither samplers nor C++
     {"fast"},
-    {"data", "energies", "sampling"},
+    {"data", "energies"},
+    {"sampling"},
     {"objectives"},
     {"config"},
     {"model", "presets"},

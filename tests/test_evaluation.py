@@ -1,11 +1,16 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 from pscd.data import TOYS
-from pscd.evaluation import evaluate, load_run_data
+from pscd.errors import UserError
+from pscd.evaluation import evaluate, evaluate_images, load_run_data
 from pscd.metrics import mmd
 from pscd.rng import generator
 from pscd.runs import load, train
+from pscd.training.loop import fit
 
 
 def test_samples_beside_the_floor_that_noise_sets(trained):
@@ -20,8 +25,6 @@ def test_samples_beside_the_floor_that_noise_sets(trained):
 
 
 def test_a_file_is_measured_on_its_held_out_rows_whatever_its_units(small, tmp_path):
-    from dataclasses import replace
-
     rows = np.random.default_rng(0).normal(size=(300, 2))
     values = []
     for name, unit in (("metres", 1.0), ("millimetres", 1000.0)):
@@ -33,3 +36,41 @@ def test_a_file_is_measured_on_its_held_out_rows_whatever_its_units(small, tmp_p
         assert samples.n_real == 30
         values.append(data.mmd)
     assert values[0] == pytest.approx(values[1], rel=1e-3)
+
+
+@pytest.fixture
+def of_rows(small):
+    """A model of rows in memory, far from two moons."""
+    x = 100 + torch.randn(500, 2, generator=generator(0))
+    return fit(x, replace(small, data="", steps=20))
+
+
+def test_a_model_of_rows_in_memory_is_not_compared_with_anything_else(of_rows):
+    with pytest.raises(UserError, match=r"rows in memory.*evaluate\(model, real=rows\)"):
+        evaluate(of_rows, n=100)
+    with pytest.raises(UserError, match="rows in memory"):
+        load_run_data(of_rows)
+    with pytest.raises(UserError, match="rows in memory"):
+        evaluate_images(of_rows)
+
+
+def test_rows_to_measure_by_can_be_given(of_rows):
+    real = 100 + torch.randn(300, 2, generator=generator(1))
+    samples, data = evaluate(of_rows, n=200, seed=1, real=real.numpy())
+    assert (samples.n_real, samples.n_fake, data.n_real, data.n_fake) == (200, 200, 150, 150)
+
+    def standard(x):
+        return (x - of_rows.shift) / of_rows.scale
+
+    fake = of_rows.sample(200, seed=1)
+    assert samples.mmd == pytest.approx(mmd(standard(real[:200]), standard(fake), bandwidth=2**0.5), abs=1e-6)
+    assert data.mmd == pytest.approx(mmd(standard(real[::2]), standard(real[1::2]), bandwidth=2**0.5), abs=1e-6)
+    with pytest.raises(UserError, match=r"rows of shape \(2,\) to measure by; these are 300 x 1"):
+        evaluate(of_rows, real=real[:, :1])
+
+
+def test_given_rows_go_before_those_of_the_run(trained):
+    model, real = load(trained), torch.zeros(10, 2)
+    fake = torch.zeros(10, 2)
+    samples, _ = evaluate(model, samples=fake, real=real)
+    assert samples.mmd == pytest.approx(0, abs=1e-6)

@@ -2,10 +2,9 @@ import pytest
 import torch
 
 from pscd.config import TrainConfig
-from pscd.data import load_dataset
+from pscd.data import load_dataset, to_bytes
 from pscd.energies import Architecture
 from pscd.errors import UserError
-from pscd.evaluation import as_bytes
 from pscd.images.features import Pixels
 from pscd.metrics import auroc, frechet_distance
 from pscd.presets import DEFAULT_OF, PRESETS, default_preset, preset
@@ -48,7 +47,7 @@ def test_digits_become_something_like_digits():
     model = fit(data.train, PRESETS["digits"].changed({"steps": 200, "sample_steps": 60}))
     noise = torch.rand(500, 1, 8, 8, generator=generator(0))
     pixels = Pixels()
-    real, fake = pixels(data.held_out), pixels(as_bytes(model.sample(500)))
+    real, fake = pixels(data.held_out), pixels(to_bytes(model.sample(500)))
     # Two seeds gave 1.8 and 1.8; noise is at 10.3, other digits at .2.
     assert frechet_distance(real, fake) < 3
     assert auroc(model.energies(data.held_out), model.energies(noise)) > 0.99

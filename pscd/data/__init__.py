@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from pscd.data.image_sets import IMAGE_SETS, Images, data_root, has_parts, load_images
-from pscd.data.noise import Contaminated, contaminate
-from pscd.data.out_of_distribution import as_shape, gaussian_noise, interpolations, uniform_noise
+from pscd.data.noise import Contaminated, contaminate, gaussian_noise, interpolations, uniform_noise
+from pscd.data.pixels import as_shape, to_bytes, to_unit
 from pscd.data.tables import SUFFIXES, Table, read_table
 from pscd.data.toys import TOYS, TOYS_1D, TOYS_2D, Toy, find_toy
 from pscd.errors import UserError
@@ -40,16 +40,31 @@ __all__ = [
     "load_dataset",
     "load_images",
     "read_table",
+    "to_bytes",
+    "to_unit",
     "uniform_noise",
 ]
 
-Rows = Tensor | np.ndarray | Sequence[Any]  # or a DataFrame, which numpy takes for an array
+# A DataFrame, too, which numpy takes for an array.
+Rows = Tensor | np.ndarray | Sequence[Any] | torch.utils.data.Dataset[Any]
 N_HELD_OUT = 10_000
 FEWEST_ROWS = 20
 
 
 def as_rows(x: Rows) -> Tensor:
-    """Rows `(n, *shape)` as a float tensor; a `UserError` if they are none, or not finite numbers."""
+    """Rows `(n, *shape)` as a float tensor; images of bytes become floats in [0, 1].
+
+    Args:
+        x: a tensor, an array, nested lists, a DataFrame, or a `TensorDataset` of one tensor.
+
+    Raises:
+        UserError: these are no rows, or not finite numbers.
+
+    >>> as_rows([[1, 2], [3, 4], [5, 6]]).shape
+    torch.Size([3, 2])
+    """
+    if isinstance(x, torch.utils.data.Dataset):
+        x = _rows_of_dataset(x)
     try:
         if isinstance(x, np.ndarray) and x.dtype == np.uint8:
             x = torch.from_numpy(x)
@@ -57,7 +72,7 @@ def as_rows(x: Rows) -> Tensor:
     except (TypeError, ValueError):
         raise UserError("the rows must be numbers, as a tensor, an array or a DataFrame") from None
     if x.dtype == torch.uint8 and x.ndim == 4:  # images, a byte for each number
-        x = x.float() / 255
+        x = to_unit(x)
     x = x if x.is_floating_point() else x.float()
     if x.ndim < 2 or x.numel() == 0:
         raise UserError(f"give rows, shape (n, columns), not {tuple(x.shape)}; one column is x[:, None]")
@@ -65,6 +80,21 @@ def as_rows(x: Rows) -> Tensor:
         bad = int((~torch.isfinite(x)).flatten(1).any(1).sum())
         raise UserError(f"{bad} of {len(x)} rows are missing or infinite; fill or remove them")
     return x
+
+
+def _rows_of_dataset(data: torch.utils.data.Dataset[Any]) -> Tensor:
+    """The rows of a torch dataset that holds nothing else."""
+    if not isinstance(data, torch.utils.data.TensorDataset):
+        raise UserError(
+            f"a {type(data).__name__} may give anything; give its rows as one tensor, "
+            "for example torch.stack([x for x, *_ in dataset])"
+        )
+    if len(data.tensors) != 1:
+        raise UserError(
+            f"the TensorDataset has {len(data.tensors)} tensors; give that of the rows, such as dataset.tensors[0], "
+            "and labels, if there are any, as label="
+        )
+    return data.tensors[0]
 
 
 def check_enough(path: Path, n: int) -> None:

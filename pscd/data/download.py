@@ -1,86 +1,42 @@
-"""Getting the files of image sets: known addresses, published checksums.
-
-The MD5 sums of MNIST, Fashion-MNIST, SVHN and DTD are those in torchvision's `datasets`; that of the binary
-CIFAR-10 stands on its authors' page, https://www.cs.toronto.edu/~kriz/cifar.html.
-"""
+"""Getting the files of image sets from known addresses, checked by published checksums."""
 
 import tarfile
-from dataclasses import dataclass
 from pathlib import Path
 
-from pscd.data.image_sets import IMAGE_SETS, data_root
+from pscd.data.image_sets import IMAGE_SETS, Download, data_root
 from pscd.errors import UserError
+from pscd.files import writing_to
 
-
-@dataclass(frozen=True)
-class Download:
-    """A file: where it is kept, its MD5 sum, and the folder below the root it goes to.
-
-    Of a `.tar.gz` only the content is kept, in its own folders.
-    """
-
-    urls: tuple[str, ...]  # mirrors, in the order in which they are tried
-    md5: str
-    folder: str
-
-    @property
-    def name(self) -> str:
-        """The file's name."""
-        return self.urls[0].rsplit("/", 1)[1]
-
-
-_MNIST = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
-_FASHION = ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",)
-_SVHN = ("http://ufldl.stanford.edu/housenumbers/",)
-_CIFAR = ("https://www.cs.toronto.edu/~kriz/",)
-_DTD = ("https://www.robots.ox.ac.uk/~vgg/data/dtd/download/",)
-
-
-def _file(mirrors: tuple[str, ...], name: str, md5: str, folder: str) -> Download:
-    return Download(tuple(mirror + name for mirror in mirrors), md5, folder)
-
-
-DOWNLOADS: dict[str, tuple[Download, ...]] = {
-    "mnist": (
-        _file(_MNIST, "train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873", "MNIST/raw"),
-        _file(_MNIST, "train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432", "MNIST/raw"),
-        _file(_MNIST, "t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3", "MNIST/raw"),
-        _file(_MNIST, "t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c", "MNIST/raw"),
-    ),
-    "fashion-mnist": (
-        _file(_FASHION, "train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d", "FashionMNIST/raw"),
-        _file(_FASHION, "train-labels-idx1-ubyte.gz", "25c81989df183df01b3e8a0aad5dffbe", "FashionMNIST/raw"),
-        _file(_FASHION, "t10k-images-idx3-ubyte.gz", "bef4ecab320f06d8554ea6380940ec79", "FashionMNIST/raw"),
-        _file(_FASHION, "t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310", "FashionMNIST/raw"),
-    ),
-    "cifar10": (_file(_CIFAR, "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530", ""),),
-    "svhn": (
-        _file(_SVHN, "train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373", "svhn"),
-        _file(_SVHN, "test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3", "svhn"),
-    ),
-    "textures": (_file(_DTD, "dtd-r1.0.1.tar.gz", "fff73e5086ae6bdbea199a49dfb8a4c1", "dtd"),),
-}
+DOWNLOADS = tuple(name for name, images in IMAGE_SETS.items() if images.files)  # sets that a command can get
 
 
 def download(name: str, *, root: Path | str | None = None, progress: bool = True) -> list[Path]:
-    """Get the files of a set; returns where they, or the contents of archives, are.
+    """Get the files of a set; those that are there with the right checksum are not fetched again.
 
-    Files that are there with the right checksum are not fetched again.
+    Args:
+        name: a key of `IMAGE_SETS`.
+        root: folder of all sets (see `load_images`).
+        progress: whether to show how far it is.
+
+    Returns:
+        The files, and for archives the folders of their contents.
+
+    Raises:
+        UserError: no command gets this set, no mirror has its files, or they cannot be written.
     """
-    if name not in DOWNLOADS:
-        if name not in IMAGE_SETS:
-            raise UserError(f"unknown images {name!r}; there are: {', '.join(DOWNLOADS)}")
-        by_hand = IMAGE_SETS[name].by_hand
-        raise UserError(
-            f"{name} needs no download" if by_hand is None else f"{name} has to be fetched by hand, from {by_hand}"
-        )
+    if name not in IMAGE_SETS:
+        raise UserError(f"unknown images {name!r}; there are: {', '.join(DOWNLOADS)}")
+    images = IMAGE_SETS[name]
+    if images.by_hand is not None:
+        raise UserError(f"{name} has to be fetched by hand, from {images.by_hand}")
+    if not images.files:
+        raise UserError(f"{name} needs no download")
     folder = data_root(root)
     try:
-        return [_get(file, folder / file.folder, progress) for file in DOWNLOADS[name]]
+        with writing_to(folder):
+            return [_get(file, folder / file.folder, progress) for file in images.files]
     except tarfile.TarError as error:
         raise UserError(f"the archive of {name} is not what it should be: {error}") from None
-    except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror or error}") from None
 
 
 def _get(file: Download, folder: Path, progress: bool) -> Path:

@@ -24,6 +24,7 @@ PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".
 CIFAR_SHAPE = (3, 32, 32)
 LONG_LIST = 2000  # pictures that take seconds to read
 UNSIGNED_BYTE = 8  # the kind of number in an IDX header
+CELEBA_TRAIN, CELEBA_VALIDATION = 162_770, 19_867  # by file number; the 19,962 after them are the test images
 
 
 # --- IDX: MNIST and its relatives ---
@@ -162,9 +163,15 @@ def read_bitmaps(path: Path, n: int, size: int) -> np.ndarray:
 
 
 def list_pictures(folder: Path) -> tuple[list[Path], np.ndarray | None]:
-    """All pictures of a folder in order, and the number of their sub-folder as label if there are such.
+    """All pictures of a folder in order, and their labels: the number of the sub-folder that each is in.
 
     Names decide what is a picture; hidden files and folders are passed over.
+
+    Returns:
+        The files, and labels `(n,)`, or None if there are no sub-folders with pictures.
+
+    Raises:
+        UserError: there are pictures both in the folder and in its sub-folders.
     """
     classes = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     own = _pictures_in(folder.iterdir())
@@ -183,9 +190,10 @@ def list_pictures(folder: Path) -> tuple[list[Path], np.ndarray | None]:
 def read_pictures(
     paths: Sequence[Path], *, size: int | None = None, crop: int | None = None, channels: int | None = None
 ) -> np.ndarray:
-    """Pictures as one array, grey if all of them are.
+    """Pictures as one array of bytes `(n, channels, height, width)`, grey if all of them are.
 
     Args:
+        paths: files that Pillow can read.
         size: side to scale to, after the largest square is cut from the middle; without it all must agree.
         crop: side of the square to cut instead.
         channels: 1 or 3, if it is known.
@@ -285,3 +293,50 @@ def _bytes_of(path: Path) -> bytes:
 
 def _line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def celeba_partition(folder: Path) -> Callable[[Path], int]:
+    """The part that a picture of CelebA belongs to: 0 (training), 1 (validation) or 2 (test).
+
+    It is read from `list_eval_partition.txt` in the folder or beside it, else told by the number in the file's name.
+
+    Raises:
+        UserError: the list is damaged, or there is none and a picture is not named by a number.
+    """
+    listed = next((p for home in (folder.parent, folder) if (p := home / "list_eval_partition.txt").is_file()), None)
+    if listed is not None:
+        rows = [line.split() for line in listed.read_text().splitlines() if line.strip()]
+        if not all(len(row) == 2 and row[1] in ("0", "1", "2") for row in rows):
+            raise UserError(f"{listed}: each line must be a file's name and 0, 1 or 2")
+        parts = {name: int(part) for name, part in rows}
+        return lambda path: parts.get(path.name, -1)
+
+    def by_number(path: Path) -> int:
+        if not path.stem.isdecimal():
+            raise UserError(f"{path}: pictures of CelebA are named by numbers, 000001.jpg; move this one away")
+        return sum(int(path.stem) > last for last in (CELEBA_TRAIN, CELEBA_TRAIN + CELEBA_VALIDATION))
+
+    return by_number
+
+
+def cut_squares(pictures: Sequence[Path], train: bool, side: int) -> tuple[np.ndarray, np.ndarray]:
+    """Squares cut from large grey pictures, and from which of them.
+
+    Args:
+        pictures: files.
+        train: whether to cut from the upper three quarters of each, or from the rest.
+        side: of the squares, in pixels.
+
+    Returns:
+        Bytes `(n, 1, side, side)` and labels `(n,)`.
+    """
+    cut, label = [], []
+    for kind, path in enumerate(pictures):
+        x = read_pictures([path], channels=1)[0, 0]
+        rows, columns = (n // side for n in x.shape)
+        squares = x[: rows * side, : columns * side].reshape(rows, side, columns, side).swapaxes(1, 2)
+        split = rows - rows // 4
+        squares = (squares[:split] if train else squares[split:]).reshape(-1, 1, side, side)
+        cut.append(squares)
+        label.append(np.full(len(squares), kind, np.int64))
+    return np.concatenate(cut), np.concatenate(label)

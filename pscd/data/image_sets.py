@@ -1,4 +1,4 @@
-"""Images by name or by folder, as bytes.
+"""Images by name or by folder, as bytes. To add a set: a function that reads it, and an entry of `IMAGE_SETS`.
 
 >>> digits = load_images("digits")
 >>> digits.x.shape, digits.x.dtype, digits.label[:3].tolist()
@@ -7,7 +7,7 @@
 
 import importlib.util
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,18 +16,19 @@ import torch
 from torch import Tensor
 
 from pscd.data import image_formats
-from pscd.data.out_of_distribution import as_shape
+from pscd.data.pixels import as_shape
 from pscd.errors import UserError
+from pscd.files import cache_folder
 from pscd.rng import generator
 
 Arrays = tuple[np.ndarray, np.ndarray | None]  # pixels and labels
 
 CELEBA_CROP, CELEBA_SIZE = 140, 64
-CELEBA_TRAIN, CELEBA_VALIDATION = 162_770, 19_867  # by file number; the 19,962 after them are the test images
 QUICKDRAW_SIZE, QUICKDRAW_TRAIN, QUICKDRAW_TEST = 28, 80, 20  # drawings of each class
 TEXTURE_SIZE = 32
 BUNDLED_TEXTURES = ("brick", "grass", "gravel")  # of scikit-image, in its wheel
 DIGITS_TRAIN = 1500
+IDX_FILES = tuple(f"{part}-{what}-ubyte.gz" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1"))
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,43 @@ class Images:
 
 
 @dataclass(frozen=True)
+class Download:
+    """A file to fetch; of a `.tar.gz` only the content is kept, in its own folders.
+
+    Args:
+        urls: mirrors, in the order in which they are tried.
+        md5: its published checksum.
+        folder: where it goes, below the root of all sets.
+    """
+
+    urls: tuple[str, ...]
+    md5: str
+    folder: str
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.urls[0].rsplit("/", 1)[1]
+
+
+@dataclass(frozen=True)
 class ImageSet:
-    """What there is to know of a set: what it is, where its files may be, how to read and to get them."""
+    """All there is to know of a set of images.
+
+    Args:
+        about: what it is, in a line.
+        read: pixels and labels, from the root of all sets, whether the training images are asked for, and a side to
+            scale to or None.
+        there: whether its files are below a root.
+        by_hand: where to get it, if no command does.
+        files: what `pscd data get` downloads.
+    """
 
     about: str
-    read: Callable[[Path, bool, int | None], Arrays]  # root, train, size
-    there: Callable[[Path], bool]  # whether its files are below a root
-    by_hand: str | None = None  # where to get it, if no command does
+    read: Callable[[Path, bool, int | None], Arrays]
+    there: Callable[[Path], bool]
+    by_hand: str | None = None
+    files: tuple[Download, ...] = ()
 
 
 def load_images(name: str, *, root: Path | str | None = None, train: bool = True, size: int | None = None) -> Images:
@@ -55,8 +86,12 @@ def load_images(name: str, *, root: Path | str | None = None, train: bool = True
     Args:
         name: a key of `IMAGE_SETS`, or a folder: its sub-folders are labels, unless they are `train` and
             `test`, which are parts. A folder without parts is given whole, whatever `train` is.
-        root: folder of the sets' files; by default what `PSCD_DATA` names, else `~/.cache/pscd`.
+        root: folder of the sets' files; by default what `PSCD_DATA` names, else the system's cache folder.
+        train: whether the training or the test images are wanted.
         size: side to scale to; for folders, needed if pictures differ in size.
+
+    Raises:
+        UserError: there are no such images on this machine; the message says how to get them.
     """
     if size is not None and size < 1:
         raise UserError(f"an image size must be at least 1, got {size}")
@@ -71,11 +106,9 @@ def load_images(name: str, *, root: Path | str | None = None, train: bool = True
 
 
 def data_root(root: Path | str | None = None) -> Path:
-    """The folder of the sets' files: the argument, else `PSCD_DATA`, else `~/.cache/pscd`."""
-    if root is not None:
-        return Path(root).expanduser()
-    chosen = os.environ.get("PSCD_DATA")
-    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "pscd"
+    """The folder of the sets' files: the argument, else what `PSCD_DATA` names, else the system's cache folder."""
+    chosen = root or os.environ.get("PSCD_DATA")
+    return Path(chosen).expanduser() if chosen else cache_folder()
 
 
 def has_parts(folder: Path) -> bool:
@@ -126,7 +159,15 @@ def _idx_pair(folder: Path, train: bool) -> tuple[Path, Path] | None:
     return (images, labels) if images is not None and labels is not None else None
 
 
-def _idx_set(name: str, folder: str, about: str, by_hand: str | None = None) -> ImageSet:
+def _idx_set(
+    name: str,
+    folder: str,
+    about: str,
+    *,
+    by_hand: str | None = None,
+    mirrors: tuple[str, ...] = (),
+    md5: tuple[str, ...] = (),
+) -> ImageSet:
     def read(root: Path, train: bool, size: int | None) -> Arrays:
         for home in _homes(root, _plain(name)):
             pair = _idx_pair(home, train)
@@ -139,7 +180,8 @@ def _idx_set(name: str, folder: str, about: str, by_hand: str | None = None) -> 
     def there(root: Path) -> bool:
         return any(_idx_pair(home, False) for home in _homes(root, _plain(name)))
 
-    return ImageSet(about, read, there, by_hand)
+    files = _files(mirrors, f"{folder}/raw", dict(zip(IDX_FILES, md5, strict=True)) if md5 else {})
+    return ImageSet(about, read, there, by_hand, files)
 
 
 def _cifar_files(root: Path, train: bool) -> list[Path]:
@@ -184,30 +226,12 @@ def _read_celeba(root: Path, train: bool, size: int | None) -> Arrays:
     folder = _celeba_folder(root)
     if folder is None:
         raise _missing("celeba", root, "folder celeba/img_align_celeba of pictures 000001.jpg, ...")
-    partition = _celeba_partition(folder)
+    partition = image_formats.celeba_partition(folder)
     wanted = 0 if train else 2
     paths = [p for p in image_formats.list_pictures(folder)[0] if partition(p) == wanted]
     if not paths:
         raise UserError(f"{folder}: holds no {'training' if train else 'test'} pictures of CelebA")
     return image_formats.read_pictures(paths, size=size or CELEBA_SIZE, crop=CELEBA_CROP, channels=3), None
-
-
-def _celeba_partition(folder: Path) -> Callable[[Path], int]:
-    """0, 1 or 2 (training, validation, test) for a picture, from the list or by the number in its name."""
-    listed = next((p for home in (folder.parent, folder) if (p := home / "list_eval_partition.txt").is_file()), None)
-    if listed is not None:
-        rows = [line.split() for line in listed.read_text().splitlines() if line.strip()]
-        if not all(len(row) == 2 and row[1] in ("0", "1", "2") for row in rows):
-            raise UserError(f"{listed}: each line must be a file's name and 0, 1 or 2")
-        parts = {name: int(part) for name, part in rows}
-        return lambda path: parts.get(path.name, -1)
-
-    def by_number(path: Path) -> int:
-        if not path.stem.isdecimal():
-            raise UserError(f"{path}: pictures of CelebA are named by numbers, 000001.jpg; move this one away")
-        return sum(int(path.stem) > last for last in (CELEBA_TRAIN, CELEBA_TRAIN + CELEBA_VALIDATION))
-
-    return by_number
 
 
 def _dtd_folder(root: Path) -> Path | None:
@@ -235,7 +259,7 @@ def _read_textures(root: Path, train: bool, size: int | None) -> Arrays:
             "folder dtd/images (Describable Textures), nor the pictures of scikit-image (pip install scikit-image)"
         )
         raise _missing("textures", root, expected)
-    return _patches(pictures, train, side)
+    return image_formats.cut_squares(pictures, train, side)
 
 
 def _dtd_part(folder: Path, paths: list[Path], label: np.ndarray | None, train: bool, side: int) -> Arrays:
@@ -250,20 +274,6 @@ def _dtd_part(folder: Path, paths: list[Path], label: np.ndarray | None, train: 
             raise UserError(f"{lists[0]}: none of the pictures it names is in {folder / 'images'}")
         paths, label = [paths[i] for i in chosen], label[chosen]
     return image_formats.read_pictures(paths, size=side, channels=3), label
-
-
-def _patches(pictures: Sequence[Path], train: bool, side: int) -> Arrays:
-    """Squares cut from large pictures: the upper three quarters to train on, the rest to test."""
-    cut, label = [], []
-    for kind, path in enumerate(pictures):
-        x = image_formats.read_pictures([path], channels=1)[0, 0]
-        rows, columns = (n // side for n in x.shape)
-        squares = x[: rows * side, : columns * side].reshape(rows, side, columns, side).swapaxes(1, 2)
-        split = rows - rows // 4
-        squares = (squares[:split] if train else squares[split:]).reshape(-1, 1, side, side)
-        cut.append(squares)
-        label.append(np.full(len(squares), kind, np.int64))
-    return np.concatenate(cut), np.concatenate(label)
 
 
 def _quickdraw_files(root: Path) -> list[Path]:
@@ -295,36 +305,83 @@ _QUICKDRAW_URL = "https://storage.googleapis.com/quickdraw_dataset/full/numpy_bi
 _CELEBA_URL = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html (Align&Cropped Images, img_align_celeba.zip)"
 _NOTMNIST_URL = "https://github.com/davidflanagan/notMNIST-to-MNIST (the four IDX files)"
 
+_MNIST = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
+_FASHION = ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",)
+_SVHN = ("http://ufldl.stanford.edu/housenumbers/",)
+_CIFAR = ("https://www.cs.toronto.edu/~kriz/",)
+_DTD = ("https://www.robots.ox.ac.uk/~vgg/data/dtd/download/",)
+
+
+def _files(mirrors: tuple[str, ...], folder: str, md5: dict[str, str]) -> tuple[Download, ...]:
+    return tuple(Download(tuple(mirror + name for mirror in mirrors), sum_, folder) for name, sum_ in md5.items())
+
+
+# The MD5 sums of MNIST, Fashion-MNIST, SVHN and DTD are those in torchvision's `datasets`; that of the binary CIFAR-10
+# stands on its authors' page, https://www.cs.toronto.edu/~kriz/cifar.html.
 IMAGE_SETS: dict[str, ImageSet] = {
     "digits": ImageSet(
         "handwritten digits, 8 x 8 grey, 1,500 + 297, part of scikit-learn", _read_digits, lambda _: True
     ),
-    "mnist": _idx_set("mnist", "MNIST", "handwritten digits, 28 x 28 grey, 60,000 + 10,000"),
-    "fashion-mnist": _idx_set("fashion-mnist", "FashionMNIST", "clothes, 28 x 28 grey, 60,000 + 10,000"),
-    "notmnist": _idx_set("notmnist", "notMNIST", "letters A to J of many fonts, 28 x 28 grey", _NOTMNIST_URL),
+    "mnist": _idx_set(
+        "mnist",
+        "MNIST",
+        "handwritten digits, 28 x 28 grey, 60,000 + 10,000",
+        mirrors=_MNIST,
+        md5=(
+            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "d53e105ee54ea40749a09fcbcd1e9432",
+            "9fb629c4189551a2d022fa330f9573f3",
+            "ec29112dd5afa0611ce80d1b7f02629c",
+        ),
+    ),
+    "fashion-mnist": _idx_set(
+        "fashion-mnist",
+        "FashionMNIST",
+        "clothes, 28 x 28 grey, 60,000 + 10,000",
+        mirrors=_FASHION,
+        md5=(
+            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "25c81989df183df01b3e8a0aad5dffbe",
+            "bef4ecab320f06d8554ea6380940ec79",
+            "bb300cfdad3c16e7a12a480ee83cd310",
+        ),
+    ),
+    "notmnist": _idx_set("notmnist", "notMNIST", "letters A to J of many fonts, 28 x 28 grey", by_hand=_NOTMNIST_URL),
     "cifar10": ImageSet(
         "ten kinds of things, 32 x 32 colour, 50,000 + 10,000",
         _read_cifar10,
         lambda root: bool(_cifar_files(root, False)),
+        files=_files(_CIFAR, "", {"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"}),
     ),
     "svhn": ImageSet(
-        "house numbers, 32 x 32 colour, 73,257 + 26,032", _read_svhn, lambda root: _svhn_file(root, False) is not None
+        "house numbers, 32 x 32 colour, 73,257 + 26,032",
+        _read_svhn,
+        lambda root: _svhn_file(root, False) is not None,
+        files=_files(
+            _SVHN,
+            "svhn",
+            {
+                "train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
+                "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
+            },
+        ),
     ),
     "celeba": ImageSet(
         "faces, 64 x 64 colour, 162,770 + 19,962",
         _read_celeba,
         lambda root: _celeba_folder(root) is not None,
-        _CELEBA_URL,
+        by_hand=_CELEBA_URL,
     ),
     "textures": ImageSet(
         "describable textures (DTD), 32 x 32 colour; else patches of scikit-image's",
         _read_textures,
         lambda root: _dtd_folder(root) is not None or bool(_bundled_textures()),
+        files=_files(_DTD, "dtd", {"dtd-r1.0.1.tar.gz": "fff73e5086ae6bdbea199a49dfb8a4c1"}),
     ),
     "quickdraw": ImageSet(
         "drawings of many classes, 28 x 28 grey, 80 + 20 of each",
         _read_quickdraw,
         lambda root: bool(_quickdraw_files(root)),
-        _QUICKDRAW_URL,
+        by_hand=_QUICKDRAW_URL,
     ),
 }

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pscd.data import Dataset, data_root
+from pscd.data import Dataset, data_root, to_unit
 from pscd.errors import UserError
 from pscd.files import read_tensors, write_tensors
 from pscd.progress import progress_bar
@@ -77,7 +77,7 @@ class Pixels:
 
     def __call__(self, x: Tensor) -> Tensor:
         """One number for each byte."""
-        return _checked(x).flatten(1).float() / 255
+        return to_unit(_checked(x).flatten(1))
 
 
 # --- TorchScript ---

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pscd.data import to_bytes, to_unit
 from pscd.errors import UserError
 
 GAP = 2  # pixels between the images of a grid
@@ -19,7 +20,7 @@ def grid(x: Tensor, columns: int = 10, *, enlarge: bool = True) -> np.ndarray:
     >>> grid(torch.zeros(4, 1, 8, 8), 2, enlarge=False).shape
     (22, 22, 3)
     """
-    x = x.float() / 255 if x.dtype == torch.uint8 else x.float()
+    x = to_unit(x) if x.dtype == torch.uint8 else x.float()
     n, height, width = len(x), *x.shape[2:]
     columns = min(columns, n)
     rows = -(-n // columns)
@@ -27,7 +28,7 @@ def grid(x: Tensor, columns: int = 10, *, enlarge: bool = True) -> np.ndarray:
     for i, image in enumerate(x.cpu()):
         top, left = (GAP + (i // columns) * (height + GAP), GAP + (i % columns) * (width + GAP))
         canvas[top : top + height, left : left + width] = image.expand(3, -1, -1).permute(1, 2, 0)
-    picture = (canvas.clamp(0, 1) * 255).round().to(torch.uint8).numpy()
+    picture = to_bytes(canvas).numpy()
     factor = min(LARGEST_FACTOR, -(-SMALLEST // picture.shape[1])) if enlarge else 1
     return picture.repeat(factor, 0).repeat(factor, 1)
 
@@ -63,5 +64,5 @@ def read(path: Path | str, shape: tuple[int, ...]) -> Tensor:
         raise UserError(f"cannot read {path} as a picture: {error}") from None
     if picture.size != (shape[2], shape[1]):
         picture = picture.resize((shape[2], shape[1]), Image.Resampling.LANCZOS)
-    x = torch.from_numpy(np.array(picture)).float() / 255
+    x = to_unit(torch.from_numpy(np.array(picture)))
     return x[None] if x.ndim == 2 else x.permute(2, 0, 1)

@@ -12,10 +12,8 @@ import torch
 from torch import Tensor
 
 from pscd.config import TrainConfig
-from pscd.data import Dataset, load_dataset
-from pscd.data.noise import contaminate
+from pscd.data import Dataset, contaminate, load_dataset, to_bytes
 from pscd.errors import Diverged
-from pscd.evaluation import as_bytes
 from pscd.images.features import FeatureMap, load_feature_map
 from pscd.losses import effective_sample_fraction, energy_spread, importance_weights
 from pscd.metrics import frechet_distance
@@ -137,7 +135,7 @@ def measure(
     kept = folder / f"measured-{digest(feature_map.name, settings['n'])}.json"
     if kept.is_file():
         return dict(json.loads(kept.read_text()))
-    samples = as_bytes(model.sample(settings["n"], seed=settings["seed"]))
+    samples = to_bytes(model.sample(settings["n"], seed=settings["seed"]))
     e = model.energies(data.held_out[:1000])
     noise = torch.rand(1000, *model.shape, generator=generator(settings["seed"], 27))
     gap = (model.energies(noise).median() - e.median()) / energy_spread(e).clamp(min=1e-9)

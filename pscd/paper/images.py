@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from pscd.config import TrainConfig
-from pscd.data import Dataset, load_dataset
+from pscd.data import Dataset, load_dataset, to_bytes
 from pscd.errors import Diverged, UserError
-from pscd.evaluation import as_bytes
 from pscd.images.features import load_feature_map
 from pscd.metrics import frechet_distance, prdc
 from pscd.paper import published
@@ -87,7 +86,7 @@ def compute(settings: Settings, runs: Path) -> Result:
     tail = rows[-max(1, len(rows) // 10) :]
     names = [name for name in ("ess_pos", "ess_neg", "spread", "gap") if tail and name in tail[0]]
     weights: Result = {name: sum(row[name] for row in tail) / len(tail) for name in names}
-    samples = as_bytes(model.sample(settings["n"], seed=config.seed))
+    samples = to_bytes(model.sample(settings["n"], seed=config.seed))
     return {
         **measure(samples, data, settings["features"]),
         **weights,

@@ -13,9 +13,8 @@ from pscd.baselines import FITS, ImageModel
 from pscd.baselines import load as load_baseline
 from pscd.baselines.ncsn import NCSN
 from pscd.config import TrainConfig
-from pscd.data import Dataset, load_dataset
+from pscd.data import Dataset, load_dataset, to_bytes
 from pscd.errors import Diverged
-from pscd.evaluation import as_bytes
 from pscd.objectives import FEBM
 from pscd.paper import images
 from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, digest, mean_rows, objective_label
@@ -54,7 +53,7 @@ def compute(settings: Settings, runs: Path) -> Result:
         model = fit(data.train, config, folder=runs / digest(settings["config"]))
     except Diverged as error:
         return {"fid": None, "error": str(error)}
-    samples = as_bytes(model.sample(settings["n"], seed=config.seed))
+    samples = to_bytes(model.sample(settings["n"], seed=config.seed))
     return _measured(samples, model.energies, data, settings)
 
 

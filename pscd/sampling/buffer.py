@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pscd.data.pixels import to_bytes, to_unit
+
 Draw = Callable[[int, torch.Generator | None], Tensor]
 
 
@@ -75,10 +77,10 @@ class ReplayBuffer:
             self.label[rows.index] = rows.label
 
     def _encode(self, x: Tensor) -> Tensor:
-        return (x.detach() * 255).round_().clamp_(0, 255).to(torch.uint8) if self.uint8 else x.detach()
+        return to_bytes(x.detach()) if self.uint8 else x.detach()
 
     def _decode(self, x: Tensor) -> Tensor:
-        return x.float() / 255 if self.uint8 else x
+        return to_unit(x) if self.uint8 else x
 
 
 def _different(n: int, size: int, generator: torch.Generator | None, device: torch.device) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from pscd.data.pixels import to_unit
 from pscd.errors import UserError
 from pscd.rng import generator, integer_seed
 
@@ -157,7 +158,7 @@ class Chains(nn.Module):
 
     def at(self, index: Tensor) -> Tensor:
         """The chains of these numbers."""
-        return self.points[index].float() / 255
+        return to_unit(self.points[index])
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Not known; jumps are for low dimensions."""

@@ -2,13 +2,15 @@ import hashlib
 import io
 import tarfile
 import threading
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from pscd.data import IMAGE_SETS
-from pscd.data.download import DOWNLOADS, Download, download
+from pscd.data.download import DOWNLOADS, download
+from pscd.data.image_sets import Download
 from pscd.errors import UserError
 
 
@@ -36,7 +38,11 @@ def offer(server, monkeypatch, name, content, folder="", mirrors=("",)):
     """Make `name` the file of the set `mnist`."""
     (server.folder / name).write_bytes(content)
     urls = tuple(f"{server.url}/{mirror}{name}" for mirror in mirrors)
-    monkeypatch.setitem(DOWNLOADS, "mnist", (Download(urls, hashlib.md5(content).hexdigest(), folder),))
+    have(monkeypatch, Download(urls, hashlib.md5(content).hexdigest(), folder))
+
+
+def have(monkeypatch, *files):
+    monkeypatch.setitem(IMAGE_SETS, "mnist", replace(IMAGE_SETS["mnist"], files=files))
 
 
 def test_a_file_is_fetched_once_and_checked(server, monkeypatch, tmp_path):
@@ -67,7 +73,7 @@ def test_the_next_mirror_is_tried(server, monkeypatch, tmp_path):
 
 
 def test_no_connection_is_one_line(monkeypatch, tmp_path):
-    monkeypatch.setitem(DOWNLOADS, "mnist", (Download(("http://127.0.0.1:1/x.gz",), "0" * 32, ""),))
+    have(monkeypatch, Download(("http://127.0.0.1:1/x.gz",), "0" * 32, ""))
     with pytest.raises(UserError, match=r"x.gz: no connection") as caught:
         download("mnist", root=tmp_path, progress=False)
     assert "\n" not in str(caught.value)
@@ -112,7 +118,7 @@ def test_what_no_command_gets_is_said():
 
 def test_every_set_without_a_place_to_get_it_by_hand_has_a_download():
     assert {name for name, found in IMAGE_SETS.items() if found.by_hand is None} == {*DOWNLOADS, "digits"}
-    for files in DOWNLOADS.values():
-        for file in files:
+    for name in DOWNLOADS:
+        for file in IMAGE_SETS[name].files:
             assert len(bytes.fromhex(file.md5)) == 16
             assert all(url.endswith(f"/{file.name}") for url in file.urls)
