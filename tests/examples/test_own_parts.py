@@ -10,11 +10,8 @@ import pytest
 import torch
 
 import pscd
-from pscd.data import toys
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-pytestmark = pytest.mark.skipif(not hasattr(toys, "Toy"), reason="toys are not one value each yet")
 
 
 @pytest.fixture
