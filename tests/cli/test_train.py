@@ -137,6 +137,8 @@ def test_parts_of_ones_own_by_import_path_with_their_flags(mine):
     assert config.objective == module.Mine(gamma=0.5, softness=3.0, mood="wild", steps=8)
     assert config.sampler == module.Slow(n_steps=2, patience=4)
     assert (config.data, config.steps) == ("moon", 9)
+    # The value of a flag of one's own is not the data either.
+    assert parse(f"train --softness 3 --objective {mine}:Mine digits").lr == PRESETS["digits"].lr
 
 
 def test_a_toy_of_ones_own_is_imported_when_it_is_named(mine):
