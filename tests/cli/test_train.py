@@ -158,7 +158,7 @@ def test_modules_are_imported_before_anything_else(mine):
         ("--objective {}:Slow", "is not an objective: it has no needs_negatives"),
         ("--sampler {}:Mine", "is not a sampler: it has no n_steps"),
         ("--objective {}:Needy", "every field needs a default"),
-        ("--objective {}:Plain", "is not an objective: it has no init"),
+        ("--objective {}:Plain", "is not an objective: it has no sampling_power"),
         ("--objective {}:Mine --softness much", "invalid number value: 'much'"),
         ("--objective {}:Mine --mood sad", "invalid choice: 'sad'"),
         ("--patience 3", "unrecognized arguments: --patience 3"),
