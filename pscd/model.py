@@ -16,9 +16,10 @@ from pscd.data import Rows, as_rows
 from pscd.energies import as_function
 from pscd.errors import UserError
 from pscd.files import read_tensors, under, write_tensors
+from pscd.mixtures import Mixture
 from pscd.progress import progress_bar
 from pscd.rng import Stream, generator
-from pscd.sampling import Callback, Chains, MixtureProposal, Proposal, Sampler
+from pscd.sampling import Callback, Chains, Proposal, Sampler
 from pscd.sampling.proposals import from_tensors
 
 SCORE_BLOCK = 16_384
@@ -92,7 +93,7 @@ class Model(nn.Module):
         *,
         coordinates: Coordinates,
         step_size: Tensor,
-        proposal: MixtureProposal | Chains,
+        proposal: Mixture | Chains,
         columns: tuple[str, ...] | None = None,
         fingerprint: str | None = None,
     ) -> None:

@@ -8,6 +8,7 @@ the energy (see `PseudoSpherical`).
 from pathlib import Path
 
 from pscd.config import TrainConfig
+from pscd.data import TOYS
 from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.objectives import PseudoSpherical
@@ -127,6 +128,6 @@ def preset(name: str) -> TrainConfig:
 def default_preset(data: str) -> TrainConfig:
     """What `train` takes for this data if no preset is chosen: that of its own, or the plain defaults."""
     name = DEFAULT_OF.get(data, data)
-    if name not in PRESETS and data and Path(data).is_dir():  # pictures of one's own, of which nothing is known
+    if name not in PRESETS and data not in TOYS and data and Path(data).is_dir():  # pictures of one's own
         return PRESETS["cifar10-small"].changed({"energy.classes": 0})
     return PRESETS[name] if name in PRESETS else TrainConfig()

@@ -25,10 +25,11 @@ from pscd import fast
 from pscd.config import TrainConfig
 from pscd.energies import Architecture
 from pscd.fast import enough_threads
+from pscd.mixtures import Mixture
 from pscd.objectives import PseudoSpherical
 from pscd.progress import progress_bar
 from pscd.rng import generator
-from pscd.sampling import Langevin, MixtureProposal
+from pscd.sampling import Langevin
 from pscd.training.initial import init_state
 from pscd.training.loop import train_step
 
@@ -112,7 +113,7 @@ class Training:
         self.config = case.config(gamma).changed({"gradients": mode})
         x = case.data()
         # These chains never jump, so nothing has to be fitted for that.
-        proposal = None if case.is_image else MixtureProposal.standard(math.prod(case.shape))
+        proposal = None if case.is_image else Mixture.standard(math.prod(case.shape))
         self.state = init_state(x, self.config, None, torch.device("cpu"), proposal=proposal)
         self.x = self.state.coordinates.forward(x)
         self._rng = generator(0, 31)

@@ -19,6 +19,7 @@ ROOMS = [
     {"losses", "metrics", "theory"},
     {"discrete", "exact"},  # pure, as those before: neither samplers nor C++
     {"fast"},
+    {"mixtures"},
     {"data", "energies"},
     {"sampling"},
     {"objectives"},

@@ -23,11 +23,11 @@ from pscd.detector.scaling import Columns
 from pscd.energies import Correction
 from pscd.errors import UserError
 from pscd.files import read_tensors, under, write_tensors
+from pscd.mixtures import Mixture
 from pscd.model import SCORE_BLOCK, Model
 from pscd.objectives import PseudoSpherical
 from pscd.rng import generator
 from pscd.run_folder import RunFolder
-from pscd.sampling import MixtureProposal
 from pscd.training.loop import fit
 
 Floats = NDArray[np.float64]
@@ -133,7 +133,7 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             narrow * base.whiten(z),
             settings(self.gamma_, self.n_updates, seed, noise=narrow * width),
             energy=energy,
-            proposal=MixtureProposal.standard(k),
+            proposal=Mixture.standard(k),
             progress=self.verbose,
         )
         self._weigh(self._score(x))

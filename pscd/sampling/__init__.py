@@ -8,7 +8,7 @@ beside each function binds it to its settings for the trainer.
 from pscd.sampling.buffer import ReplayBuffer
 from pscd.sampling.langevin import Langevin, langevin
 from pscd.sampling.mala import Mala, adapt_step_size, mala
-from pscd.sampling.proposals import Chains, MixtureProposal
+from pscd.sampling.proposals import Chains
 from pscd.sampling.protocol import Callback, Proposal, Sampler
 
 # By the name that `--sampler` knows. One of your own needs no entry: `--sampler package.module:Name`.
@@ -20,7 +20,6 @@ __all__ = [
     "Chains",
     "Langevin",
     "Mala",
-    "MixtureProposal",
     "Proposal",
     "ReplayBuffer",
     "Sampler",

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from pscd.coordinates import Coordinates
 from pscd.errors import UserError
+from pscd.mixtures import Mixture
 from pscd.sampling.buffer import ReplayBuffer
-from pscd.sampling.proposals import Chains, MixtureProposal
+from pscd.sampling.proposals import Chains
 
 BROAD = 2.0  # width of the Gaussian that chains restart from, in standard deviations of the data
 
@@ -38,15 +39,15 @@ class GaussianStart:
         noise = torch.randn(n, *self.centre.shape, generator=generator, device=self.centre.device)
         return self.centre + BROAD * self.spread * noise
 
-    def proposal(self, z: Tensor, *, components: int, seed: int) -> MixtureProposal:
+    def proposal(self, z: Tensor, *, components: int, seed: int) -> Mixture:
         """Where jumps come from: a mixture of Gaussians fitted to the rows."""
-        return MixtureProposal.fit(z, components=components, seed=seed)
+        return Mixture.fit(z, components=components, seed=seed)
 
     def confine(self, x: Tensor) -> Tensor:
         """Chains may go anywhere, and so may data."""
         return x
 
-    def kept(self, proposal: MixtureProposal | Chains, buffer: ReplayBuffer) -> MixtureProposal | Chains:
+    def kept(self, proposal: Mixture | Chains, buffer: ReplayBuffer) -> Mixture | Chains:
         """Where a trained model's chains start: at draws of the proposal."""
         return proposal
 
@@ -88,7 +89,7 @@ class BoxStart:
         """Points moved into the box: noise must not take data where no chain can go."""
         return x.clamp(0, 1)
 
-    def kept(self, proposal: MixtureProposal | Chains, buffer: ReplayBuffer) -> Chains:
+    def kept(self, proposal: Mixture | Chains, buffer: ReplayBuffer) -> Chains:
         """Where a trained model's chains start: where those of the training ended."""
         return Chains(buffer.x.clone(), buffer.label)
 

@@ -12,8 +12,9 @@ from pscd.config import TrainConfig
 from pscd.coordinates import Coordinates
 from pscd.errors import UserError
 from pscd.fast import frozen, prefer_channels_last
+from pscd.mixtures import Mixture
 from pscd.rng import Stream, generator, integer_seed, seeded
-from pscd.sampling import Chains, MixtureProposal, ReplayBuffer
+from pscd.sampling import Chains, ReplayBuffer
 from pscd.sampling.starts import STARTS
 from pscd.training.state import TrainState
 
@@ -24,7 +25,7 @@ def init_state(
     energy: nn.Module | None,
     device: torch.device,
     columns: tuple[str, ...] | None = None,
-    proposal: MixtureProposal | Chains | None = None,
+    proposal: Mixture | Chains | None = None,
 ) -> TrainState:
     """A fresh state: random weights, coordinates and proposal from the data, chains from their start.
 

@@ -15,11 +15,12 @@ from pscd.config import TrainConfig
 from pscd.data import Rows, as_rows
 from pscd.energies import TemperedEnergy, as_function
 from pscd.errors import Diverged, NotFinite, UserError
+from pscd.mixtures import Mixture
 from pscd.model import Model, run_chains
 from pscd.progress import progress_bar
 from pscd.rng import Stream, generator
 from pscd.run_folder import RunFolder
-from pscd.sampling import MixtureProposal, ReplayBuffer
+from pscd.sampling import ReplayBuffer
 from pscd.sampling import buffer as buffers
 from pscd.training import checkpoint
 from pscd.training.guard import Modes, check, mode_shares, summary
@@ -114,7 +115,7 @@ def fit(
     *,
     label: Tensor | None = None,
     energy: nn.Module | None = None,
-    proposal: MixtureProposal | None = None,
+    proposal: Mixture | None = None,
     folder: Path | str | None = None,
     device: torch.device | str = "cpu",
     progress: bool = False,
@@ -202,7 +203,7 @@ def settle_step_size(state: TrainState, config: TrainConfig) -> None:
 
     The chains start at the proposal, as those of `Model.sample` do. All processes do the same.
     """
-    if config.objective.needs_negatives or not isinstance(state.proposal, MixtureProposal):
+    if config.objective.needs_negatives or not isinstance(state.proposal, Mixture):
         return
     rng = generator(config.seed, Stream.SETTLE_STEP, device=state.coordinates.shift.device)
     x = state.proposal.sample(SETTLE_CHAINS, rng).view(-1, *state.coordinates.shift.shape)

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from pscd.coordinates import Coordinates
-from pscd.sampling import Chains, MixtureProposal, ReplayBuffer
+from pscd.mixtures import Mixture
+from pscd.sampling import Chains, ReplayBuffer
 from pscd.sampling.starts import Start
 
 
@@ -36,7 +37,7 @@ class TrainState:
     buffer: ReplayBuffer
     step_size: Tensor
     coordinates: Coordinates
-    proposal: MixtureProposal | Chains
+    proposal: Mixture | Chains
     start: Start
     rows: str = ""
     step: int = 0
