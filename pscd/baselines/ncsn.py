@@ -39,16 +39,17 @@ def ladder_factor(dim: int) -> float:
 
     The norm of noise of deviation sigma in `dim` dimensions is about N(sqrt(dim) sigma, sigma^2 / 2).
     """
+    from scipy.optimize import brentq
+
     root = math.sqrt(2 * dim)
 
     def overlap(factor: float) -> float:
         return _normal(root * (factor - 1) + 3 * factor) - _normal(root * (factor - 1) - 3 * factor)
 
-    low, high = 1.0, 2.0  # in a few dimensions any two overlap by more
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if overlap(middle) > 0.5 else (low, middle)
-    return (low + high) / 2
+    largest = 2.0  # in a few dimensions any two overlap by more
+    if overlap(largest) >= 0.5:
+        return largest
+    return float(brentq(lambda factor: overlap(factor) - 0.5, 1.0, largest, xtol=1e-15))
 
 
 def ladder(largest: float, dim: int, smallest: float = SMALLEST) -> Tensor:

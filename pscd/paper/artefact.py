@@ -20,6 +20,7 @@ import joblib
 import torch
 
 from pscd.errors import UserError
+from pscd.files import markdown_table, read_json, write_json, write_text_atomic, writing_to
 from pscd.progress import progress_bar
 from pscd.version import __version__
 
@@ -28,7 +29,7 @@ Result = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Done:
+class CellResult:
     """A finished cell."""
 
     settings: Settings
@@ -69,9 +70,9 @@ class Artefact:
     seeds: int
     cells: Callable[[bool, int], list[Settings]]
     compute: Callable[..., Result]
-    rows: Callable[[Sequence[Done]], list[Row]]
-    draw: Callable[[Sequence[Done], Path], list[Path]]
-    notes: Callable[[Sequence[Done]], str] = field(default=lambda done: "")
+    rows: Callable[[Sequence[CellResult]], list[Row]]
+    draw: Callable[[Sequence[CellResult], Path], list[Path]]
+    notes: Callable[[Sequence[CellResult]], str] = field(default=lambda done: "")
     cells_name: str | None = None
     keeps_runs: bool = False
     command: str | None = None  # what follows `pscd reproduce`, where that is not the name alone
@@ -97,10 +98,8 @@ def run(
     n_seeds = seeds or (1 if quick else artefact.seeds)
     cells = artefact.cells(quick, n_seeds)
     folder = out / f"{artefact.family}.cells"
-    try:
+    with writing_to(out):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write to {out}: {error.strerror}") from None
     start = time.perf_counter()
     fresh = _compute_missing(artefact, cells, folder, n_jobs, show)
     done = [_load(folder, artefact.family, settings) for settings in cells]
@@ -122,7 +121,7 @@ def run(
     write_json(out / f"{artefact.name}.json", report)
     path = out / f"{artefact.name}.md"
     # What somebody wrote about the results outlives making them again.
-    path.write_text(with_reading(markdown(artefact, report, done), path))
+    write_text_atomic(path, with_reading(markdown(artefact, report, done), path))
     return path
 
 
@@ -160,7 +159,7 @@ def timed(compute: Callable[[Settings], Result], settings: Settings) -> tuple[Se
 
 
 def mean_rows(
-    done: Sequence[Done],
+    done: Sequence[CellResult],
     key: Callable[[Settings], tuple[str, str]],
     value: str,
     published: dict[tuple[str, str], float] | None = None,
@@ -170,7 +169,7 @@ def mean_rows(
 
     Cells without the value (none, for a run that diverged) are left out.
     """
-    groups: dict[tuple[str, str], list[Done]] = {}
+    groups: dict[tuple[str, str], list[CellResult]] = {}
     for d in (d for d in done if d.result[value] is not None):
         groups.setdefault(key(d.settings), []).append(d)
     rows = []
@@ -190,7 +189,7 @@ def mean_rows(
     return rows
 
 
-def markdown(artefact: Artefact, report: dict[str, Any], done: Sequence[Done]) -> str:
+def markdown(artefact: Artefact, report: dict[str, Any], done: Sequence[CellResult]) -> str:
     """The page of an artefact: the command, the table with published beside measured, the figures."""
     words = [artefact.command or artefact.name, "--quick" if report["quick"] else "", f"--seeds {report['seeds']}"]
     command = "pscd reproduce " + " ".join(word for word in words if word)
@@ -202,13 +201,21 @@ def markdown(artefact: Artefact, report: dict[str, Any], done: Sequence[Done]) -
     has_exact = any("exact" in row for row in report["rows"])
     has_published = any(row["published"] is not None for row in report["rows"])
     head = ["", "", *(["published"] if has_published else []), *(["exact"] if has_exact else []), "measured", "sd", "n"]
-    lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for row in report["rows"]:
-        shown = [row[name].replace("|", "\\|") for name in ("row", "column")]
-        shown += [number(row["published"])] if has_published else []
-        shown += [number(row.get("exact"))] if has_exact else []
-        shown += [number(row["measured"]), number(row["std"]), str(row["n"])]
-        lines.append("| " + " | ".join(shown) + " |")
+
+    def shown(row: dict[str, Any]) -> list[str]:
+        published = [number(row["published"])] if has_published else []
+        exact = [number(row.get("exact"))] if has_exact else []
+        return [
+            row["row"],
+            row["column"],
+            *published,
+            *exact,
+            number(row["measured"]),
+            number(row["std"]),
+            str(row["n"]),
+        ]
+
+    lines.append(markdown_table(head, map(shown, report["rows"])))
     for figure in report["figures"]:
         lines += ["", f"![{figure}]({figure})"]
     return "\n".join(lines) + "\n"
@@ -243,13 +250,6 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}"
 
 
-def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
-    """Write atomically, so that a kill leaves the old file or the new one."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(value, indent=indent) + "\n")
-    os.replace(temporary, path)
-
-
 def _scalars(result: Result) -> Result:
     """Without what is only kept to be drawn."""
     return {name: value for name, value in result.items() if not isinstance(value, list | dict)}
@@ -264,15 +264,15 @@ def digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _load(folder: Path, name: str, settings: Settings) -> Done:
-    kept = json.loads(_path(folder, name, settings).read_text())
-    return Done(kept["settings"], kept["result"])
+def _load(folder: Path, name: str, settings: Settings) -> CellResult:
+    kept = read_json(_path(folder, name, settings))
+    return CellResult(kept["settings"], kept["result"])
 
 
 def _readable(path: Path) -> bool:
     try:
-        return bool(json.loads(path.read_text())["result"])
-    except (OSError, ValueError, KeyError):
+        return bool(read_json(path)["result"])
+    except (UserError, KeyError, TypeError):
         return False
 
 

@@ -21,9 +21,10 @@ from pscd.config import TrainConfig
 from pscd.coordinates import Coordinates
 from pscd.data import TOYS_2D
 from pscd.errors import Diverged
+from pscd.files import markdown_table
 from pscd.model import Model
 from pscd.objectives import PseudoSpherical
-from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, mean_rows, number, objective_label
+from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, number, objective_label
 from pscd.paper.toys_2d import MANY, cell
 from pscd.rng import generator
 from pscd.training.loop import fit
@@ -164,7 +165,7 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
     ]
 
 
-def _rows(done: Sequence[Done]) -> list[Row]:
+def _rows(done: Sequence[CellResult]) -> list[Row]:
     rows: list[Row] = []
     for measured, value in MEASURES.items():
         rows += mean_rows(
@@ -175,7 +176,7 @@ def _rows(done: Sequence[Done]) -> list[Row]:
     return sorted(rows, key=lambda row: list(TOYS_2D).index(row.row))
 
 
-def _values(done: Sequence[Done], gamma: float, stage: str, value: str) -> dict[str, float]:
+def _values(done: Sequence[CellResult], gamma: float, stage: str, value: str) -> dict[str, float]:
     """For each set the mean over its seeds, without runs that diverged."""
     groups: dict[str, list[float]] = {}
     for d in done:
@@ -184,20 +185,20 @@ def _values(done: Sequence[Done], gamma: float, stage: str, value: str) -> dict[
     return {name: statistics.mean(values) for name, values in groups.items()}
 
 
-def _mean_lines(done: Sequence[Done]) -> list[str]:
+def _mean_table(done: Sequence[CellResult]) -> str:
     """A table of means over the sets: one line for each objective and scoring rule, one column for each stage."""
-    lines = ["| mean over the sets | " + " | ".join(STAGES) + " |", "|---|" + "---|" * len(STAGES)]
+    rows = []
     # A set without a number somewhere is left out everywhere: the means are to be compared.
     common = set.intersection(*(set(_values(done, gamma, stage, "kl")) for gamma in GAMMAS for stage in STAGES))
     for measured in RULES:
         for gamma in GAMMAS:
             sets = [_values(done, gamma, stage, MEASURES[measured]) for stage in STAGES]
             means = [number(statistics.mean(s[name] for name in common) if common else None) for s in sets]
-            lines.append(f"| {objective_label(gamma)}: {measured} | " + " | ".join(means) + " |")
-    return lines
+            rows.append([f"{objective_label(gamma)}: {measured}", *means])
+    return markdown_table(["mean over the sets", *STAGES], rows)
 
 
-def _rule_line(done: Sequence[Done], stage: str) -> str:
+def _rule_line(done: Sequence[CellResult], stage: str) -> str:
     """On how many sets each objective is the better one under its own scoring rule."""
     counts = []
     for gamma, other, measured in zip(GAMMAS, reversed(GAMMAS), RULES, strict=True):
@@ -208,13 +209,13 @@ def _rule_line(done: Sequence[Done], stage: str) -> str:
     return f"- *{stage}*: {', and '.join(counts)}."
 
 
-def _grid_error(done: Sequence[Done], stage: str) -> float | None:
+def _grid_error(done: Sequence[CellResult], stage: str) -> float | None:
     """The largest change of KL from the grids of training to the finer one of measuring."""
     results = [d.result for d in done if d.settings["stage"] == stage and d.result["kl"] is not None]
     return max((abs(result["kl"] - result["kl_train"]) for result in results), default=None)
 
 
-def _notes(done: Sequence[Done]) -> str:
+def _notes(done: Sequence[CellResult]) -> str:
     first = done[0].settings
     n_train, n_grid, steps = first["n_train"], first["n_grid"], first["config"]["steps"]
     errors = ", ".join(f"{number(_grid_error(done, stage))} (*{stage}*)" for stage in STAGES)
@@ -228,7 +229,7 @@ positive phase from batches of {MANY:,} drawn points, the same batches as in the
 is to blame on the noise of data. *sampled*: the recipe itself, with chains; the rise from *data* is to blame on the
 sampler. A difference means something only where it is larger than that between two seeds.
 """,
-        *_mean_lines(done),
+        _mean_table(done),
         """
 All numbers are by quadrature, between densities: KL(p || q), the gamma-divergence for gamma 1, and MMD^2 x 1e4 with
 the kernel exp(-|x - y|^2 / 4). CD minimises the first of them and gamma 1 the second, so that each is the better one
@@ -247,7 +248,7 @@ Of {len(done)} runs, {lost} diverged.
     return "\n".join(parts)
 
 
-def _draw(done: Sequence[Done], out: Path) -> list[Path]:
+def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
     from pscd.paper import figures
 
     rows = [replace(row, column=row.column.removesuffix(": KL")) for row in _rows(done) if row.column.endswith(": KL")]

@@ -4,7 +4,6 @@ The warm-up is contrastive divergence on clean images, one for each seed. From i
 every objective goes on, on the same contaminated images; a control goes on with clean ones.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,12 +13,13 @@ from torch import Tensor
 from pscd.config import TrainConfig
 from pscd.data import Dataset, contaminate, load_dataset, to_bytes
 from pscd.errors import Diverged
+from pscd.files import read_json, write_json
 from pscd.images.features import FeatureMap, load_feature_map
 from pscd.losses import effective_sample_fraction, energy_spread, importance_weights
 from pscd.metrics import frechet_distance
 from pscd.model import Model
 from pscd.paper import published
-from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, digest, mean_rows, write_json
+from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, digest, mean_rows
 from pscd.paper.images import SHOWN, Choice, decode, encode
 from pscd.rng import generator
 from pscd.training import checkpoint
@@ -134,7 +134,7 @@ def measure(
     """FID of samples, their looks, and how far above the data noise lies, in spreads; kept in the run folder."""
     kept = folder / f"measured-{digest(feature_map.name, settings['n'])}.json"
     if kept.is_file():
-        return dict(json.loads(kept.read_text()))
+        return dict(read_json(kept))
     samples = to_bytes(model.sample(settings["n"], seed=settings["seed"]))
     e = model.energies(data.held_out[:1000])
     noise = torch.rand(1000, *model.shape, generator=generator(settings["seed"], 27))
@@ -212,12 +212,12 @@ def label(way: Settings) -> str:
     return name if way["contaminated"] else f"{name}, clean images"
 
 
-def _lines(done: Sequence[Done]) -> list[Done]:
+def _lines(done: Sequence[CellResult]) -> list[CellResult]:
     """A cell for each line."""
-    return [Done({**d.settings, **way}, way) for d in done for way in d.result["lines"]]
+    return [CellResult({**d.settings, **way}, way) for d in done for way in d.result["lines"]]
 
 
-def _rows(done: Sequence[Done]) -> list[Row]:
+def _rows(done: Sequence[CellResult]) -> list[Row]:
     is_cifar = done[0].settings["data"] == "cifar10"
     lines = _lines(done)
     rows: list[Row] = []
@@ -232,13 +232,13 @@ def _rows(done: Sequence[Done]) -> list[Row]:
         kept = [d for d in lines if value in d.result]
         rows += mean_rows(kept, lambda s, c=column: (label(s), c), value, table)  # type: ignore[misc]
     for value, column in (("weight_of_noise", "share of the weight on noise, last"), ("ess", "ESS of the data, last")):
-        kept = [Done(d.settings, d.result["stages"][-1]) for d in lines if value in d.result["stages"][-1]]
+        kept = [CellResult(d.settings, d.result["stages"][-1]) for d in lines if value in d.result["stages"][-1]]
         rows += mean_rows(kept, lambda s, c=column: (label(s), c), value)  # type: ignore[misc]
     order = list(dict.fromkeys(label(d.settings) for d in lines))
     return sorted(rows, key=lambda row: order.index(row.row))
 
 
-def _draw(done: Sequence[Done], path: Path) -> list[Path]:
+def _draw(done: Sequence[CellResult], path: Path) -> list[Path]:
     from pscd.paper import figures
 
     first = _lines(done[:1])
@@ -252,7 +252,7 @@ def _draw(done: Sequence[Done], path: Path) -> list[Path]:
     return [figures.image_grids(grids, path)]
 
 
-def _draw_curve(done: Sequence[Done], path: Path) -> list[Path]:
+def _draw_curve(done: Sequence[CellResult], path: Path) -> list[Path]:
     from pscd.paper import figures
 
     found: dict[str, list[tuple[float, Result]]] = {"spread": [], "nats": []}
@@ -264,7 +264,7 @@ def _draw_curve(done: Sequence[Done], path: Path) -> list[Path]:
     return [figures.robustness(found, before, path)]
 
 
-def _notes(done: Sequence[Done]) -> str:
+def _notes(done: Sequence[CellResult]) -> str:
     warm, config = (TrainConfig.from_dict(done[0].settings[name]) for name in ("warm", "after"))
     stage = done[0].result["lines"][0]["stages"][0]
     lost = [label(d.settings) for d in _lines(done) if d.result["stages"][-1]["fid"] is None]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pscd import discrete
 from pscd.losses import pseudo_spherical
-from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, mean_rows, number
+from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, number
 from pscd.rng import generator
 
 D = 8  # variables, each -1 or 1
@@ -134,17 +134,17 @@ def _compute(settings: Settings) -> Result:
     }
 
 
-def _rows(done: Sequence[Done]) -> list[Row]:
+def _rows(done: Sequence[CellResult]) -> list[Row]:
     return mean_rows(done, lambda s: (f"n = {s['n']}, {CONTAMINATIONS[s['data']]}", s["method"]), "kl")
 
 
-def _pick(done: Sequence[Done], method: str, name: str, **settings: object) -> list[float]:
+def _pick(done: Sequence[CellResult], method: str, name: str, **settings: object) -> list[float]:
     """A result of a method's cells with these settings, in the order of the seeds."""
     chosen = [d for d in done if d.settings["method"] == method]
     return [d.result[name] for d in chosen if all(d.settings[key] == value for key, value in settings.items())]
 
 
-def _notes(done: Sequence[Done]) -> str:
+def _notes(done: Sequence[CellResult]) -> str:
     sizes, states = sorted({d.settings["n"] for d in done}), 2 ** done[0].settings["d"]
     large = sizes[-1]
     seen = ", ".join(f"{statistics.mean(_pick(done, MLE, 'seen', n=n, data='clean')):.0f} at n = {n}" for n in sizes)
@@ -202,7 +202,7 @@ Junk on one state can be as heavy as a mode (the likeliest states of the true ma
 """
 
 
-def _draw(done: Sequence[Done], out: Path) -> list[Path]:
+def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
     from pscd.paper import figures
 
     return [figures.bars(_rows(done), out / "discrete.png", quantity="KL(p || q)", floor=0.001)]

@@ -10,7 +10,7 @@ from pscd.data import IMAGE_SETS, Dataset, as_shape, gaussian_noise, interpolati
 from pscd.errors import UserError
 from pscd.metrics import aupr, auroc, fpr_at_95
 from pscd.paper import published
-from pscd.paper.artefact import Done, Result, Row, Settings, mean_rows, objective_label
+from pscd.paper.artefact import CellResult, Result, Row, Settings, mean_rows, objective_label
 from pscd.rng import generator
 
 OTHERS = tuple(name for name in IMAGE_SETS if name != "digits")  # whose 8 x 8 pixels would tell by their blur
@@ -57,11 +57,11 @@ def measure_ood(energy: Callable[[Tensor], Tensor], data: Dataset, name: str, *,
     return found
 
 
-def ood_rows(done: Sequence[Done], data: str) -> list[Row]:
+def ood_rows(done: Sequence[CellResult], data: str) -> list[Row]:
     """AUROC, AUPR with its balance and FPR at 95 % by set and objective."""
     rows: list[Row] = []
     for other in (name for name in [*MADE, *OTHERS] if any(name in d.result.get("ood", {}) for d in done)):
-        kept = [Done(d.settings, d.result["ood"][other]) for d in done if other in d.result.get("ood", {})]
+        kept = [CellResult(d.settings, d.result["ood"][other]) for d in done if other in d.result.get("ood", {})]
         size = kept[0].result
         share = size["n_out"] / (size["n_in"] + size["n_out"])
         for value, label in (("auroc", "AUROC"), ("aupr", f"AUPR, {share:.2f} outside"), ("fpr_at_95", "FPR at 95 %")):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pscd import exact, theory
 from pscd.losses import pseudo_spherical
-from pscd.paper.artefact import Artefact, Done, Result, Row, Settings
+from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings
 from pscd.paper.bounded_model import (
     FEATURE_BOUND,
     GAMMAS,
@@ -200,7 +200,7 @@ def slope(pairs: Sequence[tuple[float, float]]) -> float:
     return float(((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum())
 
 
-def series(done: Sequence[Done], check: str, by: str, x: str, y: str) -> dict[str, list[tuple[float, float]]]:
+def series(done: Sequence[CellResult], check: str, by: str, x: str, y: str) -> dict[str, list[tuple[float, float]]]:
     """Points `(x, y)` of a check, one list for each value of the setting `by`."""
     lists: dict[str, list[tuple[float, float]]] = {}
     for d in done:
@@ -209,7 +209,7 @@ def series(done: Sequence[Done], check: str, by: str, x: str, y: str) -> dict[st
     return lists
 
 
-def _rows(done: Sequence[Done]) -> list[Row]:
+def _rows(done: Sequence[CellResult]) -> list[Row]:
     rows = [
         Row("estimator (Theorem 3)", f"slope of log error over log N, {name}", slope(points), exact=-0.5)
         for name, points in series(done, "estimator", "gamma", "n", "rms_error").items()
@@ -234,7 +234,7 @@ def _rows(done: Sequence[Done]) -> list[Row]:
     return rows
 
 
-def _notes(done: Sequence[Done]) -> str:
+def _notes(done: Sequence[CellResult]) -> str:
     j = next(d.result["convexity"] for d in done if d.settings["check"] == "convex")
     return f"""
 The model is theta . (sin x, cos 2x) on [-3, 3], bounded as the theorems ask (K = {RADIUS * FEATURE_BOUND:g}, L =
@@ -256,7 +256,7 @@ SGD, so a steeper slope is better than promised).
 """
 
 
-def _draw(done: Sequence[Done], out: Path) -> list[Path]:
+def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
     from pscd.paper import figures
 
     estimator = series(done, "estimator", "gamma", "n", "rms_error")

@@ -12,11 +12,12 @@ from pscd import exact
 from pscd.config import TrainConfig
 from pscd.data import TOYS_2D
 from pscd.errors import Diverged, UserError
+from pscd.files import markdown_table
 from pscd.metrics import mmd
 from pscd.model import Model
 from pscd.objectives import PseudoSpherical
 from pscd.paper import published
-from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, mean_rows, number, objective_label
+from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, number, objective_label
 from pscd.rng import generator
 from pscd.training.loop import fit
 
@@ -77,7 +78,7 @@ def compute(settings: Settings) -> Result:
     return result
 
 
-def failed(done: Done) -> bool:
+def failed(done: CellResult) -> bool:
     """Whether a run diverged, or ended far from the data."""
     return done.result["mmd_density"] is None or done.result["mmd_density"] > FAILED
 
@@ -149,7 +150,7 @@ def label(settings: Settings) -> str:
     return name if settings["n_data"] == MANY else f"{name}, {settings['n_data']} points"
 
 
-def _rows(done: Sequence[Done]) -> list[Row]:
+def _rows(done: Sequence[CellResult]) -> list[Row]:
     table = {
         (name, f"{objective_label(gamma)}: MMD, {kind}"): value
         for name, columns in published.TOYS_2D.items()
@@ -168,7 +169,7 @@ def _rows(done: Sequence[Done]) -> list[Row]:
     return sorted(rows, key=lambda row: list(TOYS_2D).index(row.row))
 
 
-def _notes(done: Sequence[Done]) -> str:
+def _notes(done: Sequence[CellResult]) -> str:
     lost = sum(map(failed, done))
     slowest = max(d.result["seconds"] for d in done)
     return f"""
@@ -186,13 +187,13 @@ All of it:
 """
 
 
-def _summary(done: Sequence[Done]) -> str:
+def _summary(done: Sequence[CellResult]) -> str:
     """The published table again, with ours beside: means over the seeds, MMD^2 x 1e4."""
     head = ["set"]
     for gamma in (0.0, 1.0):
         name = objective_label(gamma)
         head += [f"{name}: published", "samples", "density", "largest", "KL"]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    rows = []
     for name in dict.fromkeys(d.settings["set"] for d in done):
         line = [name]
         for gamma in (0.0, 1.0):
@@ -202,8 +203,8 @@ def _summary(done: Sequence[Done]) -> str:
             value, _ = published.TOYS_2D[name][gamma] if name in published.TOYS_2D else (None, None)
             shown = [value, means.get("mmd"), means.get("mmd_density"), worst, means.get("kl")]
             line += [number(value) for value in shown]
-        lines.append("| " + " | ".join(line) + " |")
-    return "\n".join(lines)
+        rows.append(line)
+    return markdown_table(head, rows)
 
 
 def _is(settings: Settings, name: str, gamma: float) -> bool:
@@ -215,7 +216,7 @@ def _is_drawn(settings: Settings) -> bool:
     return settings["seed"] == 0 and settings["n_data"] == MANY and settings.get("gamma", 0.0) in (0.0, 1.0)
 
 
-def _draw(done: Sequence[Done], out: Path) -> list[Path]:
+def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
     from pscd.paper import figures
 
     first = [d for d in done if _is_drawn(d.settings)]
