@@ -28,7 +28,7 @@ class Stream(IntEnum):
     CLASSIFIER = 5
     FRESH_REAL = 6
     FRESH_OTHER = 7
-    CLEAN_1D = 8
+    DATA_1D = 8
     CONTAMINATION_1D = 9
     THEOREM_SAMPLES = 10
     THEOREM_STEPS = 11

@@ -28,7 +28,7 @@ from pscd.fast import enough_threads
 from pscd.mixtures import Mixture
 from pscd.objectives import PseudoSpherical
 from pscd.progress import progress_bar
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.sampling import Langevin
 from pscd.training.initial import init_state
 from pscd.training.loop import train_step
@@ -86,7 +86,7 @@ class Case:
     def data(self) -> Tensor:
         """Rows of noise: what they are has no influence on the time."""
         draw = torch.rand if self.is_image else torch.randn
-        return draw(self.rows, *self.shape, generator=generator(0, 30))
+        return draw(self.rows, *self.shape, generator=generator(0, Stream.TIMING_DATA))
 
 
 def mlp(width: int) -> Architecture:
@@ -117,7 +117,7 @@ class Training:
         proposal = None if case.is_image else Mixture.standard(math.prod(case.shape))
         self.state = init_state(x, self.config, None, torch.device("cpu"), proposal=proposal)
         self.x = self.state.coordinates.forward(x)
-        self._rng = generator(0, 31)
+        self._rng = generator(0, Stream.TIMING_CHAINS)
         self._starts = self.state.buffer.draw(case.batch_size, 0.0, self._rng).x
 
     @property

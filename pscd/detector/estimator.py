@@ -25,7 +25,7 @@ from pscd.files import read_tensors, tensors_digest, under, write_tensors
 from pscd.mixtures import Mixture
 from pscd.model import SCORE_BLOCK, Model
 from pscd.objectives import PseudoSpherical
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.run_folder import RunFolder
 from pscd.training.loop import fit
 
@@ -114,7 +114,7 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.columns_ = Columns.fit(x)
         self.constants_ = x.median(0).values
         z = self.columns_.forward(x)
-        some = z[torch.randperm(len(z), generator=generator(seed, 20))[:GAUSSIAN_ROWS]]
+        some = z[torch.randperm(len(z), generator=generator(seed, Stream.DETECTOR_ROWS))[:GAUSSIAN_ROWS]]
         n, k = z.shape
         floor = floors(self.columns_.spiked)
         base = (
@@ -205,7 +205,7 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         """
         x = self._check(X)
         energy, k = self._energy(), len(self.gaussian_.mean)
-        u = torch.randn(N_NORMALISER, k, generator=generator(0, 21), dtype=torch.float64)
+        u = torch.randn(N_NORMALISER, k, generator=generator(0, Stream.NORMALISER), dtype=torch.float64)
         log_z = torch.logsumexp(0.5 * u.square().sum(1) - energy(u), 0) - np.log(len(u)) + 0.5 * k * np.log(2 * np.pi)
         log_det = self.gaussian_.factor.diagonal().log().sum()
         return (self._score(x) + self._news(x).sum(1) - log_z - log_det + self.columns_.log_slope(x)).numpy()

@@ -26,7 +26,7 @@ from pscd.model import Model
 from pscd.objectives import PseudoSpherical
 from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, number, objective_label
 from pscd.paper.toys_2d import MANY, cell
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.training.loop import fit
 from pscd.types import Energy
 
@@ -107,7 +107,7 @@ def interleaved_grids(box: exact.Box, n: int) -> tuple[exact.Grid, ...]:
 def compute(settings: Settings) -> Result:
     """Train one stage on one set and measure it; nothing to measure if it diverged."""
     config, name, stage = TrainConfig.from_dict(settings["config"]), settings["set"], settings["stage"]
-    x = TOYS_2D[name](config.n_data, generator(config.seed, 0))
+    x = TOYS_2D[name](config.n_data, generator(config.seed, Stream.TOY_TRAIN))
     # An untrained model reaches beyond the box; what it has there fades with the Gaussian base of the network.
     grids = interleaved_grids(replace(TOYS_2D[name].quadrature_box, cut=math.inf), settings["n_train"])
     log_p = tuple(_log_density(name, grid) for grid in grids)

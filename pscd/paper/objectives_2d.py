@@ -16,7 +16,7 @@ from pscd.objectives import FEBM, OBJECTIVES, Objective, PseudoSpherical
 from pscd.paper import toys_2d
 from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, number
 from pscd.paper.toys_2d import EMPTY, FAILED, failed, histogram, windows
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.training.initial import init_state
 from pscd.training.loop import train_step
 
@@ -216,7 +216,10 @@ def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
         label: {name: first[label, name].result.get("histogram", EMPTY) for name in sets}
         for label in dict.fromkeys(label for label, _ in first)
     }
-    data = {name: histogram(TOYS_2D[name](runs[0].settings["n_fresh"], generator(0, 6)), name) for name in sets}
+    data = {
+        name: histogram(TOYS_2D[name](runs[0].settings["n_fresh"], generator(0, Stream.FRESH_REAL)), name)
+        for name in sets
+    }
     return [figures.histograms({"data": data, **models}, windows(sets), out / "objectives-2d.png")]
 
 
