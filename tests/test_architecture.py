@@ -20,6 +20,7 @@ ROOMS = [
     {"discrete", "exact"},  # pure, as those before: neither samplers nor C++
     {"fast"},
     {"mixtures"},
+    {"normalise"},
     {"data", "energies"},
     {"sampling"},
     {"objectives"},

@@ -101,6 +101,15 @@ class Mixture(nn.Module):
         weights, eye = torch.tensor([1 - BROAD_WEIGHT, BROAD_WEIGHT]), torch.eye(dim)
         return cls(weights, torch.zeros(2, dim), torch.stack([eye, BROAD_SCALE * eye]))
 
+    def broadened(self) -> Self:
+        """The same with a tenth of a broad Gaussian around all of it: a density to jump by."""
+        mean = self.weights @ self.means
+        apart = self.means - mean
+        variance = self.weights @ (self.factors.square().sum(2) + apart.square())
+        broad = torch.diag(BROAD_SCALE * variance.sqrt())
+        weights = torch.cat([(1 - BROAD_WEIGHT) * self.weights, self.weights.new_full((1,), BROAD_WEIGHT)])
+        return type(self)(weights, torch.cat([self.means, mean[None]]), torch.cat([self.factors, broad[None]]))
+
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """`(n, d)` draws."""
         k = torch.multinomial(self.weights, n, replacement=True, generator=generator)

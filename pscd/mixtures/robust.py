@@ -9,7 +9,7 @@ to cut; here both come out of the fit. Components start on rows that have near n
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ BETTER = 1e-3  # nats a held-out row by which more components must be better
 MOST_ROWS = 20_000  # that the mixture is fitted to
 ROWS_PER_COMPONENT = 10  # at least, and at least one for each column
 HELD_OUT = 0.2  # share of the rows that choose the number of components
-KEPT = 0.8  # share of the rows, those with the nearest neighbours, that components start from
+KEPT, KEPT_IN_THE_PLANE = 0.9, 0.8  # share of the rows, those with the nearest neighbours, that components start from
 FIRST_JUNK, MOST_JUNK = 0.05, 0.5  # share of the background at the start of EM, and at most
 TAIL, TAIL_SCALE = 0.01, 2.0  # weight and width of the component that keeps the mixture's own tails from being too thin
 PSEUDO_ROWS = 0.5  # times sqrt(d): each component counts so many rows of the pooled covariance beside its own
@@ -44,12 +44,14 @@ class RobustMixture:
         tail: one broad Gaussian around them.
         junk: `(kinds,)`, weights of the background's densities; empty for a fit in which every row counts.
         background: None for such a fit.
+        held_out: mean log density of rows that had no say in it, background included, in nats.
     """
 
     components: Mixture
     tail: Mixture
     junk: Tensor
     background: Background | None
+    held_out: float = -math.inf
 
     @property
     def share_of_junk(self) -> float:
@@ -104,7 +106,7 @@ def fit_robust_mixture(z: Tensor, *, robust: bool, seed: int) -> RobustMixture:
         elif (worse := worse + 1) == 2:
             break
     assert best is not None
-    return _em(best, rows, LAST_ROUNDS)
+    return replace(_em(best, rows, LAST_ROUNDS), held_out=best_score)
 
 
 def _numbers(n: int, d: int) -> Iterator[int]:
@@ -116,7 +118,7 @@ def _near_rows(z: Tensor) -> Tensor:
     """The rows with the nearest neighbours; of the first few thousand, if there are more."""
     some = z[:NEIGHBOUR_ROWS]
     away = isolation(some / (some.std(0) + 1e-12))
-    return some[away <= away.quantile(KEPT)]
+    return some[away <= away.quantile(KEPT if z.shape[1] > 2 else KEPT_IN_THE_PLANE)]
 
 
 def _first(z: Tensor, k: int, background: Background | None, generator: torch.Generator) -> RobustMixture:

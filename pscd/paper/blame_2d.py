@@ -76,7 +76,7 @@ class Quadrature:
         self, energy: Energy, aux: nn.Module | None, x_pos: Tensor, x_neg: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss; the batch `x_pos` is in the network's coordinates, and not looked at if p is known."""
-        gamma, grid = self.rule.gamma, self.grids[self.turn]
+        gamma, grid = self.rule.number, self.grids[self.turn]
 
         def in_data_coordinates(x: Tensor) -> Tensor:
             return energy(((x - self.shift) / self.scale).float())

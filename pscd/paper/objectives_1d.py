@@ -61,7 +61,7 @@ def exact_gaussian(objective: Objective, noise: Noise | None, start: tuple[float
     p = log_p.exp() * GRID.h
 
     if isinstance(objective, PseudoSpherical):
-        return exact_optimum(MIXTURE_1D, objective.gamma, start)
+        return exact_optimum(MIXTURE_1D, objective.number, start)
     if isinstance(objective, FEBM):
         f = losses.DIVERGENCES[objective.divergence]
 

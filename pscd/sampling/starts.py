@@ -53,6 +53,31 @@ class GaussianStart:
 
 
 @dataclass(frozen=True)
+class MixtureStart:
+    """Chains start at draws of a robust mixture, and jump to others.
+
+    Args:
+        mixture: in the network's coordinates.
+    """
+
+    mixture: Mixture
+
+    in_bytes = False
+
+    def draw(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """`n` fresh points."""
+        return self.mixture.sample(n, generator)
+
+    def confine(self, x: Tensor) -> Tensor:
+        """Chains may go anywhere, and so may data."""
+        return x
+
+    def kept(self, proposal: Mixture | Chains, buffer: ReplayBuffer) -> Mixture | Chains:
+        """Where a trained model's chains start: at draws of the proposal."""
+        return proposal
+
+
+@dataclass(frozen=True)
 class BoxStart:
     """Chains start evenly in the unit box and never leave it: for images, of which no rough density is near.
 
@@ -94,5 +119,5 @@ class BoxStart:
         return Chains(buffer.x.clone(), buffer.label)
 
 
-Start = GaussianStart | BoxStart
+Start = GaussianStart | MixtureStart | BoxStart
 STARTS: dict[str, type[GaussianStart] | type[BoxStart]] = {"gaussian": GaussianStart, "box": BoxStart}

@@ -12,6 +12,19 @@ from pscd.sampling.starts import Start
 
 
 @dataclass
+class Best:
+    """The averaged weights that held-out rows liked best so far.
+
+    Args:
+        gain: nats by which they improve on the start.
+        weights: the averaged network's state.
+    """
+
+    gain: float
+    weights: dict[str, Tensor]
+
+
+@dataclass
 class TrainState:
     """All that a checkpoint holds.
 
@@ -26,6 +39,8 @@ class TrainState:
         proposal: where jumps come from.
         start: where fresh chains start.
         rows: checksum of the data, so that a checkpoint is not gone on from with others.
+        chances: `(n,)`, cumulative chances by which rows are drawn; None: all alike.
+        best: the weights that held-out rows liked best so far, where there are such rows.
         step: updates so far.
         retries: roll-backs so far; each makes the learning rate smaller and the randomness new.
     """
@@ -40,5 +55,7 @@ class TrainState:
     proposal: Mixture | Chains
     start: Start
     rows: str = ""
+    chances: Tensor | None = None
+    best: Best | None = None
     step: int = 0
     retries: int = 0
