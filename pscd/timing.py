@@ -223,8 +223,18 @@ def take_turns(
 ) -> dict[str, list[float]]:
     """Seconds of each task in each round; every round starts with another one of them.
 
-    Each runs once beforehand, to load or compile what it needs, and once more to learn how often it must be repeated
+    Each task runs once beforehand, to load or compile what it needs, and once more to learn how often it must be
+    repeated
     for a turn of `block` seconds.
+
+    Args:
+        tasks: by name.
+        rounds: turns of each task.
+        block: least seconds of a turn.
+        show: whether to show a progress bar.
+
+    Returns:
+        For each task its seconds per call, one for each round.
     """
     names = list(tasks)
     repeats = {}
@@ -276,7 +286,14 @@ def threads_set(n: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median over `n` rounds, and the interval that holds the true one with 95 per cent."""
+    """A median and its confidence interval.
+
+    Args:
+        median: of the values.
+        low: lower end of the 95 % interval.
+        high: its upper end.
+        n: number of values.
+    """
 
     median: float
     low: float

@@ -114,7 +114,20 @@ def fit(
     seed: int = 0,
     progress: bool = False,
 ) -> Glow:
-    """Train on images uint8 `(n, C, H, W)` whose sides can be halved `levels` times."""
+    """Train Glow on images by maximum likelihood, with uniform noise on the pixels.
+
+    Args:
+        x: bytes `(n, C, H, W)`, whose sides are multiples of 2^levels.
+        steps: updates.
+        batch_size: images per update.
+        levels: scales; at each the image is halved.
+        blocks: steps of flow at each scale.
+        width: hidden channels.
+        lr: highest learning rate of Adam.
+        ema: decay of the averaged weights.
+        seed: of weights and batches.
+        progress: whether to show how far it is.
+    """
     x = base.as_images(x, 2**levels)
     settings = Settings((x.shape[1], x.shape[2], x.shape[3]), levels, blocks, width)
     network = base.new_network(settings.build, seed)

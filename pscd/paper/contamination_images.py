@@ -159,7 +159,15 @@ def _kept(path: Path, make: Callable[[], Tensor]) -> Tensor:
 
 
 def weights(model: Model, x: Tensor, noise: Tensor, gamma: float, unit: str) -> Result:
-    """What share of the training weight noise has, and how many images are in play."""
+    """The share of the training weight that noise has, and the effective share of the images.
+
+    Args:
+        model: whose energies weigh.
+        x: training images.
+        noise: which of them are noise, `(n,)`.
+        gamma: of the weights exp(-gamma E).
+        unit: of gamma: per `spread` of the energies, or per `nats`.
+    """
     order = torch.randperm(len(x), generator=generator(0, 28))[:5000]
     e = model.score(x[order])
     w = importance_weights(e / energy_spread(e).clamp(min=1e-9) if unit == "spread" else e, gamma)

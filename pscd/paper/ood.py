@@ -22,7 +22,14 @@ MADE: dict[str, Callable[[Dataset, int, torch.Generator], Tensor]] = {
 
 
 def other_images(data: Dataset, name: str, n: int, seed: int) -> dict[str, Tensor]:
-    """Up to `n` images of every other set that is there, in the shape of `data`."""
+    """Up to `n` images of every other set on this machine, in the shape of `data`, and as many made of noise.
+
+    Args:
+        data: the images that a model knows.
+        name: of their set, which is left out.
+        n: images of each set at most.
+        seed: of noise and choice.
+    """
     channels, size = data.train.shape[1], data.train.shape[2]
     sets = {kind: make(data, n, generator(seed, 24)) for kind, make in MADE.items()}
     for other in OTHERS:
