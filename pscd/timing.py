@@ -44,7 +44,18 @@ Task = Callable[[], object]
 
 @dataclass(frozen=True)
 class Case:
-    """A network, its input and a batch whose update is timed."""
+    """A network, its input and a batch whose update is timed.
+
+    Args:
+        title: what it is, in a line.
+        shape: of a row.
+        energy: the network.
+        batch_size: rows per update.
+        n_steps: sampler steps per update.
+        rows: training rows.
+        buffer_size: persistent chains.
+        step_size: of the sampler (default: one that suits rows or images).
+    """
 
     title: str
     shape: tuple[int, ...]

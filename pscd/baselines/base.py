@@ -143,7 +143,13 @@ def new_network(build: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 @torch.no_grad()
 def in_blocks(function: Callable[[Tensor], Tensor], x: Tensor, block: int = BLOCK) -> Tensor:
-    """A function of images, a few at a time."""
+    """A function of images, a few at a time, without gradients.
+
+    Args:
+        function: `(m, C, H, W)` to `(m, ...)`.
+        x: images `(n, C, H, W)`.
+        block: images at a time.
+    """
     return torch.cat([function(part) for part in x.split(block)])
 
 

@@ -195,7 +195,14 @@ class UNet(nn.Module):
 
 @dataclass(frozen=True)
 class Settings:
-    """What it takes to build the network and its ladder again."""
+    """What it takes to build the network and its ladder again.
+
+    Args:
+        shape: (channels, height, width) of an image.
+        width: channels at the full size.
+        largest: first sigma of the ladder.
+        version: 1 tells the network the noise level, 2 does not.
+    """
 
     shape: tuple[int, int, int]
     width: int
@@ -219,11 +226,21 @@ class NCSN:
         return self.network(x, sigma) / _rows(sigma, x)
 
     def sample(self, n: int, *, seed: int = 0, progress: bool = False, denoise: bool = True) -> Tensor:
-        """`n` images by annealed Langevin dynamics; without `denoise` as their last step leaves them."""
+        """Images by annealed Langevin dynamics.
+
+        Args:
+            n: number of images.
+            seed: of the chains.
+            progress: whether to show how far it is.
+            denoise: whether to end with the denoising step.
+
+        Returns:
+            Bytes `(n, C, H, W)`.
+        """
         return self.draw(n, seed=seed, progress=progress)[int(denoise)]
 
     def draw(self, n: int, *, seed: int = 0, progress: bool = False) -> tuple[Tensor, Tensor]:
-        """`n` images without and with the last denoising step, of the same chains."""
+        """Images without and with the last denoising step, of the same chains; arguments as those of `sample`."""
         step = step_size(self.sigmas, STEPS_PER_LEVEL)
         parts = []
         blocks = math.ceil(n / base.BLOCK)

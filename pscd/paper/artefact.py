@@ -226,7 +226,13 @@ def mean_rows(
 
 
 def markdown(artefact: Artefact, report: dict[str, Any], done: Sequence[CellResult]) -> str:
-    """The page of an artefact: the command, the table with published beside measured, the figures."""
+    """The page of an artefact: the command, the table with published beside measured, the figures.
+
+    Args:
+        artefact: whose page it is.
+        report: what its JSON file holds.
+        done: all results, for the notes.
+    """
     words = [artefact.command or artefact.name, "--quick" if report["quick"] else "", f"--seeds {report['seeds']}"]
     command = "pscd reproduce " + " ".join(word for word in words if word)
     lines = [f"# {artefact.title}", "", f"Made by `{command}`. {report['machine']}; {report['versions']['torch']}."]

@@ -64,7 +64,14 @@ class Choice:
 
 
 def cells(choice: Choice, gammas: Sequence[float], quick: bool, seeds: int) -> list[Settings]:
-    """A model for each gamma and seed, with all that decides its numbers."""
+    """A model for each gamma and seed, with all that decides its numbers.
+
+    Args:
+        choice: of images, preset and features.
+        gammas: of the objective.
+        quick: whether to make it small.
+        seeds: number of seeds.
+    """
     return [
         {
             "data": choice.data,

@@ -201,7 +201,15 @@ def slope(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def series(done: Sequence[CellResult], check: str, by: str, x: str, y: str) -> dict[str, list[tuple[float, float]]]:
-    """Points `(x, y)` of a check, one list for each value of the setting `by`."""
+    """Points (x, y) of a check.
+
+    Args:
+        done: all results.
+        check: whose points.
+        by: setting that splits them into lists, or an empty text for one.
+        x: name of a setting.
+        y: name of a result.
+    """
     lists: dict[str, list[tuple[float, float]]] = {}
     for d in done:
         if d.settings["check"] == check:

@@ -40,6 +40,14 @@ def cell(
     """A run with the library's defaults; only data, gamma, seed, and what `changes` says, differ.
 
     The whole configuration is part of the cell, so that a change of a default is a change of its settings.
+
+    Args:
+        name: of the toy.
+        n_data: training points.
+        gamma: of PS-CD.
+        seed: of data and training.
+        quick: whether to make it small.
+        changes: settings to replace in the configuration, named with dots.
     """
     config = TrainConfig(data=name, n_data=n_data, objective=PseudoSpherical(gamma=gamma), seed=seed)
     return {"gamma": gamma, **run_settings(config, quick=quick, changes=changes)}
