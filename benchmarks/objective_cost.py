@@ -20,12 +20,12 @@ import torch
 
 from pscd.config import TrainConfig
 from pscd.data.toys import TOYS
-from pscd.energies.architecture import Architecture
+from pscd.energies import Architecture
 from pscd.objectives import OBJECTIVES
 from pscd.paper.objectives_2d import BLOCK, ROUNDS, relative_costs
 from pscd.rng import generator
+from pscd.training.initial import init_state
 from pscd.training.loop import train_step
-from pscd.training.start import init_state
 
 # (hidden units, rows per batch): the default, many rows for the network, and a large network for the rows.
 SIZES = ((128, 256), (512, 16384), (2048, 256))

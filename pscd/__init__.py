@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from pscd.config import TrainConfig
 from pscd.data import contaminate, load_dataset, read_table
 from pscd.data.toys import TOYS
-from pscd.energies.architecture import MLP, Architecture, Quadratic
+from pscd.energies import MLP, Architecture, Quadratic
 from pscd.errors import Diverged, UserError
-from pscd.evaluation import evaluate, load
+from pscd.evaluation import evaluate
 from pscd.losses import contrastive_divergence, effective_sample_fraction, importance_weights, pseudo_spherical
 from pscd.metrics import mmd
 from pscd.model import Model
@@ -21,8 +21,8 @@ from pscd.objectives import (
     SlicedScoreMatching,
     WeightedNegatives,
 )
-from pscd.runs import train
-from pscd.sampling.langevin import Langevin, Mala, langevin, mala
+from pscd.runs import load, train
+from pscd.sampling import Langevin, Mala, langevin, mala
 from pscd.training.loop import fit
 from pscd.version import __version__
 

@@ -2,24 +2,18 @@
 
 import json
 import math
-from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any, Literal, Self
 
-from pscd.energies.architecture import Architecture
+from pscd.energies import Architecture
 from pscd.errors import UserError
-from pscd.fast import MODES as GRADIENTS
+from pscd.extensions import is_path, loaded, path_of
 from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, Objective, PseudoSpherical
-from pscd.sampling.langevin import Langevin, Mala, Sampler
-from pscd.types import option
+from pscd.sampling import SAMPLERS, Mala, Sampler
+from pscd.types import check_choices, documented, option
 
-SCHEDULES = ("cosine", "constant")
-STANDARDISE = ("std", "none")
-STOPS = ("end", "randomised")
-CHAINS = ("persistent", "data", "short-run")
-BASES = ("gaussian", "box")
-PRECISIONS = ("float32", "bfloat16")
-# Settings younger than the runs and results that people keep. At their default they are left out of the dictionary,
-# so that it equals that of an old run, which so goes on, and the digest of an old result, which so is found.
+# Younger than the runs and results that people keep: omitted from `to_dict` at their default, so that old run folders
+# still resume and cached results keep their digest.
 LATER = {
     "chains": "persistent",
     "gradients": "auto",
@@ -41,42 +35,68 @@ COUNTS = (
 )
 
 
+@documented
 @dataclass(frozen=True)
 class TrainConfig:
-    """Everything that decides what a run computes. Two equal configurations give equal results."""
+    """Everything that decides what a run computes. Two equal configurations give equal results.
 
-    data: str = option("moon", "a toy's name or a file of your own")
-    columns: tuple[str, ...] | None = option(None, "columns of the file to use, by name (a,b,c); none: all")
-    n_data: int = option(50_000, "training rows to draw, for toys")
-    image_size: int | None = option(None, "side to scale the images of a folder to; none: as they are")
-    objective: Objective = field(default_factory=PseudoSpherical)
-    sampler: Sampler = field(default_factory=Mala)
-    energy: Architecture = field(default_factory=Architecture)
-    steps: int = option(4000, "updates of the energy")
-    batch_size: int = option(256, "rows of data, and of samples, per update (over all processes)")
-    lr: float = option(3e-3, "learning rate of Adam at its highest")
-    schedule: str = option("cosine", "learning rate over the run: cosine (to 0) or constant")
-    beta1: float = option(0.9, "Adam's memory of the gradient")
-    stop: str = option("end", "end with the last update, or at a random one (randomised, Algorithm 2 of the paper)")
-    clip: float | None = option(None, "largest norm of the gradient of a network; none: no limit")
-    ema: float = option(0.999, "memory of the averaged weights, which are the ones kept")
-    data_noise: float = option(0.0, "noise added to each data batch, in standard deviations")
-    standardise: str = option("std", "columns to mean 0 and deviation 1 (std), or as they are (none)")
-    buffer_size: int = option(10_000, "chains that persist between updates (over all processes)")
-    chains: str = option("persistent", "start where they ended (persistent), at the data (CD-K) or afresh (short-run)")
-    base: str = option("gaussian", "fresh chains start from a broad Gaussian, or evenly in the sampler's box (box)")
-    restart: float = option(0.01, "fraction of the drawn persistent chains that start afresh at each update")
-    precision: str = option("float32", "arithmetic of the network: float32, or bfloat16 where a GPU is quicker with it")
-    jump_components: int = option(32, "Gaussians in the proposal of the sampler's jumps")
-    max_gap: float = option(
-        50.0, "gap between the phases' median energies that counts as running away (nats or spreads)"
+    >>> config = TrainConfig(objective=PseudoSpherical(gamma=0.5), steps=1000)
+    >>> config.changed({"sampler.n_steps": 8}).sampler.n_steps
+    8
+    """
+
+    data: str = option("", "a toy's name, a file or a folder of images; empty: rows given in memory", group="data")
+    columns: tuple[str, ...] | None = option(
+        None, "columns of the file to use, by name (a,b,c); none: all", group="data"
     )
-    max_retries: int = option(5, "how often a run may roll back before it ends with an error")
-    checkpoint_every: int = option(500, "updates between checkpoints")
-    log_every: int = option(50, "updates between rows of metrics.jsonl")
-    sample_steps: int = option(100, "sampler steps from the proposal to a sample, after training")
-    gradients: str = option("auto", "in chains: the fastest (auto), by hand without C++ (eager), autograd (plain)")
-    seed: int = option(0, "the same seed gives the same result")
+    n_data: int = option(50_000, "training rows to draw, for toys", group="data")
+    image_size: int | None = option(None, "side to scale the images of a folder to; none: as they are", group="data")
+    objective: Objective = option(PseudoSpherical, "what is minimised, with its settings", group="objective")
+    sampler: Sampler = option(Mala, "the Markov chain that draws samples of the model", group="sampler")
+    energy: Architecture = option(Architecture, "the network", group="energy")
+    steps: int = option(4000, "updates of the energy", group="optimisation")
+    batch_size: int = option(256, "rows of data, and of samples, per update (over all processes)", group="optimisation")
+    lr: float = option(3e-3, "learning rate of Adam at its highest", group="optimisation")
+    schedule: Literal["cosine", "constant"] = option(
+        "cosine", "learning rate over the run: cosine (to 0) or constant", group="optimisation"
+    )
+    beta1: float = option(0.9, "Adam's memory of the gradient", group="optimisation")
+    stop: Literal["end", "randomised"] = option(
+        "end",
+        "end with the last update, or at a random one (randomised, Algorithm 2 of the paper)",
+        group="optimisation",
+    )
+    clip: float | None = option(None, "largest norm of the gradient of a network; none: no limit", group="optimisation")
+    ema: float = option(0.999, "memory of the averaged weights, which are the ones kept", group="optimisation")
+    data_noise: float = option(0.0, "noise added to each data batch, in standard deviations", group="data")
+    standardise: Literal["std", "none"] = option(
+        "std", "columns to mean 0 and deviation 1 (std), or as they are (none)", group="data"
+    )
+    buffer_size: int = option(10_000, "chains that persist between updates (over all processes)", group="chains")
+    chains: Literal["persistent", "data", "short-run"] = option(
+        "persistent", "start where they ended (persistent), at the data (CD-K) or afresh (short-run)", group="chains"
+    )
+    base: Literal["gaussian", "box"] = option(
+        "gaussian", "fresh chains start from a broad Gaussian, or evenly in the sampler's box (box)", group="chains"
+    )
+    restart: float = option(
+        0.01, "fraction of the drawn persistent chains that start afresh at each update", group="chains"
+    )
+    precision: Literal["float32", "bfloat16"] = option(
+        "float32", "arithmetic of the network: float32, or bfloat16 where a GPU is quicker with it", group="energy"
+    )
+    jump_components: int = option(32, "Gaussians in the proposal of the sampler's jumps", group="chains")
+    max_gap: float = option(
+        50.0, "gap between the phases' median energies that counts as running away (nats or spreads)", group="guard"
+    )
+    max_retries: int = option(5, "how often a run may roll back before it ends with an error", group="guard")
+    checkpoint_every: int = option(500, "updates between checkpoints", group="guard")
+    log_every: int = option(50, "updates between rows of metrics.jsonl", group="guard")
+    sample_steps: int = option(100, "sampler steps from the proposal to a sample, after training", group="chains")
+    gradients: Literal["auto", "eager", "plain"] = option(
+        "auto", "in chains: the fastest (auto), by hand without C++ (eager), autograd (plain)", group="chains"
+    )
+    seed: int = option(0, "the same seed gives the same result", group="data")
 
     def __post_init__(self) -> None:
         for name in COUNTS:
@@ -90,18 +110,7 @@ class TrainConfig:
         _require(0 <= self.data_noise < math.inf, f"data_noise must be at least 0, got {self.data_noise}")
         _require(self.max_retries >= 0, f"max_retries must be at least 0, got {self.max_retries}")
         _require(self.seed >= 0, f"seed must be at least 0, got {self.seed}")
-        choices = {
-            "schedule": SCHEDULES,
-            "stop": STOPS,
-            "standardise": STANDARDISE,
-            "chains": CHAINS,
-            "base": BASES,
-            "precision": PRECISIONS,
-            "gradients": GRADIENTS,
-        }
-        for name, words in choices.items():
-            value = getattr(self, name)
-            _require(value in words, f"{name} must be one of {', '.join(words)}, got {value!r}")
+        check_choices(self)
         box = (self.sampler.low, self.sampler.high)
         _require(self.base != "box" or box == (0, 1), f"base box needs a sampler with low 0 and high 1, not {box}")
         _require(
@@ -122,16 +131,18 @@ class TrainConfig:
     def _all(self) -> dict[str, Any]:
         values = asdict(self)
         for name in ("objective", "sampler"):
-            values[name] = {"kind": type(getattr(self, name)).__name__, **values[name]}
+            part = getattr(self, name)
+            settings = part.settings if isinstance(part, NotLoaded) else values[name]
+            values[name] = {"kind": part.kind if isinstance(part, NotLoaded) else path_of(type(part)), **settings}
         return json.loads(json.dumps(values))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """The inverse of `to_dict`."""
         values = dict(values)
-        for name in ("objective", "sampler"):
+        for name, known in (("objective", map(type, OBJECTIVES.values())), ("sampler", SAMPLERS.values())):
             settings = dict(values[name])
-            values[name] = KINDS[settings.pop("kind")](**settings)
+            values[name] = _part(settings.pop("kind"), settings, {kind.__name__: kind for kind in known})
         values["energy"] = Architecture(**values["energy"])
         if values["columns"] is not None:
             values["columns"] = tuple(values["columns"])
@@ -157,8 +168,36 @@ class TrainConfig:
         return [f"{name}: {ours.get(name)} asked, {theirs.get(name)} there" for name in names]
 
 
-# Classes that a configuration file may name.
-KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*map(type, OBJECTIVES.values()), Mala, Langevin)}
+@dataclass(frozen=True)
+class NotLoaded:
+    """An objective or a sampler of somebody's own whose module is not loaded, kept as what the file says of it.
+
+    Scoring needs neither, so a run can be read without them; using it says what to import.
+    """
+
+    kind: str
+    settings: dict[str, Any]
+
+    low = high = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        loaded(self.kind)  # says what to import
+        raise UserError(f"{self.kind} was loaded too late; load the run again")
+
+
+def _part(kind: str, settings: dict[str, Any], known: dict[str, Any]) -> Any:
+    """The objective or sampler that a configuration names."""
+    if not is_path(kind):
+        return known[kind](**settings)
+    try:
+        found = loaded(kind)
+    except UserError:
+        return NotLoaded(kind, settings)
+    # A file from a stranger must not be able to call whatever is importable.
+    _require(is_dataclass(found) and isinstance(found, type), f"{kind} is not a dataclass of settings")
+    return found(**settings)
 
 
 def _require(condition: bool, message: str) -> None:

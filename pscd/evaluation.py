@@ -1,17 +1,16 @@
 """What a finished run can do: sample, score, and be measured against data it has not seen."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pscd.data import Dataset, Rows, as_rows, find_toy, to_bytes
 from pscd.errors import UserError
 from pscd.images.features import load_feature_map
 from pscd.metrics import frechet_distance, mmd, prdc
-from pscd.model import DETECTOR, MODEL, Model
-from pscd.rng import generator
+from pscd.model import Model
+from pscd.rng import Stream, generator
 from pscd.runs import load_config_data
 
 FEWEST_IMAGES = 10  # a tenth of a folder, and more than the neighbours that PRDC looks at
@@ -62,25 +61,6 @@ class ImageMeasurement:
     n_fake: int
 
 
-def load(run: Path | str, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Model:
-    """The model of a run folder.
-
-    Args:
-        run: the folder that `train` wrote.
-        energy: the untrained network again, if the run was trained with one of your own.
-        device: where to put it.
-
-    Raises:
-        UserError: there is no such folder, or no finished run in it.
-    """
-    run = Path(run)
-    if not run.is_dir():
-        raise UserError(f"{run}: no such run folder")
-    if (run / DETECTOR).is_file():
-        raise UserError(f"{run}: holds a detector of pscd fit, which score and sample use; this needs a run of train")
-    return Model.load(run / MODEL, energy=energy, device=device)
-
-
 def load_run_data(model: Model) -> Dataset:
     """The data that a model was trained on, split as they were.
 
@@ -128,7 +108,7 @@ def evaluate(
             raise UserError(f"give four or more rows of shape {model.shape} to measure by; these are {shape}")
         held_out, (floor, other) = rows[:n], (rows[::2], rows[1::2])
     elif toy is not None:
-        held_out, other = toy(n, generator(seed, 6)), toy(n, generator(seed, 7))
+        held_out, other = toy(n, generator(seed, Stream.FRESH_REAL)), toy(n, generator(seed, Stream.FRESH_OTHER))
         floor, shift, scale = held_out, torch.tensor(0.0), torch.tensor(1.0)
     elif not model.config.data:
         raise UserError(
@@ -169,7 +149,7 @@ def evaluate_images(
         raise UserError(f"{len(data.held_out)} held-out images are too few to measure by; {FEWEST_IMAGES} are needed")
     feature_map = load_feature_map(features, data, progress=True)
     samples = model.sample(n, seed=seed, progress=True) if samples is None else samples
-    order = torch.randperm(len(data.train), generator=generator(seed, 23))[:n]
+    order = torch.randperm(len(data.train), generator=generator(seed, Stream.IMAGES_SHOWN))[:n]
     real = feature_map(data.held_out[:n])
 
     def measure(name: str, x: Tensor) -> ImageMeasurement:

@@ -1,7 +1,7 @@
 """Parts of one's own by their import path, `package.module:Name`: objectives, samplers, toys.
 
-A configuration names a class of the library by its bare name, and any other by its import path. A file is never a reason
-to import code: a path that is read from a run folder is looked up among the modules that are loaded already, and only
+A configuration names a class of the library by its bare name, and any other by its import path. A file is never a
+reason to import code: a path read from a run folder is looked up among the modules that are loaded already, and only
 what a person types (`--objective package.module:Name`, `--import package.module`) is imported.
 """
 

@@ -100,6 +100,12 @@ def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, str]]:
         return tensors, file.metadata() or {}
 
 
+def read_metadata(path: Path | str) -> dict[str, str]:
+    """The metadata of a `.safetensors` file, without its tensors."""
+    with safe_open(path, framework="pt") as file:
+        return file.metadata()
+
+
 def under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors whose names start with `prefix`, without it.
 

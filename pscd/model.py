@@ -1,6 +1,7 @@
 """A trained energy with all it takes to score and to sample: what training returns and a run keeps."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,20 +11,68 @@ from torch import Tensor, nn
 
 from pscd import fast
 from pscd.config import TrainConfig
+from pscd.coordinates import Coordinates
 from pscd.data import Rows, as_rows
-from pscd.energies.images import as_function
+from pscd.energies import as_function
 from pscd.errors import UserError
-from pscd.fast import prefer_channels_last
 from pscd.files import read_tensors, under, write_tensors
+from pscd.mixtures import Mixture
 from pscd.progress import progress_bar
-from pscd.rng import generator
-from pscd.sampling.langevin import Callback
-from pscd.sampling.proposals import Chains, MixtureProposal, from_tensors
+from pscd.rng import Stream, generator
+from pscd.sampling import Callback, Chains, Proposal, Sampler
+from pscd.sampling.proposals import from_tensors
 
-MODEL = "model.safetensors"  # its name in a run folder
-DETECTOR = "detector.safetensors"  # what there is instead in the folder of a detector
 SCORE_BLOCK = 16_384
 IMAGE_BLOCK = 500  # images at once: a network's layers hold far more numbers than the image has
+
+
+def run_chains(
+    energy: nn.Module,
+    x: Tensor,
+    config: TrainConfig,
+    *,
+    step_size: Tensor,
+    n_steps: int | None = None,
+    label: Tensor | None = None,
+    seen_as: Callable[[nn.Module], nn.Module] | None = None,
+    sampler: Sampler | None = None,
+    proposal: Proposal | None = None,
+    generator: torch.Generator | None = None,
+    callback: Callback | None = None,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Run a configuration's sampler on an energy: the one place where the two meet.
+
+    Labels, precision and the way gradients are computed are part of what an energy means, for chains in training as for
+    those that sample, inpaint or denoise.
+
+    Args:
+        energy: in the network's coordinates.
+        x: starting points there, `(n, *shape)`.
+        config: of the run; its sampler, precision and gradients are used.
+        step_size: of the sampler, as adapted.
+        n_steps: by default as many as an update takes.
+        label: `(n,)`, for a conditional energy.
+        seen_as: wraps the energy, labels and precision included, such as in a `MaskedEnergy`.
+        sampler: another one than the configuration's.
+        proposal: where jumps come from.
+        generator: of the chains' randomness.
+        callback: see `pscd.sampling.langevin`.
+
+    Returns:
+        The points at the end, and what the sampler logs.
+    """
+    sampler = config.sampler if sampler is None else sampler
+    function = as_function(energy, config.precision, label)
+    with fast.using(config.gradients):
+        return sampler.run(
+            function if seen_as is None else seen_as(function),
+            x,
+            step_size=step_size,
+            n_steps=sampler.n_steps if n_steps is None else n_steps,
+            proposal=proposal,
+            generator=generator,
+            callback=callback,
+        )
 
 
 class Model(nn.Module):
@@ -42,22 +91,26 @@ class Model(nn.Module):
         energy: nn.Module,
         config: TrainConfig,
         *,
-        shift: Tensor,
-        scale: Tensor,
+        coordinates: Coordinates,
         step_size: Tensor,
-        proposal: MixtureProposal | Chains,
+        proposal: Mixture | Chains,
         columns: tuple[str, ...] | None = None,
         fingerprint: str | None = None,
     ) -> None:
         super().__init__()
-        self.energy = prefer_channels_last(energy)
+        self.energy = fast.prefer_channels_last(energy)
         self.config = config
         self.columns = columns
         self.fingerprint = fingerprint
         self.proposal = proposal
-        self.register_buffer("shift", shift)
-        self.register_buffer("scale", scale)
+        self.register_buffer("shift", coordinates.shift)
+        self.register_buffer("scale", coordinates.scale)
         self.register_buffer("step_size", step_size)
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """In which the network sees the data, on the model's device."""
+        return Coordinates(self.shift, self.scale)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -78,12 +131,22 @@ class Model(nn.Module):
 
     def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
         """E(x) of rows `(B, *shape)`, or E(x, label); differentiable. A conditional model takes its likeliest label."""
-        z = ((x - self.shift) / self.scale).to(self.step_size.dtype)
+        z = self.coordinates.forward(x, self.step_size.dtype)
         return self.energy(z) if label is None else self.energy(z, label)
 
     @torch.no_grad()
-    def score(self, x: Rows) -> Tensor:
-        """E(x) for any number of rows, in blocks: the higher, the stranger."""
+    def energies(self, x: Rows) -> Tensor:
+        """E(x) for any number of rows, in blocks: the higher, the stranger.
+
+        Args:
+            x: rows `(n, *shape)` as a tensor, an array or a DataFrame; images as bytes.
+
+        Returns:
+            `(n,)`, on the CPU.
+
+        Raises:
+            UserError: rows of another shape than those the model was trained on, or not finite.
+        """
         x = as_rows(x)
         if tuple(x.shape[1:]) != self.shape:
             raise UserError(f"rows have shape {tuple(x.shape[1:])}, the model was trained on {self.shape}")
@@ -119,13 +182,13 @@ class Model(nn.Module):
         n_steps = self.config.sample_steps if n_steps is None else n_steps
         if n_steps < 1:
             raise UserError(f"the number of sampler steps must be at least 1, got {n_steps}")
-        rng = generator(seed, 3, device=self.shift.device)
+        rng = generator(seed, Stream.SAMPLE, device=self.shift.device)
         z, labels = self._starts(n, rng, label)
         if start is not None:
-            z = ((as_rows(start).to(self.shift.device) - self.shift) / self.scale).float()
+            z = self.coordinates.forward(as_rows(start).to(self.shift.device))
         parts = torch.arange(n, device=z.device).split(IMAGE_BLOCK if self.is_image else n)
         done = []
-        with progress_bar(len(parts) * n_steps, show=progress) as bar, fast.using(self.config.gradients):
+        with progress_bar(len(parts) * n_steps, show=progress) as bar:
 
             def after_step(at: dict[str, Any]) -> None:
                 bar.update()
@@ -133,9 +196,11 @@ class Model(nn.Module):
                     callback(at)
 
             for part in parts:
-                moved, _ = self.config.sampler.run(
-                    as_function(self.energy, self.config.precision, None if labels is None else labels[part]),
+                moved, _ = run_chains(
+                    self.energy,
                     z[part],
+                    self.config,
+                    label=None if labels is None else labels[part],
                     step_size=self.step_size,
                     n_steps=n_steps,
                     proposal=self.proposal,
@@ -143,7 +208,7 @@ class Model(nn.Module):
                     callback=after_step if progress else callback,
                 )
                 done.append(moved)
-        return (torch.cat(done) * self.scale + self.shift).cpu()
+        return self.coordinates.inverse(torch.cat(done)).cpu()
 
     def _starts(self, n: int, rng: torch.Generator, label: int | None) -> tuple[Tensor, Tensor | None]:
         """Where chains start, and their labels if there are any."""
@@ -180,11 +245,11 @@ class Model(nn.Module):
             tensors, metadata = read_tensors(path)
             config = TrainConfig.from_dict(json.loads(metadata["config"]))
             columns, fingerprint = json.loads(metadata["columns"]), json.loads(metadata["fingerprint"])
-            shift, scale, step_size = tensors["shift"], tensors["scale"], tensors["step_size"]
+            coordinates, step_size = Coordinates(tensors["shift"], tensors["scale"]), tensors["step_size"]
             proposal = from_tensors(under(tensors, "proposal."))
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path}: damaged, or not a model of pscd ({error})") from None
-        energy = energy or config.energy.build(tuple(shift.shape))
+        energy = energy or config.energy.build(tuple(coordinates.shift.shape))
         try:
             energy.load_state_dict(under(tensors, "energy."))
         except RuntimeError:
@@ -193,8 +258,7 @@ class Model(nn.Module):
         model = cls(
             energy,
             config,
-            shift=shift,
-            scale=scale,
+            coordinates=coordinates,
             step_size=step_size,
             proposal=proposal,
             columns=tuple(columns) if columns else None,

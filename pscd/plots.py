@@ -59,7 +59,7 @@ def _plot_line(model: Model, data: Tensor, samples: Tensor) -> Figure:
     left.set(xlabel=_names(model, 1)[0], ylabel="density")
     left.legend(frameon=False)
     x = torch.linspace(low, high, 400)
-    right.plot(x.numpy(), model.score(x[:, None]).numpy(), color=COLOURS["data"])
+    right.plot(x.numpy(), model.energies(x[:, None]).numpy(), color=COLOURS["data"])
     right.set(xlabel=_names(model, 1)[0], ylabel="energy")
     return figure
 
@@ -72,10 +72,10 @@ def _plot_plane(model: Model, data: Tensor, samples: Tensor) -> Figure:
         axis.set_title(title)
     x, y = torch.linspace(x_low, x_high, GRID), torch.linspace(y_low, y_high, GRID)
     points = torch.cartesian_prod(x, y).view(-1, *model.shape)
-    energy = model.score(points).view(GRID, GRID)
+    energy = model.energies(points).view(GRID, GRID)
     # Energies far out are huge and say nothing; the colours end where the data do.
     lowest = float(energy.min())
-    highest = float(torch.quantile(model.score(data.view(-1, *model.shape)), 0.999)) + 2
+    highest = float(torch.quantile(model.energies(data.view(-1, *model.shape)), 0.999)) + 2
     image = axes[2].imshow(
         (energy.T.clamp(max=highest) - lowest).numpy(),
         origin="lower",
@@ -149,7 +149,7 @@ def _plot_columns(model: Model, data: Tensor, samples: Tensor, most: int = 12) -
         low, high = _window(data[:, i : i + 1])[0]
         _overlay(axis, data[:, i], samples[:, i], low, high)
         axis.set_xlabel(names[i])
-    e_data, e_samples = (model.score(x.view(-1, *model.shape)) for x in (data, samples))
+    e_data, e_samples = (model.energies(x.view(-1, *model.shape)) for x in (data, samples))
     both = torch.cat([e_data, e_samples])
     _overlay(panels[shown], e_data, e_samples, float(both.min()), float(torch.quantile(both, 0.995)))
     panels[shown].set_xlabel("energy")

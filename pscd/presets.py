@@ -8,10 +8,11 @@ the energy (see `PseudoSpherical`).
 from pathlib import Path
 
 from pscd.config import TrainConfig
-from pscd.energies.architecture import Architecture
+from pscd.data import TOYS
+from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.objectives import PseudoSpherical
-from pscd.sampling.langevin import Langevin
+from pscd.sampling import Langevin
 
 # Chains of 8 to 32 pixels a side on a CPU. Short ones: with a buffer, updates count more than steps.
 _SHORT = Langevin(n_steps=8, step_size=10.0, noise_scale=0.005, max_grad=0.03, low=0.0, high=1.0)
@@ -127,6 +128,6 @@ def preset(name: str) -> TrainConfig:
 def default_preset(data: str) -> TrainConfig:
     """What `train` takes for this data if no preset is chosen: that of its own, or the plain defaults."""
     name = DEFAULT_OF.get(data, data)
-    if name not in PRESETS and data and Path(data).is_dir():  # pictures of one's own, of which nothing is known
+    if name not in PRESETS and data not in TOYS and data and Path(data).is_dir():  # pictures of one's own
         return PRESETS["cifar10-small"].changed({"energy.classes": 0})
     return PRESETS[name] if name in PRESETS else TrainConfig()

@@ -1,21 +1,103 @@
 """Randomness as a function of where we are, so that a resume needs no saved generator state."""
 
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TypeVar
+
 import numpy as np
 import torch
 
 from pscd.errors import UserError
 
+T = TypeVar("T")
+
+
+class Stream(IntEnum):
+    """What a generator is for: the first number of its path after the seed.
+
+    The numbers are part of every result that was computed with them. Names that share one are never used with the same
+    seed in one run, but give anything new a number of its own.
+    """
+
+    TOY_TRAIN = 0
+    TOY_HELD_OUT = 1
+    SPLIT = 2
+    SAMPLE = 3
+    UPDATE = 4
+    BUFFER = 5
+    CLASSIFIER = 5
+    FRESH_REAL = 6
+    FRESH_OTHER = 7
+    DATA_1D = 8
+    CONTAMINATION_1D = 9
+    THEOREM_SAMPLES = 10
+    THEOREM_STEPS = 11
+    THEOREM_DESCENT = 12
+    LEMMA_DENSITIES = 13
+    LEMMA_SCORES = 14
+    LEMMA_DIVERGENCES = 15
+    RANDOMISED_STOP = 16
+    PROPOSAL = 17
+    OBJECTIVE_INIT = 18
+    SETTLE_STEP = 19
+    DETECTOR_ROWS = 20
+    FLOW = 20
+    DISCRETE_MACHINE = 20
+    INPAINT = 20
+    DENOISE = 21
+    NORMALISER = 21
+    DISCRETE_ROWS = 21
+    DISCRETE_CHAINS = 22
+    STRIP = 22
+    IMAGES_SHOWN = 23
+    GAUSSIAN_CALIBRATION = 23
+    OOD_MADE = 24
+    OOD_OTHERS = 25
+    NOISY_IMAGES = 26
+    NOISE_PROBES = 27
+    IMAGE_WEIGHTS = 28
+    TIMING_DATA = 30
+    BASELINE_UPDATE = 30
+    TIMING_CHAINS = 31
+    NCSN_SAMPLE = 31
+    NCSN_SCORE = 32
+    PIXELCNN_SAMPLE = 33
+    GLOW_SAMPLE = 34
+    GLOW_DEQUANTISE = 35
+    GLOW_START = 36
+    ROBUST_MIXTURE = 37
+    DEQUANTISE = 38
+    HOLD_OUT = 39
+    QUALITY_ROWS = 40
+    QUALITY_LOOKS = 41
+    QUALITY_CHAINS = 42
+    GROWTH_ROWS = 43
+    SPREAD = 44
+    WAVES = 45
+    LOG_Z = 46
+
 
 def generator(seed: int, *path: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """A torch generator that depends only on `seed` and `path` (step, rank, attempt, ...).
+    """A torch generator that depends only on `seed` and `path`.
 
     Two different paths give unrelated streams, unlike `seed + step`, where run 1 at step 2 would
     repeat run 2 at step 1.
 
-    >>> a = torch.rand(2, generator=generator(0, 5, 1))
-    >>> torch.equal(a, torch.rand(2, generator=generator(0, 5, 1)))
+    Args:
+        seed: of the run; not negative.
+        path: a `Stream`, then where in it we are (step, rank, attempt, ...).
+        device: where the numbers are drawn.
+
+    Returns:
+        A generator in its first state.
+
+    Raises:
+        UserError: the seed is negative.
+
+    >>> a = torch.rand(2, generator=generator(0, Stream.UPDATE, 1))
+    >>> torch.equal(a, torch.rand(2, generator=generator(0, Stream.UPDATE, 1)))
     True
-    >>> torch.equal(a, torch.rand(2, generator=generator(0, 1, 5)))
+    >>> torch.equal(a, torch.rand(2, generator=generator(0, Stream.SAMPLE, 1)))
     False
     """
     if seed < 0:
@@ -28,3 +110,24 @@ def generator(seed: int, *path: int, device: torch.device | str = "cpu") -> torc
 def integer_seed(generator: torch.Generator) -> int:
     """One integer drawn from `generator`, for libraries that take a seed instead (scikit-learn)."""
     return int(torch.randint(2**31 - 1, (), generator=generator, device=generator.device))
+
+
+def seeded(build: Callable[[], T], seed: int) -> T:
+    """What `build` returns with torch's global generator at `seed`, which is put back afterwards.
+
+    Modules draw their first weights from the global generator.
+
+    Args:
+        build: makes a module, say.
+        seed: of its random numbers.
+
+    Returns:
+        What `build` returns.
+
+    >>> a, b = (seeded(lambda: torch.nn.Linear(2, 1), 0) for _ in range(2))
+    >>> torch.equal(a.weight, b.weight)
+    True
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build()

@@ -1,19 +1,23 @@
-"""A run folder: training that is kept, resumed, and never mixed with another."""
+"""Training that is kept in a folder, resumed, and never mixed with another."""
 
 import json
-import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from torch import nn
 
 from pscd import distributed
 from pscd.config import TrainConfig
 from pscd.data import Dataset, load_dataset
 from pscd.data.toys import find_toy
 from pscd.errors import UserError
-from pscd.model import MODEL
-from pscd.training import checkpoint
+from pscd.files import needs, read_metadata, write_json, writing_to
+from pscd.model import Model
+from pscd.run_folder import RunFolder
 from pscd.training.loop import Log, fit, last_step
 
 
@@ -28,107 +32,158 @@ def train(
     """Train what `config` describes and keep it in the folder `out`; goes on where a run there stopped.
 
     Under `torchrun` all processes train one model together, and the first of them writes.
+
+    Args:
+        config: every setting, the name of the data among them.
+        out: the run folder; made if it is not there.
+        device: where to train.
+        progress: show a progress line with the time left.
+        tensorboard: write TensorBoard logs too.
+
+    Returns:
+        The run folder.
+
+    Raises:
+        UserError: the data cannot be read, or the folder holds another run or other files.
+        Diverged: training got lost more often than `config.max_retries`; the last good model is kept.
     """
-    out, device = Path(out), torch.device(device)
+    run, device = RunFolder(Path(out)), torch.device(device)
     started = distributed.start(device)
     try:
         data = load_config_data(config)
-        distributed.on_first(lambda: _claim_folder(out, config, data.fingerprint))
-        if not _finished(out, config):
-            toy = find_toy(config.data)
-            log = _metrics_log(out, tensorboard) if distributed.rank() == 0 else None
-            model = fit(
-                data.train,
-                config,
-                label=data.train_labels,
-                folder=out,
-                device=device,
-                progress=progress,
-                log=log,
-                columns=data.columns,
-                fingerprint=data.fingerprint,
-                modes=toy.mode if toy is not None else None,
-            )
-            if distributed.rank() == 0:
-                model.save(out / MODEL, step=last_step(config))
+        distributed.on_first(lambda: _claim(run, config, data.fingerprint))
+        with _given_back_on_failure(run):
+            if not _finished(run, config):
+                _train_into(run, config, data, device, progress, tensorboard)
         distributed.barrier()
     finally:
         if started:
             distributed.stop()
-    return out
+    return run.path
+
+
+def _train_into(
+    run: RunFolder, config: TrainConfig, data: Dataset, device: torch.device, progress: bool, tensorboard: bool
+) -> None:
+    toy = find_toy(config.data)
+    model = fit(
+        data.train,
+        config,
+        label=data.train_labels,
+        folder=run.path,
+        device=device,
+        progress=progress,
+        log=_metrics_log(run, tensorboard) if distributed.rank() == 0 else None,
+        columns=data.columns,
+        fingerprint=data.fingerprint,
+        modes=toy.mode if toy is not None else None,
+    )
+    if distributed.rank() == 0:
+        model.save(run.model, step=last_step(config))
+
+
+def load(run: Path | str, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Model:
+    """The model of a run folder.
+
+    Args:
+        run: a folder that `train` wrote.
+        energy: a network of your own, if the run trained one; its weights are read into it.
+        device: where to put the model.
+
+    Returns:
+        The model with averaged weights.
+
+    Raises:
+        UserError: there is no finished run, or the file is damaged.
+    """
+    folder = RunFolder(Path(run))
+    if not folder.path.is_dir():
+        raise UserError(f"{run}: no such run folder")
+    if folder.is_detector:
+        raise UserError(f"{run}: holds a detector, which score and sample use; this needs a run of pscd train")
+    return Model.load(folder.model, energy=energy, device=device)
 
 
 def load_config_data(config: TrainConfig) -> Dataset:
-    """The data that a configuration names, split by its seed."""
+    """The data that a configuration names, split by its seed.
+
+    Raises:
+        UserError: there are none, or it names none because the rows were given in memory.
+    """
+    if not config.data:
+        raise UserError("the model was fitted to rows in memory, which are not kept; give the rows")
     return load_dataset(
         config.data, seed=config.seed, n=config.n_data, columns=config.columns, image_size=config.image_size
     )
 
 
-def _claim_folder(out: Path, config: TrainConfig, fingerprint: str) -> None:
+def _claim(run: RunFolder, config: TrainConfig, fingerprint: str) -> None:
     """Make the run folder, or check that the run in it is this one."""
-    description = {**config.to_dict(), "fingerprint": fingerprint}
-    path = out / "config.json"
-    if path.exists():
-        try:
-            found = json.loads(path.read_text())
-            fingerprint_found = found.pop("fingerprint")
-            differences = config.differences(TrainConfig.from_dict(found))
-        except (ValueError, KeyError, TypeError):
-            raise UserError(f"{path} is damaged, or of another version; choose another --out") from None
-        if not differences and fingerprint_found == fingerprint:
-            return
-        if not differences:
-            raise UserError(f"{config.data} has changed since the run in {out} started; choose another --out")
-        raise UserError(f"{out} holds a run with other settings ({'; '.join(differences)}); choose another --out")
+    if run.config.exists() and _has_begun(run):
+        _check_same_run(run, config, fingerprint)
+        return
+    run.make()
+    with writing_to(run.path):
+        if any(path != run.config for path in run.path.iterdir()):
+            raise UserError(f"{run.path} exists and holds other files; choose another --out")
+        write_json(run.config, {**config.to_dict(), "fingerprint": fingerprint})
+
+
+def _has_begun(run: RunFolder) -> bool:
+    """Whether a run has left anything beside its settings."""
+    return any(path != run.config for path in run.path.iterdir())
+
+
+def _check_same_run(run: RunFolder, config: TrainConfig, fingerprint: str) -> None:
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        if any(out.iterdir()):
-            raise UserError(f"{out} exists and holds other files; choose another --out")
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(description, indent=1) + "\n")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UserError(f"cannot write to {out}: {error.strerror}") from None
+        found = json.loads(run.config.read_text())
+        fingerprint_found = found.pop("fingerprint")
+        differences = config.differences(TrainConfig.from_dict(found))
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{run.config} is damaged, or of another version; choose another --out") from None
+    if differences:
+        raise UserError(f"{run.path} holds a run with other settings ({'; '.join(differences)}); choose another --out")
+    if fingerprint_found != fingerprint:
+        raise UserError(f"{config.data} has changed since the run in {run.path} started; choose another --out")
 
 
-def _finished(out: Path, config: TrainConfig) -> bool:
+@contextmanager
+def _given_back_on_failure(run: RunFolder) -> Iterator[None]:
+    """A run that fails before its first checkpoint leaves no folder that would refuse the corrected command."""
+    try:
+        yield
+    except BaseException:
+        if distributed.rank() == 0 and not _has_begun(run):
+            run.config.unlink(missing_ok=True)
+            run.path.rmdir()
+        raise
+
+
+def _finished(run: RunFolder, config: TrainConfig) -> bool:
     """Whether a model is there and is not merely the last good one of a run that diverged."""
-    state = checkpoint.load(out) if (out / MODEL).exists() else {"step": 0}
-    return state is None or state["step"] >= last_step(config)
+    try:
+        return int(read_metadata(run.model)["step"]) >= last_step(config)
+    except (OSError, SafetensorError, KeyError, ValueError):
+        return False
 
 
-def read_metrics(run: Path) -> list[dict[str, float]]:
-    """The rows of a run's `metrics.jsonl`; a last one that a kill has cut is left out."""
-    path = run / "metrics.jsonl"
-    rows = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            break
-    return rows
-
-
-def _metrics_log(out: Path, tensorboard: bool) -> Log:
-    """Append rows to `metrics.jsonl`, dropping those a killed run wrote after its last checkpoint."""
-    path = out / "metrics.jsonl"
-    rows = read_metrics(out)
+def _metrics_log(run: RunFolder, tensorboard: bool) -> Log:
+    """Append rows to the metrics, dropping those a killed run wrote after its last checkpoint."""
+    rows = run.read_metrics()
     writer: Any = None
     if tensorboard:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise UserError("--tensorboard needs tensorboard; pip install 'pscd[tensorboard]'") from None
-        writer = SummaryWriter(str(out / "tensorboard"))
+        needs("tensorboard", "tensorboard", "--tensorboard")
+        from torch.utils.tensorboard import SummaryWriter
+
+        writer = SummaryWriter(str(run.tensorboard))
 
     def log(row: dict[str, float]) -> None:
         nonlocal rows
         if rows and rows[-1]["step"] >= row["step"]:
             rows = [old for old in rows if old["step"] < row["step"]]
-            path.write_text("".join(json.dumps(old) + "\n" for old in rows))
+            run.metrics.write_text("".join(json.dumps(old) + "\n" for old in rows))
         rows.append(row)
-        with path.open("a") as file:
+        with run.metrics.open("a") as file:
             file.write(json.dumps(row) + "\n")
         if writer is not None:
             for name, value in row.items():

@@ -14,7 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,15 +23,15 @@ from torch.nn import functional
 
 from pscd import fast
 from pscd.config import TrainConfig
-from pscd.energies.architecture import Architecture
+from pscd.energies import Architecture
 from pscd.fast import enough_threads
+from pscd.mixtures import Mixture
 from pscd.objectives import PseudoSpherical
 from pscd.progress import progress_bar
-from pscd.rng import generator
-from pscd.sampling.langevin import Langevin
-from pscd.sampling.proposals import MixtureProposal
+from pscd.rng import Stream, generator
+from pscd.sampling import Langevin
+from pscd.training.initial import init_state
 from pscd.training.loop import train_step
-from pscd.training.start import in_coordinates, init_state
 
 BUFFER, ROWS, IMAGES = 10_000, 10_000, 1_000
 LR = 1e-4  # so small that hundreds of updates on noise change nothing about their cost
@@ -97,7 +97,7 @@ class Case:
     def data(self) -> Tensor:
         """Rows of noise: what they are has no influence on the time."""
         draw = torch.rand if self.is_image else torch.randn
-        return draw(self.rows, *self.shape, generator=generator(0, 30))
+        return draw(self.rows, *self.shape, generator=generator(0, Stream.TIMING_DATA))
 
 
 def mlp(width: int) -> Architecture:
@@ -122,13 +122,13 @@ class Training:
     """A run of this library that can be moved on by an update, or by a sampler call alone."""
 
     def __init__(self, case: Case, gamma: float, mode: str = "auto") -> None:
-        self.config = replace(case.config(gamma), gradients=mode)
+        self.config = case.config(gamma).changed({"gradients": mode})
         x = case.data()
         # These chains never jump, so nothing has to be fitted for that.
-        proposal = None if case.is_image else MixtureProposal.standard(math.prod(case.shape))
+        proposal = None if case.is_image else Mixture.standard(math.prod(case.shape))
         self.state = init_state(x, self.config, None, torch.device("cpu"), proposal=proposal)
-        self.x = in_coordinates(x, self.state.shift, self.state.scale, self.config)
-        self._rng = generator(0, 31)
+        self.x = self.state.coordinates.forward(x)
+        self._rng = generator(0, Stream.TIMING_CHAINS)
         self._starts = self.state.buffer.draw(case.batch_size, 0.0, self._rng).x
 
     @property

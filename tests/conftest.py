@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from pscd.config import TrainConfig
-from pscd.energies.architecture import Architecture
-from pscd.sampling.langevin import Mala
+from pscd.energies import Architecture
+from pscd.sampling import Mala
 
 torch.set_num_threads(1)  # the networks of the tests are too small for more to help
 

@@ -4,10 +4,10 @@ from operator import attrgetter
 import pytest
 
 from pscd.config import LATER, TrainConfig
-from pscd.energies.architecture import Architecture
+from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.objectives import OBJECTIVES, PseudoSpherical
-from pscd.sampling.langevin import SAMPLERS, Langevin
+from pscd.sampling import SAMPLERS, Langevin
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

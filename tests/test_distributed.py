@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pscd import distributed
-from pscd.energies.architecture import MLP
+from pscd.energies import MLP
 from pscd.errors import UserError
 from pscd.losses import DIVERGENCES
 from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, PseudoSpherical

@@ -6,10 +6,10 @@ import torch
 
 from pscd.data import TOYS
 from pscd.errors import UserError
-from pscd.evaluation import evaluate, evaluate_images, load, load_run_data
+from pscd.evaluation import evaluate, evaluate_images, load_run_data
 from pscd.metrics import mmd
 from pscd.rng import generator
-from pscd.runs import train
+from pscd.runs import load, train
 from pscd.training.loop import fit
 
 

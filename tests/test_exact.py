@@ -6,7 +6,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from pscd.data.toys import MIXTURE_1D, TOYS_2D
-from pscd.energies.architecture import MLP, Quadratic
+from pscd.energies import MLP, Quadratic
 from pscd.errors import UserError
 from pscd.exact import (
     Box,

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from pscd.energies.architecture import MLP, Quadratic
+from pscd.energies import MLP, Quadratic
 from pscd.errors import UserError
 from pscd.losses import (
     DIVERGENCES,

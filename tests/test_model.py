@@ -5,11 +5,11 @@ import torch
 from torch import nn
 
 import pscd
-from pscd.energies.architecture import Architecture
+from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.model import SCORE_BLOCK, Model
 from pscd.rng import generator
-from pscd.sampling.langevin import Langevin
+from pscd.sampling import Langevin
 
 
 class Own(nn.Module):
@@ -40,11 +40,11 @@ def test_the_network_sees_standardised_coordinates(trained):
 def test_scores_any_number_of_rows_in_blocks(trained):
     model = pscd.load(trained)
     x = torch.randn(SCORE_BLOCK + 5, 2, generator=generator(0))
-    scores = model.score(x)
+    scores = model.energies(x)
     assert scores.shape == (SCORE_BLOCK + 5,)
     torch.testing.assert_close(scores[-5:], model(x[-5:]).detach())
     with pytest.raises(UserError, match=r"rows have shape \(3,\), the model was trained on \(2,\)"):
-        model.score(torch.zeros(4, 3))
+        model.energies(torch.zeros(4, 3))
 
 
 def test_a_network_of_ones_own_is_given_again(small, tmp_path):

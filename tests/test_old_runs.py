@@ -23,7 +23,7 @@ EXPECTED = json.loads((OLD / "expected.json").read_text())
 def test_a_finished_run_loads_scores_and_samples_as_it_did():
     model = pscd.load(OLD / "finished")
     x = torch.linspace(-3, 3, 10).view(5, 2)
-    assert torch.allclose(model.score(x), torch.tensor(EXPECTED["energies"]), atol=1e-5)
+    assert torch.allclose(model.energies(x), torch.tensor(EXPECTED["energies"]), atol=1e-5)
     samples = model.sample(3, seed=1, n_steps=4)
     assert torch.allclose(samples, torch.tensor(EXPECTED["samples"], dtype=samples.dtype), atol=1e-4)
 
@@ -47,7 +47,7 @@ def without_fingerprint(values):
 
 def test_a_conditional_model_of_images_loads_and_scores_as_it_did():
     x = torch.linspace(0, 1, 128).view(2, 1, 8, 8)
-    assert torch.allclose(pscd.load(OLD / "digits").score(x), torch.tensor(EXPECTED["digits"]), atol=1e-5)
+    assert torch.allclose(pscd.load(OLD / "digits").energies(x), torch.tensor(EXPECTED["digits"]), atol=1e-5)
 
 
 def test_a_detector_loads_and_scores_as_it_did():

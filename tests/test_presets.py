@@ -3,7 +3,7 @@ import torch
 
 from pscd.config import TrainConfig
 from pscd.data import load_dataset, to_bytes
-from pscd.energies.architecture import Architecture
+from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.images.features import Pixels
 from pscd.metrics import auroc, frechet_distance
@@ -50,4 +50,4 @@ def test_digits_become_something_like_digits():
     real, fake = pixels(data.held_out), pixels(to_bytes(model.sample(500)))
     # Two seeds gave 1.8 and 1.8; noise is at 10.3, other digits at .2.
     assert frechet_distance(real, fake) < 3
-    assert auroc(model.score(data.held_out), model.score(noise)) > 0.99
+    assert auroc(model.energies(data.held_out), model.energies(noise)) > 0.99

@@ -6,7 +6,8 @@ import torch
 
 import pscd
 from pscd.errors import UserError
-from pscd.runs import read_metrics, train
+from pscd.run_folder import RunFolder
+from pscd.runs import train
 
 
 def test_train_writes_a_folder_that_describes_itself(small, tmp_path):
@@ -62,5 +63,37 @@ def test_a_cut_last_line_of_the_log_is_left_out(small, tmp_path):
     run = train(small, tmp_path / "run", progress=False)
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 70, "lo')
-    assert [row["step"] for row in read_metrics(run)] == [10, 20, 30, 40, 50, 60]
-    assert read_metrics(tmp_path) == []
+    assert [row["step"] for row in RunFolder(run).read_metrics()] == [10, 20, 30, 40, 50, 60]
+    assert RunFolder(tmp_path).read_metrics() == []
+
+
+def test_a_run_that_fails_at_its_start_gives_its_folder_back(small, tmp_path):
+    torch.save({}, tmp_path / "unrelated")
+    table = tmp_path / "rows.csv"
+    table.write_text("a,b\n" + "".join(f"{i},7\n" for i in range(40)))  # b is constant
+    config = replace(small, data=str(table), steps=5)
+    with pytest.raises(UserError, match="column b is constant"):
+        train(config, tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+    train(replace(config, columns=("a",)), tmp_path / "run", progress=False)  # corrected
+
+
+def test_a_folder_that_holds_nothing_but_settings_may_be_claimed_by_others(small, tmp_path):
+    """As a kill before the first checkpoint leaves it."""
+    config = replace(small, steps=5)
+    run = train(config, tmp_path / "run", progress=False)
+    for path in run.iterdir():
+        if path.name != "config.json":
+            path.unlink()
+    train(replace(config, seed=1), run, progress=False)
+    assert pscd.load(run).config.seed == 1
+
+
+def test_a_finished_run_is_told_without_unpacking_its_state(small, tmp_path, monkeypatch):
+    run = train(replace(small, steps=5), tmp_path / "run", progress=False)
+    monkeypatch.setattr(torch, "load", None)  # cannot be called
+    train(replace(small, steps=5), run, progress=False)
+
+
+def test_every_row_of_the_log_says_how_often_the_run_was_rolled_back(trained):
+    assert {row["retries"] for row in RunFolder(trained).read_metrics()} == {0}

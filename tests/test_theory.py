@@ -5,7 +5,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from pscd.energies.architecture import Quadratic
+from pscd.energies import Quadratic
 from pscd.exact import Box, gamma_score, grid, kl, log_density, log_integral, renyi_entropy
 from pscd.rng import generator
 from pscd.theory import (

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pscd import timing
-from pscd.energies.architecture import MLP, Architecture
+from pscd.energies import MLP, Architecture
 from pscd.objectives import PseudoSpherical
 from pscd.timing import CASES, OBJECTIVES, Case, Estimate, Training, estimate, matrix_products, mlp, ratio, slope
 

@@ -31,10 +31,10 @@ from pscd.errors import Diverged
 from pscd.fast import enough_threads
 from pscd.metrics import mmd
 from pscd.model import Model
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.timing import Case, best_threads, mlp, threads_set
+from pscd.training.initial import init_state
 from pscd.training.loop import train_step
-from pscd.training.start import in_coordinates, init_state
 
 SETS = ("moon", "rings")
 THRESHOLD, CAP, IN_A_ROW = 5e-4, 30.0, 3
@@ -118,7 +118,7 @@ def distance(ways: list[Way], fresh: Tensor, seed: int, threshold: float) -> flo
 
 
 def rows(name: str, n: int, seed: int) -> Tensor:
-    return TOYS[name](n, generator(seed, 40)).float()
+    return TOYS[name](n, generator(seed, Stream.QUALITY_ROWS)).float()
 
 
 def ours(name: str, seed: int) -> Learner:
@@ -126,7 +126,7 @@ def ours(name: str, seed: int) -> Learner:
     config = TrainConfig(data=name, seed=seed)
     x = rows(name, N_DATA, seed)
     state = init_state(x, config, None, torch.device("cpu"))
-    z = in_coordinates(x, state.shift, state.scale, config)
+    z = state.coordinates.forward(x)
 
     def update() -> None:
         with enough_threads(state.energy, config.batch_size):
@@ -136,8 +136,7 @@ def ours(name: str, seed: int) -> Learner:
         model = Model(
             state.averaged,
             config,
-            shift=state.shift,
-            scale=state.scale,
+            coordinates=state.coordinates,
             step_size=state.step_size,
             proposal=state.proposal,
         )
@@ -161,10 +160,10 @@ def peer(name: str, data: str, setting: Setting, seed: int) -> Learner:
 
     def from_buffer(look: int) -> Tensor:
         chains = held()
-        return chains[torch.randperm(len(chains), generator=generator(look, 41))[:N]].clone()
+        return chains[torch.randperm(len(chains), generator=generator(look, Stream.QUALITY_LOOKS))[:N]].clone()
 
     def from_noise(look: int) -> Tensor:
-        return run(torch.randn(N, 2, generator=generator(look, 42)))
+        return run(torch.randn(N, 2, generator=generator(look, Stream.QUALITY_CHAINS)))
 
     return Learner(update, [from_buffer, from_noise])
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from pscd.baselines import base
 from pscd.errors import UserError
 from pscd.progress import progress_bar
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 
 KIND = "ncsn"
 SMALLEST = 0.01
@@ -246,7 +246,7 @@ class NCSN:
         blocks = math.ceil(n / base.BLOCK)
         with progress_bar(blocks * len(self.sigmas), show=progress, unit="level") as bar:
             for i in range(blocks):
-                rng = generator(seed, 31, i)
+                rng = generator(seed, Stream.NCSN_SAMPLE, i)
                 count = min(base.BLOCK, n - i * base.BLOCK)
                 x = self.sigmas[0] * torch.randn(count, *self.settings.shape, generator=rng)
                 parts.append(
@@ -270,7 +270,7 @@ class NCSN:
         levels = middle[torch.linspace(0, len(middle) - 1, SCORED_LEVELS).long()]
 
         def errors(part: Tensor) -> Tensor:
-            rng = generator(0, 32)
+            rng = generator(0, Stream.NCSN_SCORE)
             clean = (part + 0.5) / base.LEVELS
             total = torch.zeros(len(part))
             for sigma in levels:

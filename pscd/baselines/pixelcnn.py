@@ -16,7 +16,7 @@ from torch.nn.functional import interpolate, logsigmoid, pad
 
 from pscd.baselines import base
 from pscd.progress import progress_bar
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 
 KIND = "pixelcnn"
 HALVINGS = 2
@@ -245,7 +245,7 @@ class PixelCNN:
         """`n` images, a pass of the network for every pixel: minutes for a few hundred."""
         channels, height, width = self.settings.shape
         x = torch.zeros(n, *self.settings.shape, dtype=torch.uint8)
-        rng = generator(seed, 33)
+        rng = generator(seed, Stream.PIXELCNN_SAMPLE)
         with progress_bar(height, show=progress, unit="row") as bar:
             for row in range(height):
                 rows = SIDE * (row // SIDE + 1)  # those below have no say

@@ -1,27 +1,44 @@
 """The command `bench`: how fast updates are on this machine."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING
 
-from pscd import fast
-from pscd.cli.common import command, parse_names
+from pscd.cli.common import Command, Parser, parse_names
 from pscd.errors import UserError
-from pscd.timing import CASES, OBJECTIVES, Estimate, Task, Training, estimate, ratio, take_turns
+
+if TYPE_CHECKING:
+    from pscd.timing import Estimate, Task
 
 ROUNDS, QUICK_ROUNDS = 15, 3
 HEAD = f"{'':<40}{'CD, ms':>10}{'PS-CD, ms':>11}   {'PS-CD / CD':<19}{'sampler / bound':<19}gradients"
 
 
-def add_bench(commands: Any) -> None:
-    """`pscd bench`."""
-    parser = command(commands, "bench", _bench, "time updates and the sampler on this machine")
-    parser.add_argument("--only", help=f"cases by comma, of: {', '.join(CASES)} (default: all)")
-    parser.add_argument("--rounds", type=int, help=f"turns of each (default: {ROUNDS}; {QUICK_ROUNDS} with --quick)")
+def add_bench(parser: Parser) -> None:
+    """Add the flags of `pscd bench`.
+
+    Args:
+        parser: the command's parser.
+    """
+    from pscd.timing import CASES
+
+    parser.add_argument("--only", help=f"cases, with commas between them, of: {', '.join(CASES)} (default: all)")
+    parser.add_argument("--rounds", type=int, help=f"rounds of each (default: {ROUNDS}; {QUICK_ROUNDS} with --quick)")
     parser.add_argument("--quick", action="store_true", help="few rounds, to see that it works")
     parser.add_argument("--threads", type=int, help="processor threads (default: what torch chooses)")
 
 
-def _bench(args: argparse.Namespace) -> None:
+def run_bench(args: argparse.Namespace) -> None:
+    """Time the cases and print a row for each.
+
+    Args:
+        args: the flags.
+
+    Raises:
+        UserError: there is no such case, or no round.
+    """
+    from pscd import fast
+    from pscd.timing import CASES
+
     names = parse_names(args.only) if args.only else tuple(CASES)
     unknown = [name for name in names if name not in CASES]
     if unknown:
@@ -41,6 +58,8 @@ def _bench(args: argparse.Namespace) -> None:
 
 
 def _row(name: str, rounds: int) -> str:
+    from pscd.timing import CASES, OBJECTIVES, Training, estimate, ratio, take_turns
+
     runs = {objective: Training(CASES[name], gamma) for objective, gamma in OBJECTIVES.items()}
     tasks: dict[str, Task] = {objective: run.update for objective, run in runs.items()}
     tasks |= {"sampler": runs["CD"].sample, "bound": runs["CD"].bound()}
@@ -52,10 +71,19 @@ def _row(name: str, rounds: int) -> str:
 
 
 def first_use() -> str:
-    """What compiling took, if it was this process that did it."""
+    """What compiling the C++ took, if it was this process that did it.
+
+    Returns:
+        The end of a sentence, or nothing.
+    """
+    from pscd import fast
+
     seconds = fast.compiled_in()
     return "" if seconds is None else f" compiled just now in {seconds:.1f} s, and kept for later"
 
 
-def _show(value: Estimate) -> str:
+def _show(value: "Estimate") -> str:
     return f"{value.median:.2f} ({value.low:.2f}, {value.high:.2f})"
+
+
+BENCH = Command("time updates and the sampler on this machine", add_bench, run_bench)

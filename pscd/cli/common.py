@@ -1,51 +1,173 @@
 """What the commands share: one-line errors, folders to read, files to write."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
-
-import numpy as np
-import torch
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pscd.errors import UserError
 
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from pscd.model import Model
+
 
 class Parser(argparse.ArgumentParser):
-    """Tells a mistake in one line."""
+    """A parser that reports a mistake in one line.
+
+    Attributes:
+        words: what follows the command's name on the command line, for flags that depend on other flags.
+    """
+
+    words: Sequence[str] = ()
 
     def error(self, message: str) -> NoReturn:
-        """One line and exit code 2."""
+        """Print the message in one line and exit with code 2.
+
+        Args:
+            message: what is wrong.
+        """
         print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(2)
 
 
-def command(commands: Any, name: str, run: Callable[[argparse.Namespace], None], help: str) -> Parser:
-    """A subcommand that calls `run` with its arguments."""
-    parser = commands.add_parser(name, help=help, description=help, formatter_class=argparse.HelpFormatter)
-    parser.set_defaults(command=run)
+@dataclass(frozen=True)
+class Command:
+    """A command: its line in the list of commands, its flags, and what it does.
+
+    Args:
+        help: one line, shown by `pscd --help` and at the top of the command's own help.
+        add: adds the flags to the command's parser; called only when this command was given.
+        run: does the work.
+        examples: lines that end the command's own help.
+    """
+
+    help: str
+    add: Callable[[Parser], None]
+    run: Callable[[argparse.Namespace], None]
+    examples: str = ""
+
+
+def add_command(commands: Any, name: str, command: Command) -> Parser:
+    """Add a command to a parser; its flags come later.
+
+    Args:
+        commands: what `add_subparsers` returned.
+        name: the command's name.
+        command: its help and what it does.
+
+    Returns:
+        The command's parser.
+    """
+    parser: Parser = commands.add_parser(
+        name,
+        help=command.help,
+        description=f"{command.help[0].upper()}{command.help[1:]}.",
+        epilog=f"examples:\n{command.examples}" if command.examples else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=command.run)
     return parser
 
 
 def add_run(parser: Parser) -> None:
-    """The folder of a run, and where to compute."""
-    parser.add_argument("run", type=Path, help="run folder that train or fit wrote")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 ... (default: cpu)")
+    """Add the flags of every command that reads a run folder.
+
+    Args:
+        parser: the command's parser.
+    """
+    parser.add_argument("run", type=Path, help="run folder that train or detect wrote")
+    add_device(parser)
     parser.add_argument("--threads", type=int, help="processor threads (default: what torch chooses)")
+    add_import(parser)
+
+
+def add_device(parser: Any) -> None:
+    """Add `--device`.
+
+    Args:
+        parser: a parser, or a group of flags.
+    """
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 ... (default: cpu)")
+
+
+def add_import(parser: Any, *, help: str | None = None) -> None:
+    """Add `--import`.
+
+    Args:
+        parser: a parser, or a group of flags.
+        help: its help text, if not the usual one.
+    """
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help=help or "module to import first, for runs with an objective, sampler or toy of your own; repeatable",
+    )
 
 
 def add_out(parser: Parser, help: str) -> None:
-    """The file to write."""
+    """Add `--out` and `--force`.
+
+    Args:
+        parser: the command's parser.
+        help: what the file will hold.
+    """
     parser.add_argument("--out", type=Path, required=True, help=help)
-    parser.add_argument("--force", action="store_true", help="replace the file if it is there")
+    add_force(parser)
 
 
-def write(path: Path, array: np.ndarray, columns: dict[str, Any]) -> None:
-    """The array as `.npy`, or the columns as `.csv`, whichever the name asks for."""
+def add_force(parser: Parser, help: str = "replace the file if it exists") -> None:
+    """Add `--force`.
+
+    Args:
+        parser: the command's parser.
+        help: what is replaced.
+    """
+    parser.add_argument("--force", action="store_true", help=help)
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """The type of a flag that takes whole numbers.
+
+    Args:
+        least: the smallest that is allowed.
+
+    Returns:
+        A function for `add_argument(type=...)`.
+    """
+
+    def integer(text: str) -> int:
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, got {text}")
+        return int(text)
+
+    return integer
+
+
+def write(path: Path, array: "np.ndarray", columns: dict[str, Any]) -> None:
+    """Write an array as `.npy`, or columns as `.csv`, whichever the name asks for.
+
+    Args:
+        path: the file.
+        array: what a `.npy` file gets.
+        columns: what a `.csv` file gets, values by name of the column.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".npy":
+            import numpy as np
+
             np.save(path, array)
         else:
             import pandas as pd
@@ -56,7 +178,16 @@ def write(path: Path, array: np.ndarray, columns: dict[str, Any]) -> None:
 
 
 def check_out(path: Path, force: bool, endings: Sequence[str] = (".npy", ".csv")) -> None:
-    """Find out that a file cannot be written before any work is done for it."""
+    """Find out that a file must not be written before any work is done for it.
+
+    Args:
+        path: the file to be written.
+        force: whether it may be replaced.
+        endings: the endings that its name may have.
+
+    Raises:
+        UserError: the name has another ending, or the file exists.
+    """
     if path.suffix not in endings:
         raise UserError(f"{path}: the name must end in {' or '.join(endings)}")
     if path.exists() and not force:
@@ -64,22 +195,81 @@ def check_out(path: Path, force: bool, endings: Sequence[str] = (".npy", ".csv")
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Names from a flag: `a,b,c`."""
+    """Names from the text of a flag.
+
+    Args:
+        text: names with commas between them.
+
+    Returns:
+        The names.
+
+    >>> parse_names("a, b,c")
+    ('a', 'b', 'c')
+    """
     return tuple(part.strip() for part in text.split(","))
 
 
 def in_words(shape: Sequence[int]) -> str:
-    """The shape of a row."""
+    """The shape of a row in words.
+
+    Args:
+        shape: without the number of rows.
+
+    Returns:
+        For example `3 numbers`, or `1 x 28 x 28`.
+
+    >>> in_words([3]), in_words([1, 28, 28])
+    ('3 numbers', '1 x 28 x 28')
+    """
     if len(shape) == 1:
         return "1 number" if shape[0] == 1 else f"{shape[0]} numbers"
     return " x ".join(map(str, shape))
 
 
-def device(name: str) -> torch.device:
-    """The device of that name, if it can be used here."""
+def device(name: str) -> "torch.device":
+    """The device of that name.
+
+    Args:
+        name: as torch calls it: cpu, cuda, cuda:1 ...
+
+    Returns:
+        The device, after a first number was computed on it.
+
+    Raises:
+        UserError: it cannot be used here.
+    """
+    import torch
+
     try:
         found = torch.device(name)
         torch.empty(1, device=found).item()
     except (RuntimeError, AssertionError, NotImplementedError):
         raise UserError(f"device {name!r} is not available here; cpu always is") from None
     return found
+
+
+def load_model(run: Path, where: str) -> "Model":
+    """The model of a run folder.
+
+    Args:
+        run: the folder.
+        where: name of the device.
+
+    Returns:
+        The model.
+
+    Raises:
+        UserError: there is no model, or no such device.
+    """
+    from pscd.runs import load
+
+    return load(run, device=device(where))
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that prints and writes, when `torchrun` has started several.
+
+    Returns:
+        True in a process of its own.
+    """
+    return os.environ.get("RANK", "0") == "0"

@@ -2,30 +2,47 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from pscd.cli.common import command
-from pscd.data.download import DOWNLOADS, download
-from pscd.data.image_sets import IMAGE_SETS, data_root
+from pscd.cli.common import Command, Parser, add_command
 
 
-def add_data(commands: Any) -> None:
-    """`pscd data` and `pscd data get`."""
-    parser = command(commands, "data", _list, "list the sets of images, and which of them are on disk")
+def add_data(parser: Parser) -> None:
+    """Add the flags of `pscd data`, and `pscd data get`.
+
+    Args:
+        parser: the command's parser.
+    """
     _add_root(parser)
     inner = parser.add_subparsers(title="commands", metavar="get")
-    get = command(inner, "get", _get, "download a set of images and check it")
-    get.add_argument("name", help=f"one of: {', '.join(DOWNLOADS)}")
-    _add_root(get)
+    GET.add(add_command(inner, "get", GET))
 
 
-def _add_root(parser: Any) -> None:
+def add_get(parser: Parser) -> None:
+    """Add the flags of `pscd data get`.
+
+    Args:
+        parser: the command's parser.
+    """
+    from pscd.data.download import DOWNLOADS
+
+    parser.add_argument("name", help=f"one of: {', '.join(DOWNLOADS)}")
+    _add_root(parser)
+
+
+def _add_root(parser: Parser) -> None:
     # A default here would, in the inner parser, replace what the outer one was given.
     text = "folder of the files (default: what PSCD_DATA names, else ~/.cache/pscd)"
     parser.add_argument("--root", type=Path, default=argparse.SUPPRESS, help=text)
 
 
-def _list(args: argparse.Namespace) -> None:
+def run_data(args: argparse.Namespace) -> None:
+    """List the sets of images, and how to get those that are missing.
+
+    Args:
+        args: the flags.
+    """
+    from pscd.data.image_sets import IMAGE_SETS, data_root
+
     root = data_root(getattr(args, "root", None))
     print(f"in {root}:")
     for name, images in IMAGE_SETS.items():
@@ -37,7 +54,20 @@ def _list(args: argparse.Namespace) -> None:
     print("or give any folder of pictures; its sub-folders are labels")
 
 
-def _get(args: argparse.Namespace) -> None:
-    paths = download(args.name, root=getattr(args, "root", None))
-    for path in paths:
+def run_get(args: argparse.Namespace) -> None:
+    """Download a set of images, check it, and print where it is.
+
+    Args:
+        args: the flags.
+
+    Raises:
+        UserError: there is no such set, or it cannot be downloaded.
+    """
+    from pscd.data.download import download
+
+    for path in download(args.name, root=getattr(args, "root", None)):
         print(path)
+
+
+DATA = Command("list the sets of images, and which of them are on disk", add_data, run_data)
+GET = Command("download a set of images and check it", add_get, run_get)

@@ -1,42 +1,52 @@
-"""Commands for models of images: grids, strips of chains, mending."""
+"""Commands for models of images: `strip` draws chains, `mend` fills in or denoises a picture."""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-
-from pscd.cli.common import add_out, add_run, check_out, command, device, write
-from pscd.data import Dataset
-from pscd.data.image_formats import list_pictures, read_pictures
+from pscd.cli.common import Command, Parser, add_out, add_run, check_out, load_model, write
 from pscd.errors import UserError
-from pscd.evaluation import ImageMeasurement, load
-from pscd.images import grids
-from pscd.images.restoration import SIDES, denoise, inpaint, known_side
-from pscd.model import Model
-from pscd.rng import generator
+
+if TYPE_CHECKING:
+    import torch
+
+    from pscd.data import Dataset
+    from pscd.evaluation import ImageMeasurement
+    from pscd.model import Model
 
 PICTURES = (".png", ".jpg")
 STRIP_FRAMES = 12
 SHOWN = 100
-N_MEASURED = 1000
-STRANGEST = 10
+N_MEASURED = 2000  # samples that `train` and `evaluate` compare with held-out images
+STRANGEST = 10  # pictures that are named
 
 
-def add_strip(commands: Any) -> None:
-    """`pscd strip`."""
-    parser = command(commands, "strip", _strip, "draw chains of an image model on their way from noise to image")
+def add_strip(parser: Parser) -> None:
+    """Add the flags of `pscd strip`.
+
+    Args:
+        parser: the command's parser.
+    """
     add_run(parser)
     add_out(parser, "picture (.png): one chain in each row")
     parser.add_argument("--n", type=int, default=8, help="chains (default: 8)")
     parser.add_argument("--steps", type=int, default=400, help="sampler steps from noise (default: 400)")
-    parser.add_argument("--label", type=int, help="what to draw, from a conditional model")
+    parser.add_argument("--label", type=int, help="class to draw, from a conditional model")
     parser.add_argument("--seed", type=int, default=0, help="of noise and chains (default: 0)")
 
 
-def _strip(args: argparse.Namespace) -> None:
+def run_strip(args: argparse.Namespace) -> None:
+    """Draw chains on their way from noise to images.
+
+    Args:
+        args: the flags.
+
+    Raises:
+        UserError: the run is not one of images, or the picture cannot be written.
+    """
+    from pscd.images import grids
+
     check_out(args.out, args.force, PICTURES)
     model = load_image_model(args.run, args.device)
     frames = strip(model, args.n, args.steps, seed=args.seed, label=args.label)
@@ -44,11 +54,29 @@ def _strip(args: argparse.Namespace) -> None:
     print(f"{args.n} chains of {args.steps} steps: {args.out}")
 
 
-def strip(model: Model, n: int, n_steps: int, *, seed: int = 0, label: int | None = None) -> torch.Tensor:
-    """`(n, frames, *shape)`: chains from noise at steps that grow in proportion, the last one included."""
+def strip(model: "Model", n: int, n_steps: int, *, seed: int = 0, label: int | None = None) -> "torch.Tensor":
+    """Chains from noise, seen at steps that grow in proportion; the last step is among them.
+
+    Args:
+        model: a model of images.
+        n: how many chains.
+        n_steps: how long they are.
+        seed: of noise and chains.
+        label: the class, of a conditional model.
+
+    Returns:
+        Images `(n, frames, *shape)`.
+
+    Raises:
+        UserError: a number is below 1.
+    """
+    import torch
+
+    from pscd.rng import Stream, generator
+
     if n < 1 or n_steps < 1:
         raise UserError(f"the numbers of chains and of steps must be at least 1, got {n} and {n_steps}")
-    start = torch.rand(n, *model.shape, generator=generator(seed, 22))
+    start = torch.rand(n, *model.shape, generator=generator(seed, Stream.STRIP))
     wanted = {round(n_steps ** (i / (STRIP_FRAMES - 2))) for i in range(STRIP_FRAMES - 1)}
     frames = [start]
 
@@ -60,19 +88,41 @@ def strip(model: Model, n: int, n_steps: int, *, seed: int = 0, label: int | Non
     return torch.stack(frames, 1)
 
 
-def add_mend(commands: Any) -> None:
-    """`pscd mend`."""
-    parser = command(commands, "mend", _mend, "fill in a part of a picture, or take noise off it, by an image model")
+def add_mend(parser: Parser) -> None:
+    """Add the flags of `pscd mend`.
+
+    Args:
+        parser: the command's parser.
+    """
+    from pscd.images.restoration import SIDES
+
     add_run(parser)
-    parser.add_argument("picture", type=Path, help="the picture; scaled to the size of the model's images")
-    add_out(parser, "picture (.png): what was given, and what became of it")
-    parser.add_argument("--keep", help=f"what to hold: {', '.join(SIDES)}, or a picture that is white where to keep")
+    parser.add_argument("picture", type=Path, help="the picture; it is scaled to the size of the model's images")
+    add_out(parser, "picture (.png): what was given, what was kept of it, and the results")
+    parser.add_argument(
+        "--keep",
+        help=f"part to keep, the rest is filled in: {', '.join(SIDES)}, or a picture that is white where to keep "
+        "(default: all of it is denoised)",
+    )
     parser.add_argument("--n", type=int, default=8, help="how many ways to fill it in (default: 8)")
     parser.add_argument("--steps", type=int, help="sampler steps (default: 500 to fill in, 30 to denoise)")
     parser.add_argument("--seed", type=int, default=0, help="of the chains (default: 0)")
 
 
-def _mend(args: argparse.Namespace) -> None:
+def run_mend(args: argparse.Namespace) -> None:
+    """Fill in a part of a picture, or denoise it.
+
+    Args:
+        args: the flags.
+
+    Raises:
+        UserError: the run is not one of images, or a picture cannot be read or written.
+    """
+    import torch
+
+    from pscd.images import grids
+    from pscd.images.restoration import denoise, inpaint, known_side
+
     check_out(args.out, args.force, PICTURES)
     model = load_image_model(args.run, args.device)
     if args.n < 1 or (args.steps is not None and args.steps < 1):
@@ -86,11 +136,15 @@ def _mend(args: argparse.Namespace) -> None:
         mended = inpaint(model, x.expand(args.n, -1, -1, -1), known, n_steps=args.steps or 500, seed=args.seed)
         shown = torch.where(known, x, 0.5)
     grids.save(grids.grid(torch.cat([x, shown, mended]), 10), args.out)
-    print(f"given, {'held' if args.keep else 'given'}, mended: {args.out}")
+    print(f"given, kept, {'filled in' if args.keep else 'denoised'}: {args.out}")
 
 
-def print_measurements(measurements: Sequence[ImageMeasurement]) -> None:
-    """A line for samples, and one for training images: what a perfect model would reach."""
+def print_measurements(measurements: "Sequence[ImageMeasurement]") -> None:
+    """Print a line for samples, and one for training images: what a perfect model would reach.
+
+    Args:
+        measurements: both of them.
+    """
     first = measurements[0]
     print(f"against {first.n_real} held-out images, by {first.features}")
     print("                    Frechet  precision  recall  density  coverage        n")
@@ -99,14 +153,29 @@ def print_measurements(measurements: Sequence[ImageMeasurement]) -> None:
         print(f"  {m.name:<14} {m.frechet:>10.4g} {shares} {m.n_fake:>8}")
 
 
-def score_folder(model: Model, folder: Path, out: Path) -> None:
-    """Write the energy of every picture of a folder, name the strangest, and draw them."""
+def score_folder(model: "Model", folder: Path, out: Path) -> None:
+    """Write the energy of every picture of a folder, name the strangest, and draw them.
+
+    Args:
+        model: a model of images.
+        folder: the pictures.
+        out: `.csv` or `.npy` file for the energies; the drawing stands beside it.
+
+    Raises:
+        UserError: there are no pictures, or a file cannot be written.
+    """
+    import numpy as np
+    import torch
+
+    from pscd.data.image_formats import list_pictures, read_pictures
+    from pscd.images import grids
+
     paths, _ = list_pictures(folder)
     if not paths:
         raise UserError(f"{folder}: holds no pictures")
     channels, size = model.shape[:2]
     x = torch.from_numpy(read_pictures(paths, size=size, channels=channels))
-    energy = model.score(x).numpy()
+    energy = model.energies(x).numpy()
     write(out, energy, {"file": [str(path.relative_to(folder)) for path in paths], "energy": energy})
     order = np.argsort(-energy)
     print(f"{len(paths)} pictures scored: {out}; the strangest:")
@@ -116,16 +185,45 @@ def score_folder(model: Model, folder: Path, out: Path) -> None:
     print(f"picture: {grids.save(grids.grid(x[torch.from_numpy(order[:SHOWN].copy())]), picture)}")
 
 
-def load_image_model(run: Path, where: str) -> Model:
-    """The model of a run, if it is one of images."""
-    model = load(run, device=device(where))
+def load_image_model(run: Path, where: str) -> "Model":
+    """The model of a run, if it is one of images.
+
+    Args:
+        run: the run folder.
+        where: name of the device.
+
+    Returns:
+        The model.
+
+    Raises:
+        UserError: it is none of images, or there is none.
+    """
+    model = load_model(run, where)
     if not model.is_image:
         raise UserError(f"{run}: its rows are not images")
     return model
 
 
-def plot_images(data: Dataset, samples: torch.Tensor, path: Path) -> Path:
-    """Training images and samples side by side."""
+def plot_images(data: "Dataset", samples: "torch.Tensor", path: Path) -> Path:
+    """Draw training images and samples side by side.
+
+    Args:
+        data: the images that the run was trained on.
+        samples: draws from its model.
+        path: the picture to write.
+
+    Returns:
+        The path.
+
+    Raises:
+        UserError: the picture cannot be written.
+    """
+    from pscd.images import grids
+
     n = min(SHOWN, len(data.train), len(samples))
     sides = (grids.grid(x[:n]) for x in (data.train, samples))
     return grids.save(grids.beside(*sides), path)
+
+
+STRIP = Command("draw chains of an image model on their way from noise to images", add_strip, run_strip)
+MEND = Command("fill in a part of a picture, or denoise it, with an image model", add_mend, run_mend)

@@ -1,22 +1,33 @@
-"""The commands for people's own tables: `fit` a detector, `score` rows and say why they are strange."""
+"""The commands for people's own tables: `detect` strange rows, `score` new ones, and say why."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from pscd.cli.common import add_out, add_run, check_out, command, device, in_words, parse_names, write
+from pscd.cli.common import (
+    Command,
+    Parser,
+    add_force,
+    add_out,
+    add_run,
+    check_out,
+    device,
+    in_words,
+    load_model,
+    parse_names,
+    whole,
+    write,
+)
 from pscd.cli.images import score_folder
-from pscd.data import Table, check_enough, read_table
-from pscd.detector.scaling import Columns
 from pscd.errors import UserError
-from pscd.evaluation import load
-from pscd.model import DETECTOR, MODEL
+from pscd.run_folder import RunFolder
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from pscd.data import Table
     from pscd.detector.estimator import EnergyDetector
 
 STRANGEST = 10  # rows that are printed
@@ -24,12 +35,15 @@ REASONS = 3  # columns named for each row
 OWN_COLUMNS = ("row", "energy", "outlier", "because")  # of the scores
 
 
-def add_fit(commands: Any) -> None:
-    """`pscd fit`."""
-    parser = command(commands, "fit", _fit, "learn what the rows of a table have in common, and find the strange ones")
-    parser.add_argument("data", type=Path, help="a file (.csv, .parquet, .npy, .npz), junk included")
+def add_detect(parser: Parser) -> None:
+    """Add the flags of `pscd detect`.
+
+    Args:
+        parser: the command's parser.
+    """
+    parser.add_argument("data", type=Path, metavar="FILE", help="a table (.csv, .parquet, .npy, .npz), junk included")
     parser.add_argument("--out", type=Path, help="run folder (default: runs/NAME)")
-    parser.add_argument("--force", action="store_true", help="replace a detector that is there")
+    add_force(parser, "replace a detector that is there")
     parser.add_argument(
         "--columns", type=parse_names, help="columns to learn from, by name (a,b,c; default: all but the ids)"
     )
@@ -37,7 +51,10 @@ def add_fit(commands: Any) -> None:
         "--id", type=parse_names, default=(), help="columns that name a row and are not learnt from (a,b)"
     )
     parser.add_argument(
-        "--gamma", type=_number_or_auto, default="auto", help="robustness: 0 counts every row alike (default: auto)"
+        "--gamma",
+        type=_number_or_auto,
+        default="auto",
+        help="robustness: 0 trusts every row alike, more trusts odd rows less (default: auto)",
     )
     parser.add_argument(
         "--contamination",
@@ -45,17 +62,27 @@ def add_fit(commands: Any) -> None:
         default="auto",
         help="share of the rows to call outliers, up to 0.5 (default: auto)",
     )
-    parser.add_argument("--updates", type=_whole(1), default=600, help="updates of the network (default: 600)")
-    parser.add_argument("--seed", type=_whole(0), default=0, help="the same seed gives the same result (default: 0)")
+    parser.add_argument("--updates", type=whole(1), default=600, help="updates of the network (default: 600)")
+    parser.add_argument("--seed", type=whole(0), default=0, help="the same seed gives the same result (default: 0)")
 
 
-def _fit(args: argparse.Namespace) -> None:
+def run_detect(args: argparse.Namespace) -> None:
+    """Learn what the rows of a table have in common, and report the strange ones.
+
+    Args:
+        args: the flags.
+
+    Raises:
+        UserError: the table or the folder is no good.
+    """
+    from pscd.data import check_enough, read_table
     from pscd.detector.estimator import EnergyDetector
+    from pscd.detector.scaling import Columns
 
     out = args.out or Path("runs") / args.data.stem
-    if (out / DETECTOR).exists() and not args.force:
+    if RunFolder(out).is_detector and not args.force:
         raise UserError(f"{out} holds a detector; choose another --out, or add --force to replace it")
-    if (out / MODEL).exists():
+    if RunFolder(out).model.exists():
         raise UserError(f"{out} holds a run of pscd train; choose another --out")
     _check_ids(args.id)
     table = read_table(args.data, args.columns, args.id)
@@ -87,9 +114,12 @@ def _fit(args: argparse.Namespace) -> None:
     print(f"run: {out}")
 
 
-def add_score(commands: Any) -> None:
-    """`pscd score`."""
-    parser = command(commands, "score", _score, "energy of every row of a file: the higher, the stranger")
+def add_score(parser: Parser) -> None:
+    """Add the flags of `pscd score`.
+
+    Args:
+        parser: the command's parser.
+    """
     add_run(parser)
     parser.add_argument(
         "file",
@@ -100,7 +130,19 @@ def add_score(commands: Any) -> None:
     add_out(parser, ".csv or .npy file for the energies, in the order of the rows")
 
 
-def _score(args: argparse.Namespace) -> None:
+def run_score(args: argparse.Namespace) -> None:
+    """Write the energy of every row of a file; the higher, the stranger.
+
+    Args:
+        args: the flags.
+
+    Raises:
+        UserError: the file does not fit the run, or cannot be read or written.
+    """
+    import numpy as np
+
+    from pscd.data import read_table
+
     check_out(args.out, args.force)
     _check_ids(args.id)
     named = args.file.suffix.lower() in (".csv", ".parquet")
@@ -116,21 +158,23 @@ def _score(args: argparse.Namespace) -> None:
         _check_width(x.shape[1:], (detector.n_features_in_,), args)
         _report(detector, replace(table, columns=names), x, args.file, args.out)
         return
-    model = load(args.run, device=device(args.device))
+    model = load_model(args.run, args.device)
     if model.is_image and args.file.is_dir():
         score_folder(model, args.file, args.out)
         return
     table = read_table(args.file, model.columns if named else None, args.id)
     _check_width(table.x.shape[1:], model.shape, args)
-    energy = model.score(table.x).numpy()
+    energy = model.energies(table.x).numpy()
     write(args.out, energy, {"row": np.arange(1, len(energy) + 1), **table.ids, "energy": energy})
     print(f"{len(energy)} rows scored: {args.out}")
 
 
 def _report(
-    detector: "EnergyDetector", table: Table, x: np.ndarray, source: Path, out: Path, picture: Path | None = None
+    detector: "EnergyDetector", table: "Table", x: "np.ndarray", source: Path, out: Path, picture: Path | None = None
 ) -> None:
     """Write all scores, print the strangest rows with the columns to blame, and draw them if asked to."""
+    import numpy as np
+
     rows = _named(x, table.columns)
     energy = -detector.score_samples(rows)
     outlier = energy > -detector.offset_
@@ -152,14 +196,32 @@ def _report(
         print(f"picture: {plot_scores(energy, -detector.offset_, x, names, worst, picture)}")
 
 
-def reasons(names: Sequence[str], values: np.ndarray, blame: np.ndarray) -> str:
-    """The columns that pushed a row's energy up most, with their values and how much."""
+def reasons(names: Sequence[str], values: "np.ndarray", blame: "np.ndarray") -> str:
+    """The columns that pushed a row's energy up most.
+
+    Args:
+        names: of the columns.
+        values: of the row.
+        blame: what each column added to the energy.
+
+    Returns:
+        Text with name, value and share of the energy, the largest first.
+    """
+    import numpy as np
+
     order = [j for j in np.argsort(-blame)[:REASONS] if blame[j] > 0]
     return "; ".join(f"{names[j]} = {values[j]:.6g} (+{blame[j]:.1f})" for j in order)
 
 
 def sample(args: argparse.Namespace) -> None:
-    """`pscd sample` for a detector."""
+    """Draw rows from a detector, for `pscd sample`.
+
+    Args:
+        args: the flags.
+
+    Raises:
+        UserError: the detector is damaged, or the file cannot be written.
+    """
     from pscd.detector.estimator import EnergyDetector
 
     detector = EnergyDetector.load(args.run)
@@ -170,17 +232,24 @@ def sample(args: argparse.Namespace) -> None:
 
 
 def is_detector(run: Path) -> bool:
-    """Whether a run folder was written by `fit`."""
-    return (run / DETECTOR).is_file()
+    """Whether a run folder was written by `pscd detect`.
+
+    Args:
+        run: the folder.
+
+    Returns:
+        True if it holds a detector.
+    """
+    return RunFolder(run).is_detector
 
 
-def _flat(table: Table, path: Path) -> np.ndarray:
+def _flat(table: "Table", path: Path) -> "np.ndarray":
     if table.x.ndim != 2:
-        raise UserError(f"{path}: rows of shape {in_words(table.x.shape[1:])}; fit takes tables, train takes these")
+        raise UserError(f"{path}: rows of shape {in_words(table.x.shape[1:])}; detect takes tables; use pscd train")
     return table.x.numpy()
 
 
-def _named(x: np.ndarray, columns: tuple[str, ...] | None) -> Any:
+def _named(x: "np.ndarray", columns: tuple[str, ...] | None) -> Any:
     if columns is None:
         return x
     import pandas as pd
@@ -209,10 +278,10 @@ def _number_or_auto(text: str) -> float | str:
 _number_or_auto.__name__ = "number or auto"  # argparse names it in its message
 
 
-def _whole(least: int) -> Callable[[str], int]:
-    def whole_number(text: str) -> int:
-        if int(text) < least:
-            raise argparse.ArgumentTypeError(f"must be at least {least}, got {text}")
-        return int(text)
-
-    return whole_number
+DETECT = Command(
+    "find the strange rows of a table, and say why they are strange",
+    add_detect,
+    run_detect,
+    "  pscd detect my.csv --id name --out runs/my\n  pscd score runs/my new.csv --id name --out scores.csv",
+)
+SCORE = Command("write the energy of new rows: the higher, the stranger", add_score, run_score)

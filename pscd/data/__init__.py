@@ -16,7 +16,7 @@ from pscd.data.pixels import as_shape, to_bytes, to_unit
 from pscd.data.tables import SUFFIXES, Table, read_table
 from pscd.data.toys import TOYS, TOYS_1D, TOYS_2D, Toy, find_toy
 from pscd.errors import UserError
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 
 __all__ = [
     "IMAGE_SETS",
@@ -148,8 +148,7 @@ def load_dataset(
 
     Args:
         name: a toy (a key of `TOYS`, or the import path `package.module:toy` of a `Toy` in a module that is imported
-            already), a set of images (a key of `IMAGE_SETS`), a file (.csv, .parquet, .npy, .npz), or a folder of
-            images.
+            already), a set of images (a key of `IMAGE_SETS`), a file (.csv, .parquet, .npy, .npz) or a folder.
         seed: of the draws of a toy, and of the choice of the rows held out.
         n: training rows to draw from a toy.
         columns: columns of a file to take, by name.
@@ -177,7 +176,7 @@ def load_dataset(
     if image_size is not None:
         raise UserError(f"{name} is not a set of images; leave the image size out")
     if toy is not None:
-        return Dataset(toy(n, generator(seed, 0)), toy(N_HELD_OUT, generator(seed, 1)))
+        return Dataset(toy(n, generator(seed, Stream.TOY_TRAIN)), toy(N_HELD_OUT, generator(seed, Stream.TOY_HELD_OUT)))
     if path.suffix.lower() not in SUFFIXES and not path.exists():
         known = f"a toy ({', '.join(sorted(TOYS))}) or images ({', '.join(IMAGE_SETS)})"
         raise UserError(f"unknown data {name!r}; give a file ({', '.join(SUFFIXES)}), a folder of images, {known}")
@@ -203,6 +202,6 @@ def _load_image_dataset(name: str, seed: int, root: Path | str | None, size: int
 
 def _split(n: int, seed: int) -> tuple[Tensor, Tensor]:
     """The indices of a tenth to hold out, and of the rest."""
-    order = torch.randperm(n, generator=generator(seed, 2))
+    order = torch.randperm(n, generator=generator(seed, Stream.SPLIT))
     n_held_out = min(n // 10, N_HELD_OUT)
     return order[:n_held_out], order[n_held_out:]

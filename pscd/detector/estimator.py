@@ -19,13 +19,14 @@ from torch import Tensor, nn
 from pscd.config import TrainConfig
 from pscd.detector.gaussian import Gaussian, fit_gaussian, floors, majority, silverman
 from pscd.detector.scaling import Columns
-from pscd.energies.architecture import Correction
+from pscd.energies import Correction
 from pscd.errors import UserError
 from pscd.files import read_tensors, tensors_digest, under, write_tensors
-from pscd.model import DETECTOR, SCORE_BLOCK, Model
+from pscd.mixtures import Mixture
+from pscd.model import SCORE_BLOCK, Model
 from pscd.objectives import PseudoSpherical
-from pscd.rng import generator
-from pscd.sampling.proposals import MixtureProposal
+from pscd.rng import Stream, generator
+from pscd.run_folder import RunFolder
 from pscd.training.loop import fit
 
 Floats = NDArray[np.float64]
@@ -36,7 +37,6 @@ N_REFERENCE = 4_000  # samples of the model that energies are compared with
 N_NORMALISER = 20_000  # draws for the normalising constant
 CLEAN = 0.05  # share of rows outside the Gaussian of the majority below which gamma="auto" is 0
 INSIDE = 0.99  # share of the model's samples that counts as its inside
-NETWORK = "network.safetensors"  # beside `DETECTOR` in the folder that `save` writes
 
 
 class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
@@ -114,7 +114,7 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.columns_ = Columns.fit(x)
         self.constants_ = x.median(0).values
         z = self.columns_.forward(x)
-        some = z[torch.randperm(len(z), generator=generator(seed, 20))[:GAUSSIAN_ROWS]]
+        some = z[torch.randperm(len(z), generator=generator(seed, Stream.DETECTOR_ROWS))[:GAUSSIAN_ROWS]]
         n, k = z.shape
         floor = floors(self.columns_.spiked)
         base = (
@@ -133,7 +133,7 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             narrow * base.whiten(z),
             settings(self.gamma_, self.n_updates, seed, noise=narrow * width),
             energy=energy,
-            proposal=MixtureProposal.standard(k),
+            proposal=Mixture.standard(k),
             progress=self.verbose,
         )
         self._weigh(self._score(x))
@@ -205,7 +205,7 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         """
         x = self._check(X)
         energy, k = self._energy(), len(self.gaussian_.mean)
-        u = torch.randn(N_NORMALISER, k, generator=generator(0, 21), dtype=torch.float64)
+        u = torch.randn(N_NORMALISER, k, generator=generator(0, Stream.NORMALISER), dtype=torch.float64)
         log_z = torch.logsumexp(0.5 * u.square().sum(1) - energy(u), 0) - np.log(len(u)) + 0.5 * k * np.log(2 * np.pi)
         log_det = self.gaussian_.factor.diagonal().log().sum()
         return (self._score(x) + self._news(x).sum(1) - log_z - log_det + self.columns_.log_slope(x)).numpy()
@@ -255,9 +255,9 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         The second file holds a checksum of the network in the first, so that files of two fits are not mixed up.
         """
         check_is_fitted(self)
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.model_.save(folder / NETWORK, step=self.n_updates)
+        run = RunFolder(Path(folder))
+        run.make()
+        self.model_.save(run.network, step=self.n_updates)
         tensors = {f"columns.{name}": t for name, t in self.columns_.tensors().items()}
         tensors |= {
             "mean": self.gaussian_.mean,
@@ -274,8 +274,8 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             "fitted": {name: getattr(self, name) for name in ("gamma_", "contamination_", "offset_", "n_rows_")},
             "names": [str(name) for name in getattr(self, "feature_names_in_", [])],
         }
-        network = tensors_digest(read_tensors(folder / NETWORK)[0])
-        write_tensors(folder / DETECTOR, tensors, {"facts": json.dumps(facts), "network": network})
+        network = tensors_digest(read_tensors(run.network)[0])
+        write_tensors(run.detector, tensors, {"facts": json.dumps(facts), "network": network})
 
     @classmethod
     def load(cls, folder: Path | str) -> Self:
@@ -284,7 +284,8 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             UserError: there is none, a file is damaged, or the two files are of different fits.
         """
-        path = Path(folder) / DETECTOR
+        run = RunFolder(Path(folder))
+        path = run.detector
         if not path.is_file():
             raise UserError(f"{folder}: holds no fitted detector; pscd fit makes one")
         try:
@@ -304,10 +305,8 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         detector.n_features_in_ = len(detector.constants_)
         if facts["names"]:
             detector.feature_names_in_ = np.array(facts["names"], dtype=object)
-        _check_network(Path(folder) / NETWORK, metadata.get("network"))
-        detector.model_ = Model.load(
-            Path(folder) / NETWORK, energy=Correction(len(detector.gaussian_.mean), bound=detector.bound)
-        )
+        _check_network(run.network, metadata.get("network"))
+        detector.model_ = Model.load(run.network, energy=Correction(len(detector.gaussian_.mean), bound=detector.bound))
         return detector
 
 

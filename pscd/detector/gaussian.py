@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pscd.losses import effective_sample_fraction, importance_weights
 from pscd.metrics import auroc
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 
 RIDGE = 0.05  # added to every variance: directions in which the data hardly vary are not blown up without end
 FLOOR = 0.2  # least variance of a column, whatever the weights do to it
@@ -82,7 +82,12 @@ class Gaussian:
         """
         half = torch.linalg.solve_triangular(self.factor, self.scatter, upper=False)
         weights = torch.linalg.eigvalsh(torch.linalg.solve_triangular(self.factor, half.T, upper=False))
-        draws = torch.randn(N_CALIBRATION, len(weights), generator=generator(0, 23), dtype=z.dtype).square() @ weights
+        draws = (
+            torch.randn(
+                N_CALIBRATION, len(weights), generator=generator(0, Stream.GAUSSIAN_CALIBRATION), dtype=z.dtype
+            ).square()
+            @ weights
+        )
         energy = self.energy(z)
         return energy > energy.median() * draws.quantile(inside) / draws.median()
 

@@ -1,1 +1,27 @@
-"""Energies."""
+"""Energies: modules that map `(B, *shape)` to `(B,)`; low energy is likely.
+
+`dense` has those for tables, `images` those for images, `wrappers` an energy seen another way. `Architecture` is what a
+configuration says of a network, and `ENERGIES` the dictionary to add one of your own to.
+"""
+
+from pscd.energies.architecture import CONDITIONAL, ENERGIES, Architecture
+from pscd.energies.dense import MLP, Correction, Quadratic
+from pscd.energies.images import ConvNet, PlainCNN, ResNet
+from pscd.energies.wrappers import BFloat16Energy, LabelledEnergy, MaskedEnergy, TemperedEnergy, as_function
+
+__all__ = [
+    "CONDITIONAL",
+    "ENERGIES",
+    "MLP",
+    "Architecture",
+    "BFloat16Energy",
+    "ConvNet",
+    "Correction",
+    "LabelledEnergy",
+    "MaskedEnergy",
+    "PlainCNN",
+    "Quadratic",
+    "ResNet",
+    "TemperedEnergy",
+    "as_function",
+]

@@ -9,46 +9,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.parametrizations import spectral_norm as with_spectral_norm
 
-from pscd.fast import Sequence, has_hooks
+from pscd.energies.dense import layer_wrapper
+from pscd.fast import Sequence
 
 SLOPE = 0.2  # of the leaky ReLU, as in the paper
-
-
-class Conditioned(nn.Module):
-    """E(x, label) for fixed labels: a function of x alone, as samplers and losses want it.
-
-    The first rows have the first labels; fewer rows than labels are allowed.
-    """
-
-    def __init__(self, energy: nn.Module, label: Tensor) -> None:
-        super().__init__()
-        self.energy, self.label = energy, label
-
-    def forward(self, x: Tensor) -> Tensor:
-        """`(B, *shape)` to `(B,)`."""
-        return self.energy(x, self.label[: len(x)])
-
-    def as_sequence(self) -> Sequence | None:
-        """See `pscd.fast`; for networks whose last layer has an output for each label."""
-        inner = self.energy
-        if not isinstance(inner, ConvNet | PlainCNN) or type(inner) not in (ConvNet, PlainCNN) or has_hooks(inner):
-            return None
-        return inner.as_sequence(self.label)
-
-
-class Mixed(nn.Module):
-    """An energy whose network computes in bfloat16 where that is safe; energies come out in float32."""
-
-    def __init__(self, energy: nn.Module) -> None:
-        super().__init__()
-        self.energy = energy
-
-    def forward(self, x: Tensor) -> Tensor:
-        """`(B, *shape)` to `(B,)`."""
-        with torch.autocast(x.device.type, dtype=torch.bfloat16):
-            return self.energy(x).float()
 
 
 class ConvNet(nn.Module):
@@ -69,7 +34,7 @@ class ConvNet(nn.Module):
     ) -> None:
         super().__init__()
         channels, height, breadth = self.shape = shape
-        wrap = with_spectral_norm if spectral_norm else _unchanged
+        wrap = layer_wrapper(spectral_norm)
         self.classes = classes
         layers: list[nn.Module] = []
         for i in range(depth):
@@ -108,7 +73,7 @@ class PlainCNN(nn.Module):
     ) -> None:
         super().__init__()
         channels, height, breadth = self.shape = shape
-        wrap = with_spectral_norm if spectral_norm else _unchanged
+        wrap = layer_wrapper(spectral_norm)
         self.classes = classes
         layers: list[nn.Module] = [wrap(nn.Conv2d(channels, width, 3, 1, 1)), nn.LeakyReLU(SLOPE)]
         channels = width
@@ -145,7 +110,7 @@ class ResNet(nn.Module):
         spectral_norm: bool = True,
     ) -> None:
         super().__init__()
-        wrap = with_spectral_norm if spectral_norm else _unchanged
+        wrap = layer_wrapper(spectral_norm)
         self.classes = classes
         self.first = wrap(nn.Conv2d(shape[0], width, 3, 1, 1))
         blocks: list[nn.Module] = []
@@ -197,13 +162,6 @@ class ResBlock(nn.Module):
         return functional.avg_pool2d(h, 2) if self.halve else h
 
 
-def as_function(energy: nn.Module, precision: str, *label: Tensor | None) -> nn.Module:
-    """The energy as a function of x alone: with its labels, if there are any, and in the precision asked for."""
-    known = [part for part in label if part is not None]
-    energy = Conditioned(energy, torch.cat(known)) if known else energy
-    return Mixed(energy) if precision == "bfloat16" else energy
-
-
 def _first(channels: int, width: int) -> nn.Module:
     return nn.Conv2d(channels, width, 5, 2, 2)
 
@@ -213,7 +171,3 @@ def _of_label(e: Tensor, label: Tensor | None) -> Tensor:
     if label is None:
         return e.squeeze(1) if e.shape[1] == 1 else e.amin(1)
     return e.gather(1, label[:, None]).squeeze(1)
-
-
-def _unchanged(module: nn.Module) -> nn.Module:
-    return module

@@ -19,7 +19,7 @@ from pscd.data import Dataset, data_root, to_unit
 from pscd.errors import UserError
 from pscd.files import read_tensors, write_tensors
 from pscd.progress import progress_bar
-from pscd.rng import generator, integer_seed
+from pscd.rng import Stream, generator, integer_seed
 
 INCEPTION_SIZE = 299
 BLOCK = 500  # images that a classifier sees at one time
@@ -249,7 +249,7 @@ def train_classifier(x: Tensor, label: Tensor, *, seed: int = 0, progress: bool 
         seed: of weights and batches.
         progress: whether to show how far it is.
     """
-    rng = generator(seed, 5)
+    rng = generator(seed, Stream.CLASSIFIER)
     network = _new_classifier(x.shape[1:], label, integer_seed(rng))
     batch_size = min(128, len(x))
     n_updates = max(FEWEST_UPDATES, 4 * len(x) // batch_size)

@@ -3,38 +3,15 @@
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from pscd.energies.images import Conditioned
+from pscd.energies import MaskedEnergy
 from pscd.errors import UserError
-from pscd.model import Model
-from pscd.rng import generator
-from pscd.sampling.langevin import Langevin
-from pscd.types import Energy
+from pscd.model import Model, run_chains
+from pscd.rng import Stream, generator
+from pscd.sampling import Langevin
 
 SIDES = ("left", "right", "top", "bottom")
-
-
-class Held(nn.Module):
-    """E(x) with a part of x held fixed: its gradient is 0 there, so chains move the rest only.
-
-    Args:
-        energy: of whole images.
-        x: the images `(B, *shape)`, whose known pixels count.
-        known: `(*shape)` or `(B, *shape)`, true where a pixel is held.
-    """
-
-    def __init__(self, energy: Energy, x: Tensor, known: Tensor) -> None:
-        super().__init__()
-        self.energy, self.x, self.known = energy, x, known
-
-    def whole(self, x: Tensor) -> Tensor:
-        """`x` with the known pixels put in."""
-        return torch.where(self.known, self.x, x)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """`(B, *shape)` to `(B,)`."""
-        return self.energy(self.whole(x))
 
 
 def inpaint(
@@ -48,26 +25,38 @@ def inpaint(
         label: `(n,)`, for a conditional model; by default the likeliest one at every step.
     """
     _check(model, x)
-    rng = generator(seed, 20, device=model.shift.device)
+    rng = generator(seed, Stream.INPAINT, device=model.shift.device)
     x, known = x.to(rng.device).float(), known.to(rng.device).bool()
-    energy: nn.Module = model.energy if label is None else Conditioned(model.energy, label.to(rng.device))
-    held = Held(energy, x, known)
-    start = torch.rand(x.shape, generator=rng, device=rng.device)
-    moved, _ = model.config.sampler.run(
-        held, held.whole(start), step_size=model.step_size, n_steps=n_steps, generator=rng
+    start = torch.where(known, x, torch.rand(x.shape, generator=rng, device=rng.device))
+    moved, _ = run_chains(
+        model.energy,
+        start,
+        model.config,
+        label=None if label is None else label.to(rng.device),
+        seen_as=lambda energy: MaskedEnergy(energy, x, known),
+        step_size=model.step_size,
+        n_steps=n_steps,
+        generator=rng,
     )
-    return held.whole(moved).cpu()
+    return torch.where(known, x, moved).cpu()
 
 
-def denoise(model: Model, x: Tensor, *, n_steps: int = 30, seed: int = 0) -> Tensor:
+def denoise(model: Model, x: Tensor, *, n_steps: int = 30, seed: int = 0, label: Tensor | None = None) -> Tensor:
     """Images moved downhill: the sampler without its noise, from where they are."""
     _check(model, x)
     sampler = model.config.sampler
     if not isinstance(sampler, Langevin):
         raise UserError("denoising needs a model trained with --sampler langevin")
-    rng = generator(seed, 21, device=model.shift.device)
-    moved, _ = replace(sampler, noise_scale=0.0).run(
-        model.energy, x.to(rng.device).float(), step_size=model.step_size, n_steps=n_steps, generator=rng
+    rng = generator(seed, Stream.DENOISE, device=model.shift.device)
+    moved, _ = run_chains(
+        model.energy,
+        x.to(rng.device).float(),
+        model.config,
+        label=None if label is None else label.to(rng.device),
+        sampler=replace(sampler, noise_scale=0.0),
+        step_size=model.step_size,
+        n_steps=n_steps,
+        generator=rng,
     )
     return moved.cpu()
 

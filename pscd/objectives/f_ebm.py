@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from pscd import losses
-from pscd.energies.architecture import Architecture
+from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.objectives.protocol import both_phases, check_l2, check_warmup, phase_stats, warmed_up
-from pscd.types import Energy, option
+from pscd.types import Energy, documented, option
 
 CRITICS = ("same", "mlp")
 PLAIN_SPREAD = 0.1  # of a new weight whose own entries are all alike
@@ -34,6 +34,7 @@ class Critic(nn.Module):
         return self.offset - self.network(x)
 
 
+@documented
 @dataclass(frozen=True)
 class FEBM:
     """f-EBM (Yu, Song, Song, Ermon 2020): minimises any f-divergence with the help of a critic.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pscd import rng
-from pscd.errors import UserError
+from pscd.files import needs
 from pscd.progress import progress_bar
 
 TRANSFORMS, WIDTH = 3, 64
@@ -19,11 +19,7 @@ BROAD_WEIGHT, BROAD_SCALE = 0.1, 3.0
 
 def zuko_flows() -> Any:
     """The flows of zuko, or a line that says how to get them."""
-    try:
-        from zuko import flows
-    except ImportError:
-        raise UserError("--noise flow needs zuko: pip install 'pscd[flow]'") from None
-    return flows
+    return needs("zuko", "flow", "--noise flow").flows
 
 
 class FlowNoise(nn.Module):
@@ -54,7 +50,7 @@ class FlowNoise(nn.Module):
             noise = cls(x.mean(0).cpu(), x.std(0, correction=0).cpu() + 1e-3).to(x.device)
         optimiser = torch.optim.Adam(noise.flow.parameters(), lr=RATE)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, STEPS)
-        generator = rng.generator(seed, 20, device=x.device)
+        generator = rng.generator(seed, rng.Stream.FLOW, device=x.device)
         with torch.enable_grad(), progress_bar(STEPS, show=sys.stderr.isatty(), unit="step of the noise") as bar:
             for _ in range(STEPS):
                 rows = x[torch.randint(len(x), (min(BATCH, len(x)),), generator=generator, device=x.device)]

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -10,13 +10,12 @@ from torch import Tensor, nn
 from pscd import losses
 from pscd.errors import UserError
 from pscd.objectives.protocol import both_phases, check_gamma, check_l2, check_warmup, phase_stats, warmed_up
-from pscd.types import Energy, option
+from pscd.types import Energy, check_choices, documented, option
 
-NEGATIVES = ("auto", "weighted", "direct")
-UNITS = ("nats", "spread")
 NO_SPREAD = 1e-6  # of energies that are all alike, as those of a new network are
 
 
+@documented
 @dataclass(frozen=True)
 class PseudoSpherical:
     """Pseudo-spherical contrastive divergence (Yu et al. 2021); gamma = 0 is contrastive divergence.
@@ -38,10 +37,12 @@ class PseudoSpherical:
     gamma: float = option(1.0, "robustness: 0 is maximum likelihood, 1 the spherical score; at least -1")
     warmup: float = option(0.5, "fraction of the run over which gamma rises from 0")
     l2: float = option(0.0, "weight of the squared energies of both phases, which keeps them near 0")
-    negatives: str = option(
+    negatives: Literal["auto", "weighted", "direct"] = option(
         "auto", "draw from q and weight (weighted), or from r, q^(gamma+1) (direct); auto: direct below gamma 0"
     )
-    unit: str = option("nats", "gamma is per nat of energy, or per spread of the data's energies (spread), for images")
+    unit: Literal["nats", "spread"] = option(
+        "nats", "gamma is per nat of energy, or per spread of the data's energies (spread), for images"
+    )
 
     needs_negatives = True
 
@@ -49,10 +50,7 @@ class PseudoSpherical:
         check_gamma(self.gamma)
         check_warmup(self.warmup)
         check_l2(self.l2)
-        if self.negatives not in NEGATIVES:
-            raise UserError(f"negatives must be one of {', '.join(NEGATIVES)}, got {self.negatives!r}")
-        if self.unit not in UNITS:
-            raise UserError(f"unit must be one of {', '.join(UNITS)}, got {self.unit!r}")
+        check_choices(self)
         if self.negatives == "direct" and self.gamma == -1:
             raise UserError("at gamma -1 r is flat and cannot be drawn from; use --negatives weighted")
 
@@ -100,6 +98,7 @@ class PseudoSpherical:
         return loss, phase_stats(e_pos, e_neg, self.gamma, drawn_from_r=self.drawn_from_r)
 
 
+@documented
 @dataclass(frozen=True)
 class DensityPower:
     """The density power divergence (Basu et al. 1998): PS-CD's older relative, beta = 0 being contrastive divergence.
@@ -148,6 +147,7 @@ class DensityPower:
         return loss, {"beta": stats.pop("gamma"), **stats}
 
 
+@documented
 @dataclass(frozen=True)
 class WeightedNegatives:
     """An ablation of PS-CD: weights on the samples alone.

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -10,24 +10,24 @@ from torch import Tensor, nn
 from pscd import distributed, fast, losses, rng
 from pscd.errors import UserError
 from pscd.fast import frozen
+from pscd.mixtures import Mixture
 from pscd.objectives.f_ebm import check_divergence
 from pscd.objectives.flow_noise import FlowNoise
-from pscd.sampling.proposals import MixtureProposal
-from pscd.types import Energy, option
+from pscd.types import Energy, check_choices, documented, option
 
-NOISES = ("mixture", "gaussian", "flow")
 FIRST_DRAWS = 10_000  # of the noise, for a first estimate of log Z
 
 
 class Noise(nn.Module):
     """The noise, which stays, and log Z, which is learnt."""
 
-    def __init__(self, density: MixtureProposal | FlowNoise) -> None:
+    def __init__(self, density: Mixture | FlowNoise) -> None:
         super().__init__()
         self.density = density
         self.log_z = nn.Parameter(torch.zeros(()))
 
 
+@documented
 @dataclass(frozen=True)
 class NoiseContrastive:
     """Noise-contrastive estimation (Gutmann and Hyvarinen 2010), with log Z as a parameter of its own.
@@ -35,9 +35,9 @@ class NoiseContrastive:
     The closer the noise is to the data, the more there is to learn from telling them apart.
     """
 
-    noise: str = option(
+    noise: Literal["mixture", "gaussian", "flow"] = option(
         "mixture",
-        "noise fitted to the data: a mixture of Gaussians, one Gaussian, or a flow (pip install 'pscd[flow]')",
+        "noise fitted to the data: a mixture of Gaussians, one Gaussian, or a flow (pip install '.[flow]')",
     )
     components: int = option(32, "Gaussians in the mixture of the noise")
     ratio: int = option(4, "rows of noise per row of data; with few, rings and the like are learnt badly")
@@ -47,8 +47,7 @@ class NoiseContrastive:
     sampling_power = 1.0
 
     def __post_init__(self) -> None:
-        if self.noise not in NOISES:
-            raise UserError(f"noise must be one of {', '.join(NOISES)}, got {self.noise!r}")
+        check_choices(self)
         for name in ("components", "ratio"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -65,12 +64,12 @@ class NoiseContrastive:
             aux.log_z.fill_(torch.logsumexp(log_weights, 0) - math.log(len(y)))
         return aux
 
-    def _density(self, x: Tensor, seed: int) -> MixtureProposal | FlowNoise:
+    def _density(self, x: Tensor, seed: int) -> Mixture | FlowNoise:
         if self.noise == "gaussian":
-            return MixtureProposal.gaussian(x)
+            return Mixture.gaussian(x)
         if self.noise == "flow":
             return FlowNoise.fit(x, seed=seed)
-        return MixtureProposal.fit(x, components=self.components, seed=seed)
+        return Mixture.fit(x, components=self.components, seed=seed)
 
     def at(self, progress: float) -> Self:
         """The same at all times."""
@@ -89,7 +88,7 @@ class NoiseContrastive:
         y = aux.density.sample(self.ratio * len(x_pos), generator).to(x_pos.dtype)
         x = torch.cat([x_pos, y.view(-1, *x_pos.shape[1:])])
         e = fast.energies(energy, x)
-        # Log Z goes into each row before rows are gathered: it, too, is to hear of this process's rows only.
+        # Add log Z before gathering, so that its gradient is local too and the sum over processes is right.
         log_ratio = -e - aux.log_z - aux.density.log_prob(x)
         pos, neg = distributed.gather_parts(log_ratio, [len(x_pos), len(y)])
         loss = losses.noise_contrastive(pos, neg, ratio=self.ratio, f=losses.DIVERGENCES[self.divergence])

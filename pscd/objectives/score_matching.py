@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pscd import distributed, losses
 from pscd.errors import UserError
 from pscd.objectives.protocol import check_warmup, warmed_up
-from pscd.types import Energy, option
+from pscd.types import Energy, documented, option
 
 MOST_COLUMNS = 10
 LEAST_NOISE = 0.05  # on its way to none, noise falls to this by equal factors in equal times
@@ -51,6 +51,7 @@ def over_all_processes(rows: Tensor, e: Tensor, gradient: Tensor) -> tuple[Tenso
     return distributed.gather(rows).mean(), stats
 
 
+@documented
 @dataclass(frozen=True)
 class ScoreMatching:
     """Exact score matching (Hyvarinen 2005): a backward pass for each column, so for few columns."""
@@ -91,6 +92,7 @@ class ScoreMatching:
         return over_all_processes(losses.score_matching(gradient, x), e, gradient)
 
 
+@documented
 @dataclass(frozen=True)
 class DenoisingScoreMatching:
     """Denoising score matching (Vincent 2011): learns the density of the data with noise added to them.
@@ -132,6 +134,7 @@ class DenoisingScoreMatching:
         return over_all_processes(losses.denoising_score_matching(gradient, z, self.sigma), e, gradient)
 
 
+@documented
 @dataclass(frozen=True)
 class SlicedScoreMatching:
     """Sliced score matching with reduced variance (Song, Garg, Shi, Ermon 2019), on random signs."""

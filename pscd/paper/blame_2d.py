@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from pscd import exact, losses
 from pscd.config import TrainConfig
+from pscd.coordinates import Coordinates
 from pscd.data import TOYS_2D
 from pscd.errors import Diverged
 from pscd.files import markdown_table
@@ -25,9 +26,8 @@ from pscd.model import Model
 from pscd.objectives import PseudoSpherical
 from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, number, objective_label
 from pscd.paper.toys_2d import MANY, cell
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.training.loop import fit
-from pscd.training.start import standardisation
 from pscd.types import Energy
 
 STAGES = ("exact", "data", "sampled")
@@ -117,14 +117,15 @@ def interleaved_grids(box: exact.Box, n: int) -> tuple[exact.Grid, ...]:
 def compute(settings: Settings) -> Result:
     """Train one stage on one set and measure it; nothing to measure if it diverged."""
     config, name, stage = TrainConfig.from_dict(settings["config"]), settings["set"], settings["stage"]
-    x = TOYS_2D[name](config.n_data, generator(config.seed, 0))
+    x = TOYS_2D[name](config.n_data, generator(config.seed, Stream.TOY_TRAIN))
     # An untrained model reaches beyond the box; what it has there fades with the Gaussian base of the network.
     grids = interleaved_grids(replace(TOYS_2D[name].quadrature_box, cut=math.inf), settings["n_train"])
     log_p = tuple(_log_density(name, grid) for grid in grids)
     if stage != "sampled":
         assert isinstance(config.objective, PseudoSpherical)
         known = log_p if stage == "exact" else None
-        objective = Quadrature(config.objective, grids, known, *standardisation(x), config.steps)
+        seen = Coordinates.standard(x)
+        objective = Quadrature(config.objective, grids, known, seen.shift, seen.scale, config.steps)
         config = replace(config, objective=objective)
     try:
         model = fit(x, config)

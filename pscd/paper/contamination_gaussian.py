@@ -11,7 +11,7 @@ from pscd.data.toys import CLEAN_1D, CONTAMINATION_1D, contaminated_1d
 from pscd.paper import published
 from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, objective_label
 from pscd.paper.gaussian_fit import at_once, exact_optimum, train_gaussian, training_settings
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 
 GAMMAS = (0.0, 0.5, 1.0, 2.0)
 RATIOS = (0.01, 0.05, 0.1, 0.2, 0.3)
@@ -40,8 +40,8 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
 
 def _compute(settings: Settings) -> Result:
     seed, ratio, gamma = settings["seed"], settings["ratio"], settings["gamma"]
-    clean = CLEAN_1D.sample(settings["n_data"], generator(seed, 8))
-    x = contaminate(clean, ratio, CONTAMINATION_1D.sample, generator(seed, 9)).x
+    clean = CLEAN_1D.sample(settings["n_data"], generator(seed, Stream.DATA_1D))
+    x = contaminate(clean, ratio, CONTAMINATION_1D.sample, generator(seed, Stream.CONTAMINATION_1D)).x
     start = robust_start(x)
     mean, sd = train_gaussian(x, at_once(gamma), start, settings)
     exact_mean, exact_sd = exact_optimum(contaminated_1d(ratio), gamma, start)

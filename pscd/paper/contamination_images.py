@@ -21,7 +21,7 @@ from pscd.model import Model
 from pscd.paper import published
 from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, digest, mean_rows
 from pscd.paper.images import SHOWN, Choice, decode, encode
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.training import checkpoint
 from pscd.training.loop import fit
 
@@ -139,7 +139,9 @@ def training_images(data: Dataset, settings: Settings) -> tuple[Tensor, Tensor]:
     def noise(n: int, rng: torch.Generator | None) -> Tensor:
         return torch.randint(256, (n, *data.train.shape[1:]), generator=rng).to(torch.uint8)
 
-    dirty = contaminate(data.train, settings["ratio"], noise, generator=generator(settings["seed"], 26))
+    dirty = contaminate(
+        data.train, settings["ratio"], noise, generator=generator(settings["seed"], Stream.NOISY_IMAGES)
+    )
     return dirty.x, dirty.is_noise
 
 
@@ -160,9 +162,9 @@ def measure(
     if kept.is_file():
         return dict(read_json(kept))
     samples = to_bytes(model.sample(settings["n"], seed=settings["seed"]))
-    e = model.score(data.held_out[:1000])
-    noise = torch.rand(1000, *model.shape, generator=generator(settings["seed"], 27))
-    gap = (model.score(noise).median() - e.median()) / energy_spread(e).clamp(min=1e-9)
+    e = model.energies(data.held_out[:1000])
+    noise = torch.rand(1000, *model.shape, generator=generator(settings["seed"], Stream.NOISE_PROBES))
+    gap = (model.energies(noise).median() - e.median()) / energy_spread(e).clamp(min=1e-9)
     found: Result = {
         "fid": frechet_distance(real, feature_map(samples)),
         "gap_in_spreads": float(gap),
@@ -192,8 +194,8 @@ def weights(model: Model, x: Tensor, noise: Tensor, gamma: float, unit: str) -> 
         gamma: of the weights exp(-gamma E).
         unit: of gamma: per `spread` of the energies, or per `nats`.
     """
-    order = torch.randperm(len(x), generator=generator(0, 28))[:5000]
-    e = model.score(x[order])
+    order = torch.randperm(len(x), generator=generator(0, Stream.IMAGE_WEIGHTS))[:5000]
+    e = model.energies(x[order])
     w = importance_weights(e / energy_spread(e).clamp(min=1e-9) if unit == "spread" else e, gamma)
     return {"weight_of_noise": float(w[noise[order]].sum()), "ess": float(effective_sample_fraction(w))}
 

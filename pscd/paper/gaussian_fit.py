@@ -10,10 +10,10 @@ from torch import Tensor
 from pscd import exact
 from pscd.config import TrainConfig
 from pscd.data.toys import GaussianMixture1d
-from pscd.energies.architecture import Quadratic
+from pscd.energies import Quadratic
 from pscd.objectives import Objective, PseudoSpherical
 from pscd.paper.artefact import Settings
-from pscd.sampling.langevin import Mala
+from pscd.sampling import Mala
 from pscd.training.loop import fit
 
 GAMMAS = (-0.5, 0.0, 0.1, 0.5, 1.0, 2.0)

@@ -21,7 +21,7 @@ from pscd.paper import published
 from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, digest, mean_rows, objective_label
 from pscd.paper.ood import measure_ood, ood_rows
 from pscd.presets import DEFAULT_OF, PRESETS
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.training.loop import fit
 
 GAMMAS = (0.0, -0.5, 0.5, 1.0, 2.0)
@@ -105,7 +105,7 @@ def compute(settings: Settings, runs: Path) -> Result:
         **measure(samples, data, settings["features"]),
         **weights,
         "samples": encode(samples[:SHOWN]),
-        "ood": measure_ood(model.score, data, config.data, n=settings["n"], seed=config.seed),
+        "ood": measure_ood(model.energies, data, config.data, n=settings["n"], seed=config.seed),
     }
 
 
@@ -120,7 +120,7 @@ def measure(samples: Tensor, data: Dataset, features: str) -> Result:
     feature_map = load_feature_map(features, data)
     n = min(len(samples), len(data.held_out))
     real, fake = feature_map(data.held_out[:n]), feature_map(samples[:n])
-    known = feature_map(data.train[torch.randperm(len(data.train), generator=generator(0, 23))[:n]])
+    known = feature_map(data.train[torch.randperm(len(data.train), generator=generator(0, Stream.IMAGES_SHOWN))[:n]])
     return {
         "fid": frechet_distance(real, fake),
         "fid_data": frechet_distance(real, known),

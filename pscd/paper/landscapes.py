@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pscd import exact
 from pscd.data.toys import CLEAN_1D, MIXTURE_1D, GaussianMixture1d
-from pscd.energies.architecture import Quadratic
+from pscd.energies import Quadratic
 from pscd.errors import UserError
 from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, objective_label
 from pscd.paper.gaussian_fit import GAMMAS, GRID, HALF_WIDTH, exact_optimum, in_column

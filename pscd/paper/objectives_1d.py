@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pscd import exact, losses
 from pscd.data.toys import MIXTURE_1D
-from pscd.energies.architecture import Quadratic
+from pscd.energies import Quadratic
 from pscd.errors import Diverged, UserError
 from pscd.objectives import (
     FEBM,
@@ -27,8 +27,8 @@ from pscd.objectives.nce import Noise
 from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows
 from pscd.paper.gaussian_fit import GRID, best_gaussian, exact_optimum, gaussian_config, train_gaussian
 from pscd.paper.objectives_2d import BLOCK, RIVALS, ROUNDS, cost_rows, relative_costs, split
-from pscd.rng import generator
-from pscd.training.start import init_state
+from pscd.rng import Stream, generator
+from pscd.training.initial import init_state
 
 # For distances of a fitted Gaussian to the data: neither has anything outside, or finer than a cell.
 NEAR = exact.grid(exact.Box((-20.0,), (20.0,)), 1000)
@@ -127,7 +127,7 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
 
 def _compute(settings: Settings) -> Result:
     seed = settings.get("seed", 0)
-    x = MIXTURE_1D.sample(settings["n_data"], generator(seed, 8))
+    x = MIXTURE_1D.sample(settings["n_data"], generator(seed, Stream.DATA_1D))
     start = (float(x.mean()), float(x.std()))
     if "rounds" in settings:
         configs = {name: gaussian_config(o, {**settings, "seed": 0}) for name, o in RIVALS_1D.items()}

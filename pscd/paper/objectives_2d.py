@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,9 +16,9 @@ from pscd.objectives import FEBM, OBJECTIVES, Objective, PseudoSpherical
 from pscd.paper import toys_2d
 from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, number
 from pscd.paper.toys_2d import EMPTY, FAILED, failed, histogram, windows
-from pscd.rng import generator
+from pscd.rng import Stream, generator
+from pscd.training.initial import init_state
 from pscd.training.loop import train_step
-from pscd.training.start import init_state
 
 REFERENCE = "cd"
 DIVERGENCES = ("kl", "reverse-kl", "hellinger", "js")  # those that the authors of f-EBM measured
@@ -62,7 +63,7 @@ def relative_costs(
     """
     device = torch.device("cpu")
     states = {name: init_state(x, c, energy() if energy else None, device) for name, c in configs.items()}
-    x = ((x - states[REFERENCE].shift) / states[REFERENCE].scale).float()
+    x = states[REFERENCE].coordinates.forward(x)
 
     def seconds(name: str) -> float:
         start = time.process_time()  # of one thread: what others do on the machine hardly counts
@@ -111,10 +112,8 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
         settings = toys_2d.run_settings(config, quick=quick, n_grid=N_GRID, n_fresh=N_FRESH)
         return {"objective": label, **settings}
 
-    configs = {
-        label: TrainConfig(data="moon", objective=objective, steps=STEPS).to_dict()
-        for label, objective in RIVALS.items()
-    }
+    moon = TrainConfig(data="moon", steps=STEPS)
+    configs = {label: replace(moon, objective=objective).to_dict() for label, objective in RIVALS.items()}
     cost: Settings = {"rounds": 2 if quick else ROUNDS, "block": 1 if quick else BLOCK, "configs": configs}
     sets = ("moon",) if quick else tuple(TOYS_2D)
     return [cost] + [run(label, name, seed) for seed in range(seeds) for label in RIVALS for name in sets]
@@ -227,7 +226,10 @@ def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
         label: {name: first[label, name].result.get("histogram", EMPTY) for name in sets}
         for label in dict.fromkeys(label for label, _ in first)
     }
-    data = {name: histogram(TOYS_2D[name](runs[0].settings["n_fresh"], generator(0, 6)), name) for name in sets}
+    data = {
+        name: histogram(TOYS_2D[name](runs[0].settings["n_fresh"], generator(0, Stream.FRESH_REAL)), name)
+        for name in sets
+    }
     return [figures.histograms({"data": data, **models}, windows(sets), out / "objectives-2d.png")]
 
 

@@ -11,7 +11,7 @@ from pscd.errors import UserError
 from pscd.metrics import aupr, auroc, fpr_at_95
 from pscd.paper import published
 from pscd.paper.artefact import CellResult, Result, Row, Settings, mean_rows, objective_label
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 
 OTHERS = tuple(name for name in IMAGE_SETS if name != "digits")  # whose 8 x 8 pixels would tell by their blur
 MADE: dict[str, Callable[[Dataset, int, torch.Generator], Tensor]] = {
@@ -31,7 +31,7 @@ def other_images(data: Dataset, name: str, n: int, seed: int) -> dict[str, Tenso
         seed: of noise and choice.
     """
     channels, size = data.train.shape[1], data.train.shape[2]
-    sets = {kind: make(data, n, generator(seed, 24)) for kind, make in MADE.items()}
+    sets = {kind: make(data, n, generator(seed, Stream.OOD_MADE)) for kind, make in MADE.items()}
     for other in OTHERS:
         if other == name:
             continue
@@ -39,7 +39,7 @@ def other_images(data: Dataset, name: str, n: int, seed: int) -> dict[str, Tenso
             images = load_images(other, train=False)
         except UserError:  # not on this machine; the table then has no such row
             continue
-        order = torch.randperm(len(images.x), generator=generator(seed, 25))[:n]
+        order = torch.randperm(len(images.x), generator=generator(seed, Stream.OOD_OTHERS))[:n]
         sets[other] = as_shape(images.x[order], channels, size)
     return sets
 

@@ -54,7 +54,7 @@ def compute(settings: Settings, runs: Path) -> Result:
     except Diverged as error:
         return {"fid": None, "error": str(error)}
     samples = to_bytes(model.sample(settings["n"], seed=config.seed))
-    return _measured(samples, model.score, data, settings)
+    return _measured(samples, model.energies, data, settings)
 
 
 def _compute_baseline(settings: Settings, runs: Path) -> Result:

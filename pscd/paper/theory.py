@@ -24,7 +24,7 @@ from pscd.paper.bounded_model import (
     smoothness,
 )
 from pscd.paper.lemma_checks import LEMMAS, check_grid, grid_cells, lemma_cells
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 
 ALPHA = 0.5  # relative gradient error that the convergence theorems allow
 DELTA = 0.05  # probability with which their bounds may fail
@@ -53,7 +53,7 @@ def _estimator(settings: Settings) -> Result:
     truth = exact.gamma_gradient(log_p, model, gamma, GRID)["theta"]
     errors = []
     for i in range(settings["repeats"]):
-        rng = generator(i, 10, n)
+        rng = generator(i, Stream.THEOREM_SAMPLES, n)
         x_pos, x_neg = draw(log_p, n, rng), exact.draw(model, GRID, n, rng)
         loss = pseudo_spherical(model(x_pos), model(x_neg), gamma)
         (estimate,) = torch.autograd.grad(loss, model.theta)
@@ -88,7 +88,7 @@ def _sgd(settings: Settings) -> Result:
     weights = theory.stopping_distribution(steps, ALPHA, m)
     expected, stopped = [], []
     for i in range(settings["runs"]):
-        rng = generator(i, 11, n_steps)
+        rng = generator(i, Stream.THEOREM_STEPS, n_steps)
         path = descend(log_p, gamma, steps, settings["batch"], rng)
         squared = torch.stack([gradient(log_p, theta, gamma).square().sum() for theta in path])
         expected.append(float((weights * squared).sum()))
@@ -177,7 +177,7 @@ def _convex(settings: Settings) -> Result:
     steps = theory.strongly_convex_steps(n_steps, j) if strongly else theory.convex_steps(n_steps)
     values = []
     for i in range(settings["runs"]):
-        path = descend(log_p, gamma, steps, settings["batch"], generator(i, 12, n_steps))
+        path = descend(log_p, gamma, steps, settings["batch"], generator(i, Stream.THEOREM_DESCENT, n_steps))
         if strongly:
             values.append(float((path[-1] - best).square().sum()))
         else:

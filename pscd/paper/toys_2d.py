@@ -18,7 +18,7 @@ from pscd.model import Model
 from pscd.objectives import PseudoSpherical
 from pscd.paper import published
 from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, number, objective_label
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.training.loop import fit
 
 # Cells of the quadrature per axis: doubling them changes log Z of a trained model by less than 1e-5.
@@ -82,7 +82,7 @@ def compute(settings: Settings) -> Result:
     """
     config, name, seed = TrainConfig.from_dict(settings["config"]), settings["set"], settings["seed"]
     rows: list[dict[str, float]] = []
-    x = TOYS_2D[name](config.n_data, generator(seed, 0))
+    x = TOYS_2D[name](config.n_data, generator(seed, Stream.TOY_TRAIN))
     try:
         model = fit(x, config, log=rows.append, modes=TOYS_2D[name].mode)
         measured = measure(model, name, seed, n_grid=settings["n_grid"], n_fresh=settings["n_fresh"])
@@ -256,7 +256,7 @@ def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
         for name, gamma in (("CD", 0.0), ("PS-CD, gamma 1", 1.0))
     }
     sets = dict.fromkeys(d.settings["set"] for d in first)
-    data = {name: histogram(TOYS_2D[name](N_FRESH, generator(0, 6)), name) for name in sets}
+    data = {name: histogram(TOYS_2D[name](N_FRESH, generator(0, Stream.FRESH_REAL)), name) for name in sets}
     return [figures.histograms({"data": data, **models}, windows(data), out / "toys-2d.png")]
 
 

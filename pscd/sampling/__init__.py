@@ -1,1 +1,29 @@
-"""Samplers."""
+"""Markov chains that draw from q(x) proportional to exp(-E(x)), where they start, and where they are kept.
+
+A sampler is a plain function of an energy and a starting point, `langevin` and `mala`. Each step costs one forward and
+one backward pass; parameters stay out of the graph, and nothing in the loop waits for the device. The frozen dataclass
+beside each function binds it to its settings for the trainer.
+"""
+
+from pscd.sampling.buffer import ReplayBuffer
+from pscd.sampling.langevin import Langevin, langevin
+from pscd.sampling.mala import Mala, adapt_step_size, mala
+from pscd.sampling.proposals import Chains
+from pscd.sampling.protocol import Callback, Proposal, Sampler
+
+# By the name that `--sampler` knows. One of your own needs no entry: `--sampler package.module:Name`.
+SAMPLERS: dict[str, type[Sampler]] = {"mala": Mala, "langevin": Langevin}
+
+__all__ = [
+    "SAMPLERS",
+    "Callback",
+    "Chains",
+    "Langevin",
+    "Mala",
+    "Proposal",
+    "ReplayBuffer",
+    "Sampler",
+    "adapt_step_size",
+    "langevin",
+    "mala",
+]

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-Base = Callable[[int, torch.Generator | None], Tensor]
+from pscd.data.pixels import to_bytes, to_unit
+
+Draw = Callable[[int, torch.Generator | None], Tensor]
 
 
 @dataclass(frozen=True)
@@ -22,31 +24,33 @@ class ReplayBuffer:
     """Holds `size` chains; a drawn row is the row that is written back.
 
     Args:
-        base: draws `n` fresh points; fills the buffer and restarts chains.
-        label_base: draws `n` labels, for conditional models; each chain keeps its label until it restarts.
+        size: number of chains.
+        fresh: draws `n` fresh points; fills the buffer and restarts chains.
+        draw_label: draws `n` labels, for conditional models; each chain keeps its label until it restarts.
         uint8: store points of [0, 1] in a byte each, a quarter of the memory of float32, for images.
+        generator: of the first chains.
     """
 
     def __init__(
         self,
         size: int,
-        base: Base,
+        fresh: Draw,
         *,
-        label_base: Base | None = None,
+        draw_label: Draw | None = None,
         uint8: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
-        self.base = base
-        self.label_base = label_base
+        self.fresh = fresh
+        self.draw_label = draw_label
         self.uint8 = uint8
-        self.x = self._encode(base(size, generator))
-        self.label = label_base(size, generator) if label_base is not None else None
+        self.x = self._encode(fresh(size, generator))
+        self.label = draw_label(size, generator) if draw_label is not None else None
 
     def __len__(self) -> int:
         return len(self.x)
 
     def draw(self, n: int, restart: float, generator: torch.Generator | None = None) -> Rows:
-        """`n` different rows, each with probability `restart` replaced by a fresh point of the base.
+        """`n` different rows, each with probability `restart` replaced by a fresh point.
 
         All rows are equally likely. A batch larger than the buffer takes rows more than once; the last one written
         stays.
@@ -60,10 +64,10 @@ class ReplayBuffer:
         x = self._decode(self.x[index])
         label = self.label[index] if self.label is not None else None
         if restart > 0:
-            fresh = torch.rand(n, generator=generator, device=device) < restart
-            x = torch.where(fresh.view(-1, *[1] * (x.ndim - 1)), self.base(n, generator), x)
-            if label is not None and self.label_base is not None:
-                label = torch.where(fresh, self.label_base(n, generator), label)
+            restarted = torch.rand(n, generator=generator, device=device) < restart
+            x = torch.where(restarted.view(-1, *[1] * (x.ndim - 1)), self.fresh(n, generator), x)
+            if label is not None and self.draw_label is not None:
+                label = torch.where(restarted, self.draw_label(n, generator), label)
         return Rows(index, x, label)
 
     def write(self, rows: Rows, x: Tensor) -> None:
@@ -73,10 +77,10 @@ class ReplayBuffer:
             self.label[rows.index] = rows.label
 
     def _encode(self, x: Tensor) -> Tensor:
-        return (x.detach() * 255).round_().clamp_(0, 255).to(torch.uint8) if self.uint8 else x.detach()
+        return to_bytes(x.detach()) if self.uint8 else x.detach()
 
     def _decode(self, x: Tensor) -> Tensor:
-        return x.float() / 255 if self.uint8 else x
+        return to_unit(x) if self.uint8 else x
 
 
 def _different(n: int, size: int, generator: torch.Generator | None, device: torch.device) -> Tensor:

@@ -5,37 +5,18 @@ import os
 import pickle
 import warnings
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from pscd import distributed
+from pscd.coordinates import Coordinates
 from pscd.errors import UserError
-from pscd.sampling.buffer import ReplayBuffer
-from pscd.sampling.proposals import Chains, MixtureProposal, from_tensors
-
-STATE = "state.pt"
-PREVIOUS = "state-previous.pt"
-
-
-@dataclass
-class TrainState:
-    """All that changes during training, and the coordinates it happens in."""
-
-    energy: nn.Module
-    averaged: nn.Module  # the exponential moving average of the weights
-    aux: nn.Module | None  # what the objective trains beside the energy
-    optimizer: torch.optim.Optimizer
-    buffer: ReplayBuffer
-    step_size: Tensor  # of the sampler, adapted
-    shift: Tensor
-    scale: Tensor
-    proposal: MixtureProposal | Chains
-    step: int = 0
-    retries: int = 0  # roll-backs so far; each makes the learning rate smaller and the randomness new
+from pscd.files import replacing
+from pscd.run_folder import RunFolder
+from pscd.sampling.proposals import from_tensors
+from pscd.training.state import TrainState
 
 
 def snapshot(state: TrainState) -> dict[str, Any]:
@@ -51,16 +32,17 @@ def snapshot(state: TrainState) -> dict[str, Any]:
         "buffer": distributed.gather(state.buffer.x),
         "label": distributed.gather(label) if label is not None else None,
         "step_size": state.step_size,
-        "shift": state.shift,
-        "scale": state.scale,
+        "shift": state.coordinates.shift,
+        "scale": state.coordinates.scale,
         "proposal": state.proposal.tensors(),
+        "rows": state.rows,
     }
     return copy.deepcopy(values)
 
 
 def restore(state: TrainState, values: dict[str, Any]) -> None:
     """Put a snapshot back, in place; each process takes its share of the buffer."""
-    device = state.shift.device
+    device = state.coordinates.shift.device
     values = copy.deepcopy(values)  # the optimiser would keep, and change, the tensors of the snapshot
     state.step, state.retries = values["step"], values["retries"]
     state.energy.load_state_dict(values["energy"])
@@ -74,20 +56,17 @@ def restore(state: TrainState, values: dict[str, Any]) -> None:
     if values["label"] is not None:
         state.buffer.label = values["label"][share].to(device)
     state.step_size = values["step_size"].to(device)
-    state.shift, state.scale = values["shift"].to(device), values["scale"].to(device)
+    state.coordinates = Coordinates(values["shift"], values["scale"]).to(device)
     state.proposal = from_tensors(values["proposal"]).to(device)  # its derived tensors are made anew
 
 
 def save(values: dict[str, Any], folder: Path) -> None:
     """Write a snapshot to `folder`; the one before it is kept, and a kill at any moment leaves one whole."""
-    temporary = folder / f"{STATE}.tmp"
-    with temporary.open("wb") as file:
-        torch.save(values, file)
-        file.flush()
-        os.fsync(file.fileno())
-    if (folder / STATE).exists():
-        os.replace(folder / STATE, folder / PREVIOUS)
-    os.replace(temporary, folder / STATE)
+    run = RunFolder(folder)
+    with replacing(run.state) as temporary:
+        torch.save(values, temporary)
+        if run.state.exists():
+            os.replace(run.state, run.previous_state)
 
 
 def branch(source: Path, folder: Path) -> None:
@@ -100,7 +79,7 @@ def branch(source: Path, folder: Path) -> None:
         raise UserError(f"{source}: no run to begin from")
     folder.mkdir(parents=True, exist_ok=True)
     if load(folder) is None:
-        save({**values, "step": 0, "retries": 0}, folder)
+        save({**values, "step": 0, "retries": 0, "rows": ""}, folder)  # on whatever rows it goes on with
 
 
 def load(folder: Path) -> dict[str, Any] | None:
@@ -109,8 +88,8 @@ def load(folder: Path) -> dict[str, Any] | None:
     A damaged newest one is named in a warning, and the one before it is used.
     """
     damaged = []
-    for name in (STATE, PREVIOUS):
-        path = folder / name
+    run = RunFolder(folder)
+    for path in (run.state, run.previous_state):
         if not path.exists():
             continue
         try:

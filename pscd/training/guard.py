@@ -1,9 +1,13 @@
-"""What the log of a run says about it, in plain words."""
+"""The guard of a run: what stops an update, the progress line, and the verdict at the end in plain words."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+
+from pscd.config import TrainConfig
+from pscd.errors import Diverged
 
 TAIL = 0.2  # the last part of a run, over which diagnostics are averaged
 COLLAPSED = 0.1  # effective sample fraction below which a tenth of the batch does all the work
@@ -63,3 +67,32 @@ def verdict(rows: Sequence[dict[str, float]], *, retries: int = 0) -> list[str]:
 def mode_shares(x: Tensor, modes: Modes, n_modes: int) -> Tensor:
     """The fraction of rows in each mode."""
     return torch.bincount(modes(x), minlength=n_modes).float() / len(x)
+
+
+def check(stats: dict[str, Tensor], config: TrainConfig) -> None:
+    """Refuse an update whose numbers are not finite, or whose phases have run apart.
+
+    Args:
+        stats: what the update computed; the loss among it.
+        config: of the run, for the largest gap between the phases.
+
+    Raises:
+        Diverged: with what is wrong.
+    """
+    # One transfer for all: this is where the device is waited for, once per update.
+    values = dict(
+        zip(stats, torch.stack([s.float().to(stats["loss"].device) for s in stats.values()]).tolist(), strict=True)
+    )
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise Diverged(f"{name} is {value}")
+    # Where energies have no scale of their own, their spread is the unit.
+    gap = abs(values.get("gap", 0.0)) / values.get("spread", 1.0)
+    if gap > config.max_gap:
+        raise Diverged(f"the energies of data and samples are {gap:.0f} {'spreads ' * ('spread' in values)}apart")
+
+
+def summary(row: dict[str, float]) -> str:
+    """A row of the log as the progress line shows it."""
+    shown = {"e_pos": "E data", "e_neg": "E samples", "ess_neg": "ESS", "acceptance": "accept", "temperature": "T"}
+    return ", ".join(f"{label} {row[name]:.3g}" for name, label in shown.items() if name in row)

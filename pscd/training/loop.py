@@ -13,21 +13,20 @@ from torch import Tensor, nn
 from pscd import distributed, fast, theory
 from pscd.config import TrainConfig
 from pscd.data import Rows, as_rows
-from pscd.energies.images import as_function
+from pscd.energies import TemperedEnergy, as_function
 from pscd.errors import Diverged, NotFinite, UserError
-from pscd.fast import enough_threads
-from pscd.model import MODEL, Model
+from pscd.mixtures import Mixture
+from pscd.model import Model, run_chains
 from pscd.progress import progress_bar
-from pscd.rng import generator
+from pscd.rng import Stream, generator
+from pscd.run_folder import RunFolder
+from pscd.sampling import ReplayBuffer
 from pscd.sampling import buffer as buffers
-from pscd.sampling.buffer import ReplayBuffer
-from pscd.sampling.langevin import Tempered
-from pscd.sampling.proposals import Chains, MixtureProposal
 from pscd.training import checkpoint
-from pscd.training.checkpoint import TrainState
-from pscd.training.guard import Modes, mode_shares
+from pscd.training.guard import Modes, check, mode_shares, summary
+from pscd.training.initial import check_label, init_state
 from pscd.training.interrupt import deferred_interrupt
-from pscd.training.start import check_label, in_coordinates, init_state
+from pscd.training.state import TrainState
 
 WARMUP_STEPS = 100  # updates over which the learning rate rises, while Adam's moments are rough
 SETTLE_CHAINS, SETTLE_ROUNDS = 256, 300  # enough for a step a thousand times too small or too large
@@ -45,7 +44,7 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
     finite, or the phases run apart.
     """
     objective = config.objective.at(state.step / config.steps)
-    rng = generator(config.seed, 4, state.step, distributed.rank(), state.retries, device=x.device)
+    rng = generator(config.seed, Stream.UPDATE, state.step, distributed.rank(), state.retries, device=x.device)
     n = config.batch_size // distributed.world_size()
 
     index = torch.randint(len(x), (n,), generator=rng, device=x.device)
@@ -53,22 +52,21 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
     label_pos = label[index] if label is not None else None
     if config.data_noise:
         noise = torch.randn(x_pos.shape, generator=rng, device=x.device)
-        x_pos = x_pos + config.data_noise * noise
-        if config.base == "box":  # noise must not take data where no chain can go
-            x_pos = x_pos.clamp_(config.sampler.low, config.sampler.high)
+        x_pos = state.start.confine(x_pos + config.data_noise * noise)
 
     stats: dict[str, Tensor] = {}
     x_neg, label_neg = x_pos[:0], None
     with fast.using(config.gradients), fast.fixed_weights():
         if objective.needs_negatives:
             rows = _starts(state.buffer, x_pos, label_pos, config, rng)
-            label_neg = rows.label
-            energy = as_function(state.energy, config.precision, label_neg)
-            x_neg, stats = config.sampler.run(
-                energy if objective.sampling_power == 1 else Tempered(energy, objective.sampling_power),
+            label_neg, power = rows.label, objective.sampling_power
+            x_neg, stats = run_chains(
+                state.energy,
                 rows.x,
+                config,
+                label=label_neg,
+                seen_as=None if power == 1 else lambda energy: TemperedEnergy(energy, power),
                 step_size=state.step_size,
-                n_steps=config.sampler.n_steps,
                 proposal=state.proposal,
                 generator=rng,
             )
@@ -88,7 +86,7 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
     players = (list(module.parameters()) for module in (state.energy, state.aux) if module is not None)
     norm = _gradient_norm(players, config.clip)
     stats |= {"loss": loss.detach(), "gradient": norm, **loss_stats}
-    _check(stats, config)
+    check(stats, config)
 
     for group in state.optimizer.param_groups:
         group["lr"] = learning_rate(config, state.step) * RETRY_FACTOR**state.retries
@@ -117,7 +115,7 @@ def fit(
     *,
     label: Tensor | None = None,
     energy: nn.Module | None = None,
-    proposal: MixtureProposal | None = None,
+    proposal: Mixture | None = None,
     folder: Path | str | None = None,
     device: torch.device | str = "cpu",
     progress: bool = False,
@@ -147,22 +145,23 @@ def fit(
         raise UserError(f"batch_size and buffer_size must be multiples of the {distributed.world_size()} processes")
     device, x = torch.device(device), as_rows(x)
     label = check_label(label, len(x), config, device)
-    if folder is not None:
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+    run = RunFolder(Path(folder)) if folder is not None else None
+    if run is not None:
+        run.make()
     state = init_state(x, config, energy, device, columns, proposal)
-    resumed = checkpoint.load(folder) if folder is not None else None
+    resumed = checkpoint.load(run.path) if run is not None else None
     if resumed is not None:
+        _check_same_rows(resumed, state, run)
         checkpoint.restore(state, resumed)
     # Without negatives there are no chains to count.
     modes = modes if config.objective.needs_negatives else None
     true_shares = mode_shares(x, modes, int(modes(x).max()) + 1) if modes is not None else None
-    x = in_coordinates(x.to(device), state.shift, state.scale, config)
+    x = state.coordinates.forward(x.to(device))
     good = checkpoint.snapshot(state)
     end = last_step(config)
     main = distributed.rank() == 0
     with (
-        enough_threads(state.energy, config.batch_size, tuple(x.shape[1:])),
+        fast.enough_threads(state.energy, config.batch_size, tuple(x.shape[1:])),
         progress_bar(end, done=state.step, show=progress and main) as bar,
         # Processes that train together may be at different steps when it comes, and saving needs them all.
         deferred_interrupt(enabled=distributed.world_size() == 1) as interrupted,
@@ -174,24 +173,25 @@ def fit(
                 message = _roll_back(state, good, error)
                 bar.update(state.step - bar.n)
                 if state.retries > config.max_retries:
-                    if main and folder is not None:
-                        checkpoint.save(good, folder)
-                        _as_model(state, config, columns, fingerprint).save(folder / MODEL, step=state.step)
-                    raise Diverged(_last_words(message, state.step, config, folder)) from None
+                    if main and run is not None:
+                        checkpoint.save(good, run.path)
+                        _as_model(state, config, columns, fingerprint).save(run.model, step=state.step)
+                    raise Diverged(_last_words(message, state.step, config, run)) from None
                 bar.write(f"{message}; back to step {state.step}, smaller step", file=sys.stderr)
                 continue
             bar.update()
             if state.step % config.log_every == 0 or state.step == end:
                 row = {"step": state.step, **{name: float(value) for name, value in stats.items()}}
+                row["retries"] = state.retries
                 row |= _mode_stats(state, modes, true_shares)
-                bar.set_postfix_str(_summary(row), refresh=False)
+                bar.set_postfix_str(summary(row), refresh=False)
                 if log is not None and main:
                     log(row)
             stop = interrupted()
             if state.step % config.checkpoint_every == 0 or state.step == end or stop:
                 good = checkpoint.snapshot(state)
-                if main and folder is not None:
-                    checkpoint.save(good, folder)
+                if main and run is not None:
+                    checkpoint.save(good, run.path)
             if stop:
                 raise KeyboardInterrupt
         settle_step_size(state, config)
@@ -203,22 +203,20 @@ def settle_step_size(state: TrainState, config: TrainConfig) -> None:
 
     The chains start at the proposal, as those of `Model.sample` do. All processes do the same.
     """
-    if config.objective.needs_negatives:
+    if config.objective.needs_negatives or not isinstance(state.proposal, Mixture):
         return
-    if config.base == "box":  # a fixed step
-        return
-    rng = generator(config.seed, 19, device=state.shift.device)
-    x = state.proposal.sample(SETTLE_CHAINS, rng).view(-1, *state.shift.shape)
+    rng = generator(config.seed, Stream.SETTLE_STEP, device=state.coordinates.shift.device)
+    x = state.proposal.sample(SETTLE_CHAINS, rng).view(-1, *state.coordinates.shift.shape)
     for _ in range(SETTLE_ROUNDS):
-        with fast.using(config.gradients):
-            x, stats = config.sampler.run(
-                state.averaged,
-                x,
-                step_size=state.step_size,
-                n_steps=2,  # one of them may be a jump
-                proposal=state.proposal,
-                generator=rng,
-            )
+        x, stats = run_chains(
+            state.averaged,
+            x,
+            config,
+            step_size=state.step_size,
+            n_steps=2,  # one of them may be a jump
+            proposal=state.proposal,
+            generator=rng,
+        )
         before, state.step_size = state.step_size, config.sampler.adapt(state.step_size, stats)
         if state.step_size is before:  # a sampler whose step is fixed
             return
@@ -241,7 +239,9 @@ def last_step(config: TrainConfig) -> int:
         return config.steps
     rates = torch.tensor([learning_rate(config, step) for step in range(config.steps)], dtype=torch.float64)
     alpha = 0.5
-    return theory.randomised_stop(rates, alpha, (1 - alpha) / float(rates.max()), generator(config.seed, 16))
+    return theory.randomised_stop(
+        rates, alpha, (1 - alpha) / float(rates.max()), generator(config.seed, Stream.RANDOMISED_STOP)
+    )
 
 
 def _gradient_norm(players: Iterable[list[nn.Parameter]], clip: float | None) -> Tensor:
@@ -270,24 +270,10 @@ def update_average(averaged: nn.Module, energy: nn.Module, memory: float, step: 
         buffer.copy_(new)
 
 
-def _check(stats: dict[str, Tensor], config: TrainConfig) -> None:
-    # One transfer for all: this is where the device is waited for, once per update.
-    values = dict(
-        zip(stats, torch.stack([s.float().to(stats["loss"].device) for s in stats.values()]).tolist(), strict=True)
-    )
-    for name, value in values.items():
-        if not math.isfinite(value):
-            raise Diverged(f"{name} is {value}")
-    # Where energies have no scale of their own, their spread is the unit.
-    gap = abs(values.get("gap", 0.0)) / values.get("spread", 1.0)
-    if gap > config.max_gap:
-        raise Diverged(f"the energies of data and samples are {gap:.0f} {'spreads ' * ('spread' in values)}apart")
-
-
 def _mode_stats(state: TrainState, modes: Modes | None, true_shares: Tensor | None) -> dict[str, float]:
     if modes is None or true_shares is None:
         return {}
-    chains = (state.buffer.x * state.scale + state.shift).float().cpu()
+    chains = state.coordinates.inverse(state.buffer.x).float().cpu()
     shares = mode_shares(chains, modes, len(true_shares))
     error = float((shares - true_shares).abs().max())
     return {**{f"mode_{i}": float(share) for i, share in enumerate(shares)}, "mode_error": error}
@@ -304,27 +290,26 @@ def _roll_back(state: TrainState, good: dict[str, Any], error: Diverged) -> str:
 def _as_model(
     state: TrainState, config: TrainConfig, columns: tuple[str, ...] | None, fingerprint: str | None
 ) -> Model:
-    buffer = state.buffer
-    proposal = Chains(buffer.x.clone(), buffer.label) if config.base == "box" else state.proposal
     return Model(
         state.averaged,
         config,
-        shift=state.shift,
-        scale=state.scale,
+        coordinates=state.coordinates,
         step_size=state.step_size,
-        proposal=proposal,
+        proposal=state.start.kept(state.proposal, state.buffer),
         columns=columns,
         fingerprint=fingerprint,
     )
 
 
-def _summary(row: dict[str, float]) -> str:
-    shown = {"e_pos": "E data", "e_neg": "E samples", "ess_neg": "ESS", "acceptance": "accept", "temperature": "T"}
-    return ", ".join(f"{label} {row[name]:.3g}" for name, label in shown.items() if name in row)
+def _check_same_rows(resumed: dict[str, Any], state: TrainState, run: RunFolder | None) -> None:
+    """Refuse to go on from a checkpoint of other rows, which would end in a model of neither."""
+    found = resumed.get("rows")
+    if found and found != state.rows and run is not None:
+        raise UserError(f"{run.path} holds a run on other rows; choose another folder")
 
 
-def _last_words(message: str, good: int, config: TrainConfig, folder: Path | None) -> str:
-    kept = f"; the model of step {good} is kept in {folder}" if folder is not None else ""
+def _last_words(message: str, good: int, config: TrainConfig, run: RunFolder | None) -> str:
+    kept = f"; the model of step {good} is kept in {run.path}" if run is not None else ""
     return (
         f"training diverged {config.max_retries + 1} times, last at {message}{kept}; "
         "try a smaller lr, more sampler steps, or a smaller sampler step size"

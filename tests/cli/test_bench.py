@@ -1,13 +1,13 @@
 import pytest
 
-from pscd.cli import bench as cli_bench
+from pscd import timing
 from pscd.cli.main import main
 from tests.test_timing import TINY
 
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch):
-    monkeypatch.setattr(cli_bench, "CASES", {"tiny": TINY})
+    monkeypatch.setattr(timing, "CASES", {"tiny": TINY})
 
 
 def test_bench_prints_a_row_for_each_case(capsys):

@@ -21,7 +21,7 @@ def test_get_prints_where_the_files_are(tmp_path, capsys, monkeypatch, before):
     def fake(name, *, root):
         return [root / name]
 
-    monkeypatch.setattr("pscd.cli.data.download", fake)
+    monkeypatch.setattr("pscd.data.download.download", fake)
     root = ["--root", str(tmp_path)]
     assert main(["data", *root, "get", "mnist"] if before else ["data", "get", "mnist", *root]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "mnist")

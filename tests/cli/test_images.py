@@ -5,8 +5,8 @@ from PIL import Image
 from pscd.cli import images as cli_images
 from pscd.cli.main import main
 from pscd.data import load_dataset
-from pscd.evaluation import load
 from pscd.images import grids
+from pscd.runs import load
 
 
 def size_of(path):
@@ -94,7 +94,7 @@ def test_a_folder_of_pictures_from_training_to_the_strangest(tmp_path, capsys):
     lines = scores.read_text().splitlines()
     assert lines[0] == "file,energy"
     energy = {line.split(",")[0]: float(line.split(",")[1]) for line in lines[1:]}
-    expected = load(out).score(digits)
+    expected = load(out).energies(digits)
     assert energy["03.png"] == pytest.approx(expected[3].item(), rel=1e-5)
     assert size_of(tmp_path / "scores.png")[0] > 100
     strangest = max(energy, key=energy.get)

@@ -4,7 +4,7 @@ import pytest
 
 from pscd.cli.main import main
 from pscd.cli.tables import reasons
-from tests.cli.test_main import refused
+from tests.cli.helpers import refused
 
 N = 120
 
@@ -31,13 +31,13 @@ def csv(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(csv):
     out = csv.parent / "run"
-    assert main(["fit", str(csv), "--id", "name", "--updates", "20", "--out", str(out)]) == 0
+    assert main(["detect", str(csv), "--id", "name", "--updates", "20", "--out", str(out)]) == 0
     return out
 
 
-def test_fit_names_the_strange_row_and_the_column(csv, capsys):
+def test_detect_names_the_strange_row_and_the_column(csv, capsys):
     out = csv.parent / "other"
-    assert main(["fit", str(csv), "--id", "name", "--updates", "20", "--out", str(out)]) == 0
+    assert main(["detect", str(csv), "--id", "name", "--updates", "20", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     first = next(line for line in printed.splitlines() if "energy" in line)
     assert first.split("energy")[0].strip() == "person 6"
@@ -63,7 +63,7 @@ def test_new_rows_are_scored_by_name_whatever_their_order(csv, run, tmp_path, ca
 def test_arrays_have_no_names(run, tmp_path, capsys):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(60, 4)))
     out = tmp_path / "array"
-    assert main(["fit", str(tmp_path / "x.npy"), "--updates", "10", "--out", str(out)]) == 0
+    assert main(["detect", str(tmp_path / "x.npy"), "--updates", "10", "--out", str(out)]) == 0
     assert main(["score", str(out), str(tmp_path / "x.npy"), "--out", str(tmp_path / "s.npy")]) == 0
     assert np.load(tmp_path / "s.npy").shape == (60,)
     assert "x0 = " in capsys.readouterr().out
@@ -80,30 +80,40 @@ def test_samples_of_a_detector(run, tmp_path):
 
 
 def test_mistakes_are_told_in_one_line(csv, run, tmp_path, capsys):
-    assert "--id 'name'" in refused(["fit", csv, "--out", tmp_path / "a"], capsys)
-    assert "no column 'nobody'" in refused(["fit", csv, "--id", "nobody", "--out", tmp_path / "a"], capsys)
-    assert "holds a detector" in refused(["fit", csv, "--id", "name", "--out", run], capsys)
-    assert "gamma" in refused(["fit", csv, "--id", "name", "--gamma", "-2", "--out", tmp_path / "a"], capsys)
-    assert "energy" in refused(["fit", csv, "--id", "energy", "--out", tmp_path / "a"], capsys)
-    assert "at least 1" in refused(["fit", csv, "--updates", "0", "--out", tmp_path / "a"], capsys)
-    assert "number or auto" in refused(["fit", csv, "--gamma", "much", "--out", tmp_path / "a"], capsys)
+    assert "--id 'name'" in refused(["detect", csv, "--out", tmp_path / "a"], capsys)
+    assert "no column 'nobody'" in refused(["detect", csv, "--id", "nobody", "--out", tmp_path / "a"], capsys)
+    assert "holds a detector" in refused(["detect", csv, "--id", "name", "--out", run], capsys)
+    assert "gamma" in refused(["detect", csv, "--id", "name", "--gamma", "-2", "--out", tmp_path / "a"], capsys)
+    assert "energy" in refused(["detect", csv, "--id", "energy", "--out", tmp_path / "a"], capsys)
+    assert "at least 1" in refused(["detect", csv, "--updates", "0", "--out", tmp_path / "a"], capsys)
+    assert "number or auto" in refused(["detect", csv, "--gamma", "much", "--out", tmp_path / "a"], capsys)
     few = tmp_path / "few.csv"
     few.write_text("a,b\n1,2\n3,4\n")
-    assert "too few" in refused(["fit", few, "--out", tmp_path / "a"], capsys)
+    assert "too few" in refused(["detect", few, "--out", tmp_path / "a"], capsys)
     constant = tmp_path / "constant.csv"
     constant.write_text("a,b\n" + "1,2\n" * 30)
-    assert "constant" in refused(["fit", constant, "--out", tmp_path / "a"], capsys)
+    assert "constant" in refused(["detect", constant, "--out", tmp_path / "a"], capsys)
     missing = tmp_path / "missing.csv"
     missing.write_text("height,weight\n1,2\n")
     assert "no column 'age'" in refused(["score", run, missing, "--out", tmp_path / "s.csv"], capsys)
     images = tmp_path / "images.npy"
     np.save(images, np.ones((30, 4, 4)))
-    assert "train takes these" in refused(["fit", images, "--out", tmp_path / "a"], capsys)
+    assert "use pscd train" in refused(["detect", images, "--out", tmp_path / "a"], capsys)
     assert not (tmp_path / "a").exists()
-    assert "run of train" in refused(["plot", run], capsys)
+    assert "run of pscd train" in refused(["plot", run], capsys)
     (tmp_path / "trained").mkdir()
     (tmp_path / "trained" / "model.safetensors").touch()
-    assert "holds a run of pscd train" in refused(["fit", csv, "--id", "name", "--out", tmp_path / "trained"], capsys)
+    assert "holds a run of pscd train" in refused(
+        ["detect", csv, "--id", "name", "--out", tmp_path / "trained"], capsys
+    )
+
+
+def test_fit_is_the_former_name_of_detect(csv, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["fit", str(csv), "--id", "name", "--updates", "5", "--out", str(out)]) == 0
+    assert (out / "scores.csv").exists()
+    capsys.readouterr()
+    assert refused(["fit", csv, "--updates", "0"], capsys).startswith("pscd detect: ")
 
 
 def test_reasons_are_the_largest_and_positive():

@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from pscd.energies.architecture import Architecture
-from pscd.energies.images import Conditioned, ConvNet, Mixed, PlainCNN, ResNet
+from pscd.energies import Architecture, BFloat16Energy, ConvNet, LabelledEnergy, PlainCNN, ResNet
 from pscd.rng import generator
 
 
@@ -26,7 +25,7 @@ def test_fixed_labels_make_a_function_of_x_alone():
     torch.manual_seed(0)
     energy = ConvNet((1, 8, 8), width=4, depth=2, classes=3)
     x, label = torch.rand(4, 1, 8, 8), torch.tensor([0, 1, 2, 1])
-    torch.testing.assert_close(Conditioned(energy, label)(x[:2]), energy(x[:2], label[:2]))
+    torch.testing.assert_close(LabelledEnergy(energy, label)(x[:2]), energy(x[:2], label[:2]))
 
 
 def test_the_paper_networks_have_the_layers_of_its_figure():
@@ -71,7 +70,7 @@ def test_mixed_precision_returns_float32_near_the_full_one():
     torch.manual_seed(0)
     energy = ConvNet((1, 8, 8), width=8, depth=2)
     x = torch.rand(16, 1, 8, 8)
-    mixed = Mixed(energy)(x)
+    mixed = BFloat16Energy(energy)(x)
     assert mixed.dtype == torch.float32
     torch.testing.assert_close(mixed, energy(x), rtol=0.05, atol=0.02)
     assert not torch.equal(mixed, energy(x))

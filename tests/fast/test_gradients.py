@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from pscd.energies.architecture import MLP, Quadratic
+from pscd.energies import MLP, Quadratic
 from pscd.errors import UserError
 from pscd.fast import gradients
 from pscd.fast.gradients import MODES, by_hand, evaluator, using

@@ -4,14 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from pscd.energies.architecture import MLP, Correction
-from pscd.energies.images import Conditioned, ConvNet, PlainCNN
+from pscd.energies import MLP, ConvNet, Correction, LabelledEnergy, PlainCNN, TemperedEnergy
 from pscd.fast import by_hand, cpp, energies, fixed_weights, frozen, sequence, using
 from pscd.fast.gradients import by_autograd
 from pscd.fast.sequence import Sequence, evaluator
 from pscd.fast.torch_layers import ACTIVATIONS
 from pscd.rng import generator
-from pscd.sampling.langevin import Tempered
 
 
 def energy_of(*inner):
@@ -35,7 +33,7 @@ ENERGIES = {
     "spectral norm": (MLP((4,), width=8, spectral_norm=True), (4,)),
     "wide": (MLP((70,), width=100, depth=2), (70,)),
     "correction": (Correction(3, bound=2.0, width=8), (3,)),
-    "tempered": (Tempered(MLP((2,), width=8, fourier=3, base_scale=1.0), 1.7), (2,)),
+    "tempered": (TemperedEnergy(MLP((2,), width=8, fourier=3, base_scale=1.0), 1.7), (2,)),
     "nested, without bias": (energy_of(nn.Sequential(nn.SiLU(), nn.Linear(8, 8, bias=False), nn.Tanh())), (4,)),
     "no activation": (energy_of(nn.Linear(8, 8)), (4,)),
     "flat images": (
@@ -48,9 +46,9 @@ ENERGIES = {
     "many channels": (images(nn.SiLU(), nn.AvgPool2d(3, stride=2, padding=1), channels=6), (6, 9, 10)),
     "dilated, grouped": (images(nn.Conv2d(8, 8, 2, dilation=2, groups=2, padding=(2, 1)), nn.Tanh()), (1, 9, 10)),
     "the small network": (ConvNet((1, 10, 9), width=4, depth=3), (1, 10, 9)),
-    "its labels": (Conditioned(ConvNet((3, 8, 8), width=4, depth=2, classes=5), LABEL), (3, 8, 8)),
+    "its labels": (LabelledEnergy(ConvNet((3, 8, 8), width=4, depth=2, classes=5), LABEL), (3, 8, 8)),
     "stack": (PlainCNN((3, 8, 8), width=4, depth=2, spectral_norm=True), (3, 8, 8)),
-    "labels of a stack": (Conditioned(PlainCNN((1, 8, 8), width=4, depth=2, classes=5), LABEL), (1, 8, 8)),
+    "labels of a stack": (LabelledEnergy(PlainCNN((1, 8, 8), width=4, depth=2, classes=5), LABEL), (1, 8, 8)),
     **{f"with {name.__name__}": (energy_of(name()), (4,)) for name in ACTIVATIONS},
 }
 # Most call the same kernels in the same order as autograd; in the others, sums and products are in another order.

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pscd.energies.architecture import MLP
-from pscd.energies.images import ConvNet
+from pscd.energies import MLP, ConvNet
 from pscd.fast.threads import FIRST_PAUSE, LONGEST_PAUSE, Threads, _multiply_adds, allowed_threads, enough_threads
 
 

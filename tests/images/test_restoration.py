@@ -3,12 +3,14 @@ import torch
 from torch import nn
 
 from pscd.config import TrainConfig
+from pscd.coordinates import Coordinates
+from pscd.energies import MaskedEnergy
 from pscd.errors import UserError
-from pscd.images.restoration import Held, denoise, inpaint, known_side
+from pscd.images.restoration import denoise, inpaint, known_side
 from pscd.model import Model
 from pscd.presets import PRESETS
 from pscd.rng import generator
-from pscd.sampling.proposals import Chains
+from pscd.sampling import Chains
 
 SHAPE = (1, 4, 4)
 
@@ -29,8 +31,7 @@ def make(config, shape=SHAPE):
     return Model(
         Smooth(),
         config,
-        shift=torch.zeros(shape).double(),
-        scale=torch.ones(shape).double(),
+        coordinates=Coordinates.identity(shape),
         step_size=torch.tensor(config.sampler.step_size),
         proposal=Chains(torch.zeros(3, *shape, dtype=torch.uint8)),
     )
@@ -49,7 +50,7 @@ def test_known_pixels_stay_and_the_others_find_the_lowest_energy(model):
 def test_the_gradient_of_held_pixels_is_zero():
     x = torch.rand(2, *SHAPE, generator=generator(0), requires_grad=True)
     known = known_side(SHAPE, "top")
-    (grad,) = torch.autograd.grad(Held(Smooth(), torch.rand(2, *SHAPE), known)(x).sum(), x)
+    (grad,) = torch.autograd.grad(MaskedEnergy(Smooth(), torch.rand(2, *SHAPE), known)(x).sum(), x)
     assert (grad[:, known] == 0).all()
     assert (grad[:, ~known] != 0).all()
 
@@ -58,7 +59,7 @@ def test_denoising_lowers_the_energy_and_draws_no_noise(model):
     x = torch.rand(2, *SHAPE, generator=generator(1))
     torch.manual_seed(0)
     clean = denoise(make(PRESETS["mnist"]), x, n_steps=20)
-    assert (model.score(clean) < 0.2 * model.score(x)).all()
+    assert (model.energies(clean) < 0.2 * model.energies(x)).all()
     assert torch.equal(clean, denoise(make(PRESETS["mnist"]), x, n_steps=20, seed=7))
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pscd.config import TrainConfig
-from pscd.energies.architecture import MLP, Architecture, Quadratic
+from pscd.energies import MLP, Architecture, Quadratic
 from pscd.errors import UserError
 from pscd.losses import (
     DIVERGENCES,

@@ -8,7 +8,7 @@ import torch
 
 from pscd.data import TOYS_2D
 from pscd.data.toys import MIXTURE_1D
-from pscd.energies.architecture import Quadratic
+from pscd.energies import Quadratic
 from pscd.errors import UserError
 from pscd.objectives import OBJECTIVES, DenoisingScoreMatching, DensityPower, NoiseContrastive
 from pscd.paper import objectives_1d, objectives_2d

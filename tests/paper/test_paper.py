@@ -15,7 +15,7 @@ from pscd.cli.main import main
 from pscd.config import TrainConfig
 from pscd.data import TOYS_2D, Toy
 from pscd.data.toys import MIXTURE_1D, contaminated_1d
-from pscd.energies.architecture import MLP, Architecture, Quadratic
+from pscd.energies import MLP, Architecture, Quadratic
 from pscd.errors import UserError
 from pscd.objectives import PseudoSpherical
 from pscd.paper import ARTEFACTS, reproduce

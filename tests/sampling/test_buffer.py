@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from pscd.rng import generator
-from pscd.sampling.buffer import ReplayBuffer
+from pscd.sampling import ReplayBuffer
 
 
 def numbered(n, g=None):
@@ -26,18 +26,18 @@ def test_a_drawn_row_is_the_row_written_back():
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.05, 1.0])
-def test_restarts_come_from_the_base_at_the_stated_rate(rate):
+def test_restarts_are_fresh_points_at_the_stated_rate(rate):
     buffer = ReplayBuffer(10_000, numbered)
-    buffer.base = marked
+    buffer.fresh = marked
     fresh = (buffer.draw(10_000, rate, generator(0)).x < 0).all(1).float().mean().item()
     assert fresh == pytest.approx(rate, abs=5 * (rate * (1 - rate) / 10_000) ** 0.5)
 
 
 def test_a_chain_keeps_its_label_until_it_restarts():
-    buffer = ReplayBuffer(50, numbered, label_base=lambda n, g: torch.arange(n))
+    buffer = ReplayBuffer(50, numbered, draw_label=lambda n, g: torch.arange(n))
     rows = buffer.draw(20, 0.0, generator(0))
     assert torch.equal(rows.label, rows.index)
-    buffer.label_base = lambda n, g: torch.full((n,), 99)
+    buffer.draw_label = lambda n, g: torch.full((n,), 99)
     rows = buffer.draw(20, 1.0, generator(1))
     buffer.write(rows, rows.x)
     assert (buffer.label[rows.index] == 99).all()

@@ -5,9 +5,10 @@ import torch
 
 from pscd.errors import UserError
 from pscd.rng import generator
+from pscd.run_folder import RunFolder
 from pscd.training import checkpoint
+from pscd.training.initial import init_state
 from pscd.training.loop import train_step
-from pscd.training.start import init_state
 
 
 @pytest.fixture
@@ -64,15 +65,15 @@ def test_damage_falls_back_to_the_checkpoint_before(state, small, tmp_path, how)
     checkpoint.save(checkpoint.snapshot(state), tmp_path)
     train_step(state, x, small)
     checkpoint.save(checkpoint.snapshot(state), tmp_path)
-    damage(tmp_path / checkpoint.STATE, how)
+    damage(RunFolder(tmp_path).state, how)
     with pytest.warns(UserWarning, match=r"state\.pt is damaged .* going on from state-previous\.pt, step 3"):
         assert checkpoint.load(tmp_path)["step"] == 3
-    damage(tmp_path / checkpoint.PREVIOUS, how)
+    damage(RunFolder(tmp_path).previous_state, how)
     with pytest.raises(UserError, match=r"state\.pt is damaged .* and .*state-previous\.pt is damaged"):
         checkpoint.load(tmp_path)
 
 
 def test_a_kill_between_the_two_renames_loses_nothing(state, tmp_path):
     checkpoint.save(checkpoint.snapshot(state[0]), tmp_path)
-    (tmp_path / checkpoint.STATE).rename(tmp_path / checkpoint.PREVIOUS)
+    (RunFolder(tmp_path).state).rename(RunFolder(tmp_path).previous_state)
     assert checkpoint.load(tmp_path)["step"] == 3

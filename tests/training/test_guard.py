@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from pscd.data.toys import TOYS
-from pscd.energies.architecture import Architecture
+from pscd.energies import Architecture
 from pscd.objectives import NoiseContrastive, PseudoSpherical
 from pscd.rng import generator
-from pscd.sampling.langevin import Langevin, Mala
+from pscd.sampling import Langevin, Mala
 from pscd.training.guard import mode_shares, verdict
 from pscd.training.loop import fit
 

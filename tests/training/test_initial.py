@@ -3,10 +3,11 @@ import torch
 
 from pscd.config import TrainConfig
 from pscd.errors import UserError
+from pscd.mixtures import Mixture
 from pscd.presets import PRESETS
 from pscd.rng import generator
-from pscd.sampling.proposals import Chains, MixtureProposal
-from pscd.training.start import check_label, init_state
+from pscd.sampling import Chains
+from pscd.training.initial import check_label, init_state
 
 SMALL = {"energy.width": 2, "buffer_size": 50}
 CPU = torch.device("cpu")
@@ -20,7 +21,7 @@ def test_chains_in_the_box_start_evenly_and_take_a_byte_each():
     assert state.buffer.x.float().mean() == pytest.approx(127.5, abs=5 * 73.9 / (50 * 64) ** 0.5)  # sd of a byte
     assert isinstance(state.proposal, Chains)
     assert state.buffer.label is None
-    assert torch.equal(state.scale, torch.ones(1, 8, 8).double())
+    assert torch.equal(state.coordinates.scale, torch.ones(1, 8, 8).double())
 
 
 def test_labelled_chains_keep_to_the_classes():
@@ -32,7 +33,7 @@ def test_labelled_chains_keep_to_the_classes():
 
 def test_rows_of_numbers_get_a_mixture():
     state = init_state(torch.randn(50, 2, generator=generator(0)), TrainConfig(buffer_size=10), None, CPU)
-    assert isinstance(state.proposal, MixtureProposal)
+    assert isinstance(state.proposal, Mixture)
     assert state.buffer.x.dtype == torch.float32
 
 

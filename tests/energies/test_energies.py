@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from pscd.energies.architecture import ENERGIES, MLP, Architecture, Correction, Quadratic
+from pscd.energies import ENERGIES, MLP, Architecture, Correction, Quadratic
 from pscd.errors import UserError
 from pscd.rng import generator
 

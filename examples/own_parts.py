@@ -1,0 +1,127 @@
+"""An objective, a sampler and a toy of one's own, outside the package; CONTRIBUTING.md walks through this file.
+
+    cd examples
+    pscd train own_parts:pinwheel --objective own_parts:TrimmedCD --share 0.1 --sampler own_parts:Underdamped
+    pscd sample runs/pinwheel --import own_parts --out samples.csv
+
+In Python: `pscd.fit(x, pscd.TrainConfig(objective=TrimmedCD(share=0.1), sampler=Underdamped()))`.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from pscd import fast
+from pscd.data.toys import Toy
+from pscd.objectives import both_phases, phase_stats
+from pscd.sampling import Proposal
+from pscd.types import Energy, option
+
+ARMS = 5
+
+
+def arms(n: int, generator: torch.Generator | None = None) -> Tensor:
+    """A pinwheel: five arms, bent by an angle that grows with the distance from the middle."""
+    arm = torch.randint(ARMS, (n,), generator=generator)
+    radial = 1 + 0.3 * torch.randn(n, generator=generator)
+    along = 0.1 * torch.randn(n, generator=generator)
+    angle = 2 * math.pi * arm / ARMS + 0.25 * radial.exp()
+    x = torch.stack([radial * angle.cos() - along * angle.sin(), radial * angle.sin() + along * angle.cos()], 1)
+    return 2 * x
+
+
+pinwheel = Toy(arms)
+
+
+@dataclass(frozen=True)
+class TrimmedCD:
+    """Contrastive divergence that ignores, in each batch, the share of the data with the highest energies."""
+
+    share: float = option(0.1, "share of each batch, of the highest energies, that does not count")
+
+    needs_negatives = True
+    sampling_power = 1.0
+
+    def init(self, energy: nn.Module, x: Tensor) -> None:
+        """Nothing beside the energy is trained."""
+        return None
+
+    def at(self, progress: float) -> Self:
+        """The same at all times; something that warms up would return a changed copy."""
+        return self
+
+    def __call__(
+        self, energy: Energy, aux: nn.Module | None, x_pos: Tensor, x_neg: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss over the batches of all processes together, and what to log."""
+        e_pos, e_neg = both_phases(energy, x_pos, x_neg)
+        counts = e_pos.detach() <= e_pos.detach().quantile(1 - self.share)
+        return e_pos[counts].mean() - e_neg.mean(), phase_stats(e_pos, e_neg, gamma=0.0)
+
+
+@dataclass(frozen=True)
+class Underdamped:
+    """Underdamped Langevin dynamics with an accept step (Horowitz 1991), then one jump to a draw of the proposal.
+
+    Points have a velocity that lasts. Local steps alone do not carry chains from one arm to another; jumps do.
+    """
+
+    n_steps: int = option(10, "steps per update", flag="steps")
+    step_size: float = option(0.01, "half the square of the time step, to start from; it adapts")
+    friction: float = option(1.0, "rate at which the velocity is forgotten")
+    target_acceptance: float = option(0.8, "acceptance that the step size aims at")
+    low: float | None = option(None, "lower bound of a box; not used")
+    high: float | None = option(None, "upper bound of a box; not used")
+
+    def run(
+        self,
+        energy: Energy,
+        x: Tensor,
+        *,
+        step_size: Tensor,
+        n_steps: int,
+        proposal: Proposal | None = None,
+        generator: torch.Generator | None = None,
+        callback: object = None,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Friction and noise, half a kick, a drift, half a kick, accept or turn round; at the end a jump."""
+        time = (2 * step_size) ** 0.5
+        kept = torch.exp(-self.friction * time)
+        accepted = torch.zeros((), device=x.device)
+
+        def noise() -> Tensor:
+            return torch.randn(x.shape, generator=generator, device=x.device)
+
+        def total(e: Tensor, velocity: Tensor) -> Tensor:
+            return e + 0.5 * velocity.square().flatten(1).sum(1)
+
+        with torch.no_grad(), fast.evaluating(energy, x) as evaluate:
+            velocity = noise()
+            e, gradient = evaluate(x)
+            for _ in range(n_steps):
+                velocity = kept * velocity + (1 - kept**2).sqrt() * noise()
+                half = velocity - 0.5 * time * gradient
+                y = x + time * half
+                e_y, gradient_y = evaluate(y)
+                velocity_y = half - 0.5 * time * gradient_y
+                log_ratio = total(e, velocity) - total(e_y, velocity_y)
+                accept = torch.rand(len(x), generator=generator, device=x.device).log() < log_ratio
+                rows = accept.view(-1, *(1,) * (x.ndim - 1))
+                x, gradient = torch.where(rows, y, x), torch.where(rows, gradient_y, gradient)
+                e, velocity = torch.where(accept, e_y, e), torch.where(rows, velocity_y, -velocity)
+                accepted += accept.float().mean()
+            stats = {"acceptance": accepted / n_steps}
+            if proposal is not None:
+                y = proposal.sample(len(x), generator).view_as(x)
+                log_ratio = e - evaluate.energy(y) + proposal.log_prob(x) - proposal.log_prob(y)
+                accept = torch.rand(len(x), generator=generator, device=x.device).log() < log_ratio
+                x = torch.where(accept.view(-1, *(1,) * (x.ndim - 1)), y, x)
+                stats["jumps"] = accept.float().mean()
+        return x, stats
+
+    def adapt(self, step_size: Tensor, stats: dict[str, Tensor]) -> Tensor:
+        """A little larger if more is accepted than the target, a little smaller if less."""
+        return step_size * torch.exp(0.05 * (stats["acceptance"] - self.target_acceptance))

@@ -1,0 +1,59 @@
+"""The command `reproduce`: tables and figures of the paper."""
+
+import argparse
+from pathlib import Path
+
+from pscd.cli.common import Command, Parser, whole
+from pscd.errors import UserError
+
+
+def add_reproduce(parser: Parser) -> None:
+    """Add the flags of `pscd reproduce`.
+
+    Args:
+        parser: the command's parser.
+    """
+    from pscd.presets import PRESETS
+
+    parser.add_argument("name", nargs="?", help="artefact to make; without a name they are listed")
+    parser.add_argument("--quick", action="store_true", help="small and rough, in seconds, to see that it works")
+    parser.add_argument("--seeds", type=whole(1), help="seeds per cell (default: the artefact's own; 1 with --quick)")
+    parser.add_argument("--out", type=Path, help="folder (default: results, results/quick with --quick); resumes there")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: -1, one per core)")
+    images = parser.add_argument_group("artefacts with images")
+    images.add_argument("--data", help="set of images (default: mnist); pscd data lists them")
+    images.add_argument("--preset", choices=PRESETS, help="settings of the runs (default: those for the data)")
+    images.add_argument(
+        "--features", help="feature map: pixels, classifier (default) or the path of a TorchScript Inception"
+    )
+    images.add_argument("--n", type=int, help="samples to measure (default: 5000)")
+
+
+def run_reproduce(args: argparse.Namespace) -> None:
+    """Make an artefact and print its page, or list them all.
+
+    Args:
+        args: the flags.
+
+    Raises:
+        UserError: there is no such artefact, or it does not take these flags.
+    """
+    from pscd.paper import ARTEFACTS, WITH_IMAGES, Choice, reproduce
+
+    if args.name is None:
+        for artefact in (*ARTEFACTS.values(), *(make(Choice()) for make in WITH_IMAGES.values())):
+            name = artefact.name.removesuffix("-mnist")
+            print(f"{name:<24} {artefact.title} - about {artefact.cost} on 2 cores")
+        return
+    chosen = {name: getattr(args, name) for name in ("data", "preset", "features", "n")}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    if args.jobs == 0:
+        raise UserError("--jobs must not be 0; -1 means one per core")
+    out = args.out or Path("results/quick" if args.quick else "results")
+    images = Choice(**chosen) if chosen else None
+    page = reproduce(args.name, out, quick=args.quick, seeds=args.seeds, n_jobs=args.jobs, images=images)
+    print(page.read_text())
+    print(f"page: {page}")
+
+
+REPRODUCE = Command("make a table or figure of the paper again, or list them", add_reproduce, run_reproduce)

@@ -1,0 +1,65 @@
+"""The coordinates that a network sees: columns shifted and scaled."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+GROSS = 10.0  # interquartile ranges outside the quartiles beyond which a value has no say in mean and deviation
+QUANTILE_ROWS = 100_000  # rows that quartiles are read off, at most
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """z = (x - shift) / scale, column by column.
+
+    Shift and scale are float64, so that columns far from 0, such as time stamps, lose no digits on the way.
+
+    Args:
+        shift: of the shape of a row.
+        scale: of the shape of a row, positive.
+
+    >>> coordinates = Coordinates(torch.tensor([1.0]).double(), torch.tensor([2.0]).double())
+    >>> coordinates.forward(torch.tensor([[5.0]]))
+    tensor([[2.]])
+    >>> coordinates.inverse(torch.tensor([[2.0]]))
+    tensor([[5.]], dtype=torch.float64)
+    """
+
+    shift: Tensor
+    scale: Tensor
+
+    @classmethod
+    def identity(cls, shape: tuple[int, ...]) -> "Coordinates":
+        """Rows as they are."""
+        return cls(torch.zeros(shape).double(), torch.ones(shape).double())
+
+    @classmethod
+    def standard(cls, x: Tensor) -> "Coordinates":
+        """Mean 0 and deviation 1 for the columns of rows `(n, *shape)`, their grossest outliers left out.
+
+        A value further than `GROSS` interquartile ranges outside the quartiles does not count: a single slip of
+        the pen would otherwise squeeze all other rows into a point. Clean data have no such values.
+        """
+        rows = x[torch.linspace(0, len(x) - 1, min(len(x), QUANTILE_ROWS), dtype=torch.float64).long()]
+        rows = rows.double().flatten(1)
+        low, high = (torch.quantile(rows, q, dim=0).view(x.shape[1:]) for q in (0.25, 0.75))
+        reach = GROSS * (high - low)
+        x = x.double()
+        kept = ((x >= low - reach) & (x <= high + reach)) | (reach == 0)
+        count = kept.sum(0)
+        mean = (x * kept).sum(0) / count
+        variance = ((x - mean).square() * kept).sum(0) / (count - 1)
+        return cls(mean, variance.sqrt())
+
+    def to(self, device: torch.device) -> "Coordinates":
+        """The same on a device."""
+        return Coordinates(self.shift.to(device), self.scale.to(device))
+
+    def forward(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Rows in the units of the data, `(n, *shape)`, as the network sees them."""
+        return ((x - self.shift) / self.scale).to(dtype)
+
+    def inverse(self, z: Tensor) -> Tensor:
+        """Back to the units of the data, in float64."""
+        return z * self.scale + self.shift

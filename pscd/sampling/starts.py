@@ -1,0 +1,98 @@
+"""Where fresh chains start, and all that follows from it: a broad Gaussian around the data, or evenly in a box."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pscd.coordinates import Coordinates
+from pscd.errors import UserError
+from pscd.mixtures import Mixture
+from pscd.sampling.buffer import ReplayBuffer
+from pscd.sampling.proposals import Chains
+
+BROAD = 2.0  # width of the Gaussian that chains restart from, in standard deviations of the data
+
+
+@dataclass(frozen=True)
+class GaussianStart:
+    """Chains start from a broad Gaussian, and jump to draws of a rough density of the data.
+
+    Args:
+        centre: mean of the data, of the shape of a row.
+        spread: standard deviations of the data.
+    """
+
+    centre: Tensor
+    spread: Tensor
+
+    in_bytes = False
+
+    @classmethod
+    def fit(cls, z: Tensor, device: torch.device) -> "GaussianStart":
+        """Read centre and spread off rows `(n, *shape)` in the network's coordinates."""
+        found = Coordinates.standard(z)
+        return cls(found.shift.float().to(device), found.scale.float().to(device))
+
+    def draw(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """`n` fresh points."""
+        noise = torch.randn(n, *self.centre.shape, generator=generator, device=self.centre.device)
+        return self.centre + BROAD * self.spread * noise
+
+    def proposal(self, z: Tensor, *, components: int, seed: int) -> Mixture:
+        """Where jumps come from: a mixture of Gaussians fitted to the rows."""
+        return Mixture.fit(z, components=components, seed=seed)
+
+    def confine(self, x: Tensor) -> Tensor:
+        """Chains may go anywhere, and so may data."""
+        return x
+
+    def kept(self, proposal: Mixture | Chains, buffer: ReplayBuffer) -> Mixture | Chains:
+        """Where a trained model's chains start: at draws of the proposal."""
+        return proposal
+
+
+@dataclass(frozen=True)
+class BoxStart:
+    """Chains start evenly in the unit box and never leave it: for images, of which no rough density is near.
+
+    Args:
+        shape: of a row.
+        device: where chains are.
+    """
+
+    shape: tuple[int, ...]
+    device: torch.device
+
+    in_bytes = True  # 256 levels are enough for a pixel of a chain
+
+    @classmethod
+    def fit(cls, z: Tensor, device: torch.device) -> "BoxStart":
+        """Check that the rows `(n, *shape)` lie in the box.
+
+        Raises:
+            UserError: they do not.
+        """
+        if z.min() < 0 or z.max() > 1:
+            raise UserError("chains that start in the box need data in [0, 1], or images as bytes; use base gaussian")
+        return cls(tuple(z.shape[1:]), device)
+
+    def draw(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """`n` fresh points."""
+        return torch.rand(n, *self.shape, generator=generator, device=self.device)
+
+    def proposal(self, z: Tensor, *, components: int, seed: int) -> Chains:
+        """There are no jumps."""
+        return Chains(torch.empty(0, *self.shape, dtype=torch.uint8))
+
+    def confine(self, x: Tensor) -> Tensor:
+        """Points moved into the box: noise must not take data where no chain can go."""
+        return x.clamp(0, 1)
+
+    def kept(self, proposal: Mixture | Chains, buffer: ReplayBuffer) -> Chains:
+        """Where a trained model's chains start: where those of the training ended."""
+        return Chains(buffer.x.clone(), buffer.label)
+
+
+Start = GaussianStart | BoxStart
+STARTS: dict[str, type[GaussianStart] | type[BoxStart]] = {"gaussian": GaussianStart, "box": BoxStart}

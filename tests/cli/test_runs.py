@@ -1,0 +1,81 @@
+import json
+import sys
+
+import numpy as np
+import pandas as pd
+
+from pscd.cli.images import N_MEASURED
+from pscd.cli.main import main
+from tests.cli.helpers import SMALL, help_of, refused
+
+
+def test_train_sample_score_evaluate_plot(run, csv, tmp_path, capsys):
+    assert (run / "plot.png").stat().st_size > 10_000
+    assert main(["sample", str(run), "--n", "50", "--out", str(tmp_path / "s.csv")]) == 0
+    assert main(["sample", str(run), "--n", "50", "--out", str(tmp_path / "s.npy")]) == 0
+    samples = pd.read_csv(tmp_path / "s.csv")
+    assert list(samples.columns) == ["height", "weight", "age"]
+    np.testing.assert_allclose(samples.to_numpy(), np.load(tmp_path / "s.npy"), rtol=1e-5)
+
+    # columns are found by name, whatever their order and whatever stands beside them
+    pd.read_csv(csv)[["age", "name", "weight", "height"]].to_csv(tmp_path / "other.csv", index=False)
+    assert main(["score", str(run), str(tmp_path / "other.csv"), "--out", str(tmp_path / "a.csv")]) == 0
+    assert main(["score", str(run), str(csv), "--out", str(tmp_path / "b.npy")]) == 0
+    scores = pd.read_csv(tmp_path / "a.csv")
+    assert list(scores["row"]) == list(range(1, 201))
+    np.testing.assert_allclose(scores["energy"], np.load(tmp_path / "b.npy"), rtol=1e-4)
+
+    assert main(["evaluate", str(run), "--n", "100"]) == 0
+    assert main(["plot", str(run), "--out", str(tmp_path / "again.png")]) == 0
+    out = capsys.readouterr().out
+    assert "MMD^2" in out
+    assert (tmp_path / "again.png").exists()
+    rows = json.loads((run / "evaluation.json").read_text())["rows"]
+    assert [row["name"] for row in rows] == ["samples", "data"]
+
+
+def test_a_changed_file_is_not_mixed_into_a_run(run, csv, capsys):
+    frame = pd.read_csv(csv)
+    frame.loc[0, "age"] = 99.0
+    frame.to_csv(csv, index=False)
+    line = refused(["train", csv, "--columns", "height,weight,age", *SMALL, "--out", run], capsys)
+    assert "has changed since" in line
+
+
+def test_bad_files_are_one_line_and_exit_code_2(csv, run, tmp_path, capsys):
+    assert "column 'name' is not numeric" in refused(["train", csv, "--out", tmp_path / "r"], capsys)
+    (tmp_path / "empty.csv").write_text("")
+    assert "is empty" in refused(["train", tmp_path / "empty.csv"], capsys)
+    np.save(tmp_path / "nan.npy", np.full((50, 2), np.nan))
+    assert "50 rows are missing, infinite or over 1e30" in refused(["train", tmp_path / "nan.npy"], capsys)
+    np.save(tmp_path / "two.npy", np.zeros((50, 2)))
+    line = refused(["score", run, tmp_path / "two.npy", "--out", tmp_path / "o.csv"], capsys)
+    assert "2 numbers a row" in line
+    assert "3 numbers" in line
+    pd.DataFrame({"height": [1.0], "age": [2.0]}).to_csv(tmp_path / "short.csv", index=False)
+    assert "no column 'weight'" in refused(["score", run, tmp_path / "short.csv", "--out", tmp_path / "o.csv"], capsys)
+    assert not (tmp_path / "o.csv").exists()
+
+
+def test_nothing_is_overwritten(csv, run, tmp_path, capsys):
+    precious = tmp_path / "precious.csv"
+    precious.write_text("mine")
+    assert "exists" in refused(["sample", run, "--out", precious], capsys)
+    assert "exists" in refused(["score", run, csv, "--out", precious], capsys)
+    assert precious.read_text() == "mine"
+    assert main(["score", str(run), str(csv), "--out", str(precious), "--force"]) == 0
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("mine")
+    assert "holds other files" in refused(["train", "moon", *SMALL, "--out", tmp_path / "full"], capsys)
+    (tmp_path / "file").write_text("mine")
+    assert "cannot write to" in refused(["train", "moon", *SMALL, "--out", tmp_path / "file"], capsys)
+    assert "cannot write" in refused(["sample", run, "--out", tmp_path / "file" / "x.npy"], capsys)
+
+
+def test_modules_are_imported_before_a_run_is_read(run, mine, tmp_path):
+    assert main(["sample", str(run), "--n", "5", "--import", mine, "--out", str(tmp_path / "s.csv")]) == 0
+    assert mine in sys.modules
+
+
+def test_help_says_how_many_images_are_measured(capsys):
+    assert f"of images {N_MEASURED})" in " ".join(help_of(["evaluate", "--help"], capsys).split())

@@ -1,0 +1,245 @@
+import argparse
+import inspect
+import json
+import sys
+from dataclasses import fields, replace
+
+import pytest
+import torch
+
+from pscd.cli.images import N_MEASURED
+from pscd.cli.main import build_parser, main
+from pscd.cli.train import COMMON, verdict_on
+from pscd.config import TrainConfig
+from pscd.evaluation import evaluate_images
+from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, PseudoSpherical
+from pscd.presets import PRESETS
+from pscd.sampling import Langevin
+from tests.cli.helpers import SMALL, TOY, help_of, parse, refused, write_module
+
+
+def test_the_common_path_needs_no_dots():
+    config = parse(
+        "train moon --gamma 0.5 --steps 100 --seed 3 --sampler-steps 9 --width 32 --energy quadratic --clip 1"
+    )
+    assert config.objective.gamma == 0.5
+    assert (config.steps, config.seed, config.sampler.n_steps, config.clip) == (100, 3, 9, 1.0)
+    assert (config.energy.width, config.energy.name) == (32, "quadratic")
+
+
+def test_objective_and_sampler_are_chosen_by_a_word():
+    config = parse("train moon --objective cd --sampler langevin --sampler-noise-scale none --sampler-low -1")
+    assert config.objective == PseudoSpherical(gamma=0.0)
+    assert config.sampler == Langevin(low=-1.0)
+    assert parse("train moon --spectral-norm true --base-scale none").energy.base_scale is None
+    assert parse("train x.csv --columns a,b").columns == ("a", "b")
+    assert parse("train moon --gamma -0.5").objective.gamma == -0.5
+
+
+def test_rivals_take_their_own_flags():
+    assert parse("train moon --objective f-ebm --divergence js --l2 0.1").objective == FEBM(divergence="js", l2=0.1)
+    assert parse("train moon --objective nce --noise gaussian --ratio 5").objective == NoiseContrastive(
+        noise="gaussian", ratio=5
+    )
+    assert parse("train moon --objective cd --chains data").chains == "data"
+
+
+PLAIN = TrainConfig(data="moon")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        # Folders and presets have these names; none of the words is the data.
+        ("train moon", PLAIN),
+        ("train moon --out train", PLAIN),
+        ("train --out=train moon", PLAIN),
+        ("train --steps 9 moon --out digits", replace(PLAIN, steps=9)),
+        ("train --columns digits moon", replace(PLAIN, columns=("digits",))),
+        ("train --objective f-ebm --divergence js moon", replace(PLAIN, objective=FEBM(divergence="js"))),
+        ("train --tensorboard moon --seed 4", replace(PLAIN, seed=4)),
+        ("train --device cpu -- moon", PLAIN),
+        # And these are.
+        ("train digits --out moon", PRESETS["digits"]),
+        ("train --batch-size 7 --out moon digits", replace(PRESETS["digits"], batch_size=7)),
+        ("train --sampler-noise-scale 0.5 digits", PRESETS["digits"].changed({"sampler.noise_scale": 0.5})),
+        ("train train", PRESETS["cifar10-small"].changed({"data": "train", "energy.classes": 0})),
+        ("train --preset mnist digits", replace(PRESETS["mnist"], data="digits")),
+    ],
+)
+def test_the_data_are_what_stands_in_their_place(line, expected, tmp_path, monkeypatch):
+    """`pscd train moon` beside a folder `train` took that for the data."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("train", "moon", "digits"):
+        (tmp_path / folder).mkdir()
+    assert parse(line) == expected
+
+
+def test_train_beside_a_folder_called_train(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train").mkdir()
+    assert main(["train", "moon", *SMALL]) == 0
+    assert (tmp_path / "runs" / "moon" / "plot.png").exists()
+
+
+def flags_in(text):
+    return {word for line in text.split("examples:")[0].splitlines() for word in line.split()[:2] if word[:2] == "--"}
+
+
+def test_help_shows_the_flags_that_people_change_and_help_all_the_rest(capsys):
+    short, full = (help_of(["train", flag], capsys) for flag in ("--help", "--help-all"))
+    assert {"--out", "--gamma", "--objective", "--preset", "--steps", "--seed", "--columns"} <= flags_in(short)
+    assert {"--batch-size", "--lr", "--device", "--energy", "--width", "--depth", "--help-all"} <= flags_in(short)
+    assert len(flags_in(short)) <= 16
+    assert "default: 1.0" in short
+    assert flags_in(short) < flags_in(full)
+    for flag in ("--sampler-steps", "--ema", "--chains", "--max-gap", "--import", "--fourier", "--warmup"):
+        assert flag in flags_in(full) - flags_in(short)
+    titles = [line[:-1] for line in full.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    expected = ["options", "data", "objective ps-cd", "sampler mala", "energy", "optimisation", "chains"]
+    assert titles == [*expected, "guard", "examples"]
+
+
+def test_help_shows_what_the_data_and_the_objective_chosen_have(capsys):
+    text = help_of(["train", "digits", "--help"], capsys)
+    assert f"(default: {PRESETS['digits'].lr})" in text
+    assert "sampler langevin:" in text
+    assert {"--ratio", "--noise"} <= flags_in(help_of(["train", "--objective", "nce", "--help"], capsys))
+
+
+def test_every_setting_says_which_group_it_belongs_to():
+    groups = {f.name: f.metadata["group"] for f in fields(TrainConfig)}
+    assert COMMON["config"] <= set(groups)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_setting_has_a_flag_of_its_own(objective):
+    parser = build_parser(["train", "moon", "--objective", objective])
+    commands = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    flags = [flag for action in commands.choices["train"]._actions for flag in action.option_strings]
+    assert len(flags) == len(set(flags))
+    own = {f"--{f.name.replace('_', '-')}" for f in fields(OBJECTIVES[objective])}
+    assert {"--lr", "--ema", "--chains", "--sampler-jump-every", "--fourier"} | own <= set(flags)
+
+
+# --- parts of one's own ---
+
+
+def test_parts_of_ones_own_by_import_path_with_their_flags(mine):
+    config = parse(
+        f"train --softness 3 --mood wild --objective-steps 8 --steps 9 --objective {mine}:Mine --gamma 0.5 "
+        f"--sampler {mine}:Slow --sampler-patience 4 --sampler-steps 2 moon"
+    )
+    module = sys.modules[mine]
+    assert config.objective == module.Mine(gamma=0.5, softness=3.0, mood="wild", steps=8)
+    assert config.sampler == module.Slow(n_steps=2, patience=4)
+    assert (config.data, config.steps) == ("moon", 9)
+    # The value of a flag of one's own is not the data either.
+    assert parse(f"train --softness 3 --objective {mine}:Mine digits").lr == PRESETS["digits"].lr
+
+
+def test_a_toy_of_ones_own_is_imported_when_it_is_named(mine):
+    assert parse(f"train --steps 9 {mine}:toy").data == f"{mine}:toy"
+    assert mine in sys.modules
+
+
+def test_modules_are_imported_before_anything_else(mine):
+    assert parse(f"train --import {mine} moon").data == "moon"
+    assert mine in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--objective {}:Nobody", "there is no Nobody"),
+        ("--objective {}:Slow", "is not an objective: it has no needs_negatives"),
+        ("--sampler {}:Mine", "is not a sampler: it has no n_steps"),
+        ("--objective {}:Needy", "every field needs a default"),
+        ("--objective {}:Plain", "is not an objective: it has no sampling_power"),
+        ("--objective {}:Mine --softness much", "invalid number value: 'much'"),
+        ("--objective {}:Mine --mood sad", "invalid choice: 'sad'"),
+        ("--patience 3", "unrecognized arguments: --patience 3"),
+    ],
+)
+def test_mistakes_with_parts_of_ones_own_are_told_in_one_line(mine, flags, message, capsys):
+    assert message in refused(["train", "moon", *flags.format(mine).split()], capsys)
+
+
+def test_a_run_with_parts_of_ones_own_is_trained_kept_and_read_again(mine, tmp_path, capsys):
+    parts = ["--objective", f"{mine}:Mine", "--softness", "3", "--sampler", f"{mine}:Slow"]
+    assert main(["train", "moon", *parts, *SMALL]) == 0
+    run = tmp_path / "runs" / "moon"
+    assert json.loads((run / "config.json").read_text())["objective"]["softness"] == 3
+    assert main(["train", "moon", *parts, *SMALL]) == 0  # goes on
+    sys.modules.pop(mine)  # as in a new process
+    argv = ["sample", str(run), "--n", "50", "--out", str(tmp_path / "x.csv")]
+    capsys.readouterr()
+    assert f"--import {mine}" in refused(argv, capsys)
+    assert main([*argv, "--import", mine]) == 0
+
+
+def test_a_run_on_a_toy_of_ones_own_is_trained_and_measured(mine, tmp_path):
+    write_module(tmp_path, mine, TOY)
+    assert main(["train", f"{mine}:toy", *SMALL]) == 0
+    run = tmp_path / "runs" / "toy"
+    assert (run / "plot.png").exists()
+    sys.modules.pop(mine)
+    assert main(["evaluate", str(run), "--n", "50", "--import", mine]) == 0
+
+
+# --- what a run prints and keeps ---
+
+
+@pytest.mark.parametrize("objective", ["f-ebm", "nce"])
+def test_with_and_without_negatives_from_the_command_line(objective, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["train", "moon", "--objective", objective, *SMALL, "--out", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert "gradients of chains: by" in text
+    assert "verdict:" in text
+    assert "picture:" in text
+    row = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+    assert {"loss", "gradient", "e_pos"} <= row.keys()
+    # Chains that a run does not move are not counted.
+    assert ("mode_error" in row) == ("acceptance" in row) == OBJECTIVES[objective].needs_negatives
+
+
+def test_one_dimension_too(tmp_path, capsys):
+    assert main(["train", "mixture_1d", *SMALL, "--out", str(tmp_path / "line")]) == 0
+    assert (tmp_path / "line" / "plot.png").exists()
+    assert torch.isfinite(torch.tensor(json.loads((tmp_path / "line/evaluation.json").read_text())["rows"][0]["mmd"]))
+
+
+def test_the_same_command_again_goes_on_and_another_is_refused(run, csv, capsys):
+    command = ["train", csv, "--columns", "height,weight,age", *SMALL, "--out", run]
+    before = {p.name: p.read_bytes() for p in run.iterdir() if p.suffix in (".safetensors", ".json", ".jsonl")}
+    line = refused([*command, "--gamma", "0.3"], capsys)
+    assert "objective.gamma: 0.3 asked, 1.0 there" in line
+    assert "choose another --out" in line
+    assert main([str(a) for a in command]) == 0
+    after = {name: (run / name).read_bytes() for name in before}
+    assert after == before
+
+
+def test_a_run_that_diverges_ends_with_one_line_and_code_1(tmp_path, capsys):
+    flags = ["--sampler", "langevin", "--sampler-step-size", "100", "--max-retries", "1", "--lr", "0.1"]
+    assert main(["train", "moon", *SMALL, *flags, "--out", str(tmp_path / "run")]) == 1
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "diverged 2 times" in last
+    assert "is kept in" in last
+    assert (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_the_verdict_reads_retries_from_the_log(tmp_path):
+    """No `state.pt` is needed for it; logs of old runs have no such key."""
+    log = tmp_path / "metrics.jsonl"
+    assert verdict_on(tmp_path) == []
+    log.write_text('{"step": 1, "gap": 0.0}\n')
+    assert verdict_on(tmp_path) == ["no problem found"]
+    log.write_text('{"step": 1, "gap": 0.0, "retries": 1}\n{"step": 2, "gap": 0.0, "retries": 2}\n')
+    (sentence,) = verdict_on(tmp_path)
+    assert "rolled back 2 times" in sentence
+
+
+def test_one_number_of_images_to_measure():
+    assert inspect.signature(evaluate_images).parameters["n"].default == N_MEASURED

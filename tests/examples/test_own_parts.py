@@ -1,0 +1,73 @@
+"""CONTRIBUTING's walk: an objective, a sampler and a toy outside the package are trained, kept, loaded and sampled."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import pscd
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def own_parts(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import own_parts
+
+    return own_parts
+
+
+def test_the_sampler_follows_the_density(own_parts):
+    """The accept step leaves exp(-E) exactly invariant: for E = (x0^2 + 4 x1^2) / 2, variances of 1 and 1/4."""
+    generator = torch.Generator().manual_seed(0)
+    x = 3 + torch.randn(4000, 2, generator=generator)
+    sampler = own_parts.Underdamped()
+    for _ in range(30):  # 30 x 10 steps of time 0.14: 42 units of time at friction 1
+        x, _ = sampler.run(
+            lambda x: 0.5 * (x * x.new_tensor([1.0, 2.0])).square().sum(1),
+            x,
+            step_size=torch.tensor(sampler.step_size),
+            n_steps=sampler.n_steps,
+            generator=generator,
+        )
+    # Of 4,000 points; five standard errors of a mean are 5 / sqrt(4000) = .079, of a variance 5 sqrt(2 / 4000) = .112,
+    # each times its scale.
+    scaled = x * torch.tensor([1.0, 2.0])
+    assert scaled.mean(0).abs().max() < 0.079
+    assert (scaled.var(0) - 1).abs().max() < 0.112
+
+
+def test_all_three_from_python(own_parts, small, tmp_path):
+    config = replace(small, objective=own_parts.TrimmedCD(share=0.2), sampler=own_parts.Underdamped(n_steps=3))
+    model = pscd.fit(own_parts.pinwheel(500), config)
+    model.save(tmp_path / "model.safetensors", step=config.steps)
+    again = pscd.Model.load(tmp_path / "model.safetensors")
+    assert again.config == config
+    assert torch.equal(model.sample(50), again.sample(50))
+
+
+def test_all_three_from_the_command_line(tmp_path):
+    def run(*words):
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(EXAMPLES.parent)}
+        done = subprocess.run(
+            [sys.executable, "-m", "pscd", *words],
+            cwd=EXAMPLES,
+            env=environment,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    out = str(tmp_path / "run")
+    parts = ["own_parts:pinwheel", "--objective", "own_parts:TrimmedCD", "--sampler", "own_parts:Underdamped"]
+    size = "--steps 5 --n-data 100 --batch-size 8 --buffer-size 20 --jump-components 1 --sample-steps 2 --share 0.2"
+    run("train", *parts, *size.split(), "--out", out)
+    run("sample", out, "--import", "own_parts", "--n", "10", "--out", str(tmp_path / "samples.csv"))
+    assert len((tmp_path / "samples.csv").read_text().splitlines()) == 11
