@@ -44,7 +44,18 @@ Task = Callable[[], object]
 
 @dataclass(frozen=True)
 class Case:
-    """A network, its input and a batch whose update is timed."""
+    """A network, its input and a batch whose update is timed.
+
+    Args:
+        title: what it is, in a line.
+        shape: of a row.
+        energy: the network.
+        batch_size: rows per update.
+        n_steps: sampler steps per update.
+        rows: training rows.
+        buffer_size: persistent chains.
+        step_size: of the sampler (default: one that suits rows or images).
+    """
 
     title: str
     shape: tuple[int, ...]
@@ -223,8 +234,18 @@ def take_turns(
 ) -> dict[str, list[float]]:
     """Seconds of each task in each round; every round starts with another one of them.
 
-    Each runs once beforehand, to load or compile what it needs, and once more to learn how often it must be repeated
+    Each task runs once beforehand, to load or compile what it needs, and once more to learn how often it must be
+    repeated
     for a turn of `block` seconds.
+
+    Args:
+        tasks: by name.
+        rounds: turns of each task.
+        block: least seconds of a turn.
+        show: whether to show a progress bar.
+
+    Returns:
+        For each task its seconds per call, one for each round.
     """
     names = list(tasks)
     repeats = {}
@@ -276,7 +297,14 @@ def threads_set(n: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median over `n` rounds, and the interval that holds the true one with 95 per cent."""
+    """A median and its confidence interval.
+
+    Args:
+        median: of the values.
+        low: lower end of the 95 % interval.
+        high: its upper end.
+        n: number of values.
+    """
 
     median: float
     low: float

@@ -13,7 +13,8 @@ from benchmarks.detection.detectors import DETECTORS, QUICK
 from benchmarks.detection.summary import artefact_rows, detector_rows, summarise
 from pscd.cli.common import Parser
 from pscd.errors import UserError
-from pscd.paper.artefact import Artefact, CellResult, Row, run, write_json
+from pscd.files import write_json, write_text_atomic
+from pscd.paper.artefact import Artefact, CellResult, Row, run
 
 PROGRAM = "benchmarks.detection"
 SEEDS, MAX_ROWS = 3, 10_000
@@ -124,7 +125,7 @@ def benchmark(plan: Plan, out: Path, command: str, *, quick: bool, n_jobs: int, 
         "summary": summarise(plan, by_key(plan, done)),
     }
     write_json(path.with_suffix(".json"), written)
-    path.write_text(report.page(plan, written, command))
+    write_text_atomic(path, report.page(plan, written, command))
     return path
 
 

@@ -24,7 +24,14 @@ FIRST_BATCH = 256  # images that set the scale of the activations before trainin
 
 @dataclass(frozen=True)
 class Settings:
-    """What it takes to build the flow again."""
+    """What it takes to build the flow again.
+
+    Args:
+        shape: (channels, height, width) of an image.
+        levels: scales; at each the image is halved.
+        blocks: steps of flow at each scale.
+        width: hidden channels.
+    """
 
     shape: tuple[int, int, int]
     levels: int
@@ -58,7 +65,17 @@ class Glow:
 
     @torch.no_grad()
     def sample(self, n: int, *, seed: int = 0, progress: bool = False, temperature: float = 1.0) -> Tensor:
-        """`n` images in one pass; a temperature below 1 narrows the Gaussians, as its authors do for their figures."""
+        """Images in one pass.
+
+        Args:
+            n: number of images.
+            seed: of the latent numbers.
+            progress: whether to show how far it is.
+            temperature: factor of the Gaussians' deviations; below 1 as in its authors' figures.
+
+        Returns:
+            Bytes `(n, C, H, W)`.
+        """
         parts = []
         with progress_bar(n, show=progress, unit="image") as bar:
             for i in range(math.ceil(n / base.BLOCK)):
@@ -114,7 +131,20 @@ def fit(
     seed: int = 0,
     progress: bool = False,
 ) -> Glow:
-    """Train on images uint8 `(n, C, H, W)` whose sides can be halved `levels` times."""
+    """Train Glow on images by maximum likelihood, with uniform noise on the pixels.
+
+    Args:
+        x: bytes `(n, C, H, W)`, whose sides are multiples of 2^levels.
+        steps: updates.
+        batch_size: images per update.
+        levels: scales; at each the image is halved.
+        blocks: steps of flow at each scale.
+        width: hidden channels.
+        lr: highest learning rate of Adam.
+        ema: decay of the averaged weights.
+        seed: of weights and batches.
+        progress: whether to show how far it is.
+    """
     x = base.as_images(x, 2**levels)
     settings = Settings((x.shape[1], x.shape[2], x.shape[3]), levels, blocks, width)
     network = base.new_network(settings.build, seed)

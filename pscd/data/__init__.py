@@ -98,16 +98,25 @@ def _rows_of_dataset(data: torch.utils.data.Dataset[Any]) -> Tensor:
 
 
 def check_enough(path: Path, n: int) -> None:
-    """A `UserError` if a file's rows are too few to learn from."""
+    """Refuse a file with fewer than 20 rows.
+
+    Raises:
+        UserError: the file has too few to learn from.
+    """
     if n < FEWEST_ROWS:
         raise UserError(f"{path}: {n} rows are too few to learn from; at least {FEWEST_ROWS} are needed")
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows to train on, rows kept apart for measuring, and the columns' names if the file has any.
+    """Rows to train on, and rows kept apart for measuring.
 
-    Images are bytes `(n, channels, height, width)`, with the labels they have.
+    Args:
+        train: `(n, *shape)`; images are bytes `(n, channels, height, width)`.
+        held_out: the same, never trained on.
+        columns: the columns' names, if the file has any.
+        train_labels: `(n,)`, if images have labels.
+        held_out_labels: the same for `held_out`.
     """
 
     train: Tensor

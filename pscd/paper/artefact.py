@@ -30,7 +30,7 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class CellResult:
-    """A finished cell."""
+    """The settings of a cell and what computing it gave."""
 
     settings: Settings
     result: Result
@@ -38,7 +38,17 @@ class CellResult:
 
 @dataclass(frozen=True)
 class Row:
-    """One entry of an artefact's table: what was published, what was measured, over how many seeds."""
+    """One entry of an artefact's table.
+
+    Args:
+        row: name of its row.
+        column: name of its column.
+        measured: mean over the seeds, or None if nothing could be measured.
+        std: standard deviation over the seeds.
+        n: number of seeds.
+        published: the paper's number.
+        exact: the true value, by quadrature or in closed form.
+    """
 
     row: str
     column: str
@@ -58,10 +68,19 @@ class Row:
 class Artefact:
     """A table or figure of the paper, and how to make it again.
 
-    `cells` lists the settings for `(quick, seeds)`; `compute` turns one of them into a result, in a
-    process of its own; `rows` makes the table of all of them, `draw` the figures, `notes` what a reader
-    should know beside the numbers. Artefacts that look at the same cells in different ways share them by a
-    `cells_name`. Where a cell takes long, `keeps_runs` gives `compute` a folder for checkpoints of its own.
+    Args:
+        name: of the command and the files.
+        title: of the page.
+        cost: how long it takes, in words.
+        seeds: number of seeds unless asked otherwise.
+        cells: settings of all cells for `(quick, seeds)`.
+        compute: turns settings into a result, in a process of its own.
+        rows: the table of all results.
+        draw: writes the figures to a folder, and returns their paths.
+        notes: what a reader should know beside the numbers.
+        cells_name: artefacts that look at the same cells in different ways share them by this name.
+        keeps_runs: whether `compute` gets a folder `runs` for checkpoints, where a cell takes long.
+        command: what follows `pscd reproduce`, where that is not the name alone.
     """
 
     name: str
@@ -86,12 +105,24 @@ class Artefact:
 def run(
     artefact: Artefact, out: Path, *, quick: bool = False, seeds: int | None = None, n_jobs: int = -1, show: bool = True
 ) -> Path:
-    """Compute what is missing of an artefact and write `NAME.json`, `NAME.md` and its figures to `out`.
+    """Compute what is missing of an artefact and write `NAME.json`, `NAME.md` and its figures.
 
-    A file `NAME.reading.md` in `out`, written by hand, becomes the end of the page.
+    A file `NAME.reading.md` in `out`, written by hand, becomes the end of the page. Cells are spread with joblib, so
+    `joblib.parallel_config(backend="dask")` or `"ray"` around this call spreads them over machines.
 
-    Cells are spread with joblib, so `joblib.parallel_config(backend="dask")` or `"ray"` around this call
-    spreads them over machines.
+    Args:
+        artefact: what to make.
+        out: folder of the results, and of cells computed before.
+        quick: whether to make a small version that only shows that everything works.
+        seeds: number of seeds (default: the artefact's own, one if `quick`).
+        n_jobs: processes; -1 for one per core.
+        show: whether to show a progress bar.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        UserError: `seeds` is below 1, or `out` cannot be written to.
     """
     if seeds is not None and seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
@@ -165,9 +196,14 @@ def mean_rows(
     published: dict[tuple[str, str], float] | None = None,
     exact: str | None = None,
 ) -> list[Row]:
-    """One row for each `(row, column)` that `key` gives: mean and standard deviation over its cells.
+    """Mean and standard deviation over the cells of each `(row, column)`.
 
-    Cells without the value (none, for a run that diverged) are left out.
+    Args:
+        done: results; those whose value is None, of runs that diverged, are left out.
+        key: the row and the column that settings belong to.
+        value: name of the number in the results.
+        published: the paper's numbers, by row and column.
+        exact: name of the true value in the results.
     """
     groups: dict[tuple[str, str], list[CellResult]] = {}
     for d in (d for d in done if d.result[value] is not None):
@@ -190,7 +226,13 @@ def mean_rows(
 
 
 def markdown(artefact: Artefact, report: dict[str, Any], done: Sequence[CellResult]) -> str:
-    """The page of an artefact: the command, the table with published beside measured, the figures."""
+    """The page of an artefact: the command, the table with published beside measured, the figures.
+
+    Args:
+        artefact: whose page it is.
+        report: what its JSON file holds.
+        done: all results, for the notes.
+    """
     words = [artefact.command or artefact.name, "--quick" if report["quick"] else "", f"--seeds {report['seeds']}"]
     command = "pscd reproduce " + " ".join(word for word in words if word)
     lines = [f"# {artefact.title}", "", f"Made by `{command}`. {report['machine']}; {report['versions']['torch']}."]

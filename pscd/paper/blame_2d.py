@@ -44,13 +44,23 @@ RULES = ("KL", "gamma-1 divergence")  # what the objectives of `GAMMAS` minimise
 class Quadrature:
     """The objective of a rule with exact expectations: the negative gamma-score, differentiable.
 
-    L = -1/gamma log E_p[exp(-gamma E)] + log ||exp(-E)||_(gamma+1), and E_p[E] + log Z at gamma = 0. The norm
-    is an integral over a grid; E_p is one too where `log_p` is known, and the mean over the batch where not.
-    Grids lie in the coordinates of the data, and the network sees standardised ones: the Jacobian between
-    them is a constant factor of the norm, which no gradient sees.
+    L = -1/gamma log E_p[exp(-gamma E)] + log ||exp(-E)||_(gamma+1), and E_p[E] + log Z at gamma = 0. Grids lie in the
+    coordinates of the data, and the network sees standardised ones: the Jacobian is a constant factor of the norm,
+    which
+    does not enter the gradient.
 
-    Updates take the grids in turn. A network that sees the points of one grid alone learns to be right there
-    and wrong between them; on several grids that interleave it cannot, at the price of one.
+    Updates take the grids in turn. A network that sees the points of one grid alone learns to be right there and
+    wrong
+    between them; interleaved grids prevent that at the price of one.
+
+    Args:
+        rule: whose gamma and warm-up are taken.
+        grids: to integrate the norm on.
+        log_p: log density of the data on each grid; None takes the mean over the batch for E_p.
+        shift: of the standardisation.
+        scale: of the standardisation.
+        steps: updates in all.
+        turn: which grid is next.
     """
 
     rule: PseudoSpherical
@@ -132,7 +142,13 @@ def _log_density(name: str, grid: exact.Grid) -> Tensor:
 
 @torch.no_grad()
 def measure(model: Model, name: str, n_grid: int) -> Result:
-    """A model under both scoring rules, and MMD^2 x 1e4, by quadrature: no noise at all."""
+    """KL, the gamma-1 divergence and MMD^2 x 1e4 between data and model, by quadrature: without noise.
+
+    Args:
+        model: trained on the toy.
+        name: of the toy.
+        n_grid: cells per axis.
+    """
     grid = exact.grid(replace(TOYS_2D[name].quadrature_box, cut=0.01), n_grid)
     log_p, log_q = _log_density(name, grid), exact.log_density(model, grid)
     return {

@@ -31,7 +31,13 @@ STAGES = 2
 
 
 def line(gamma: float, *, unit: str = "spread", contaminated: bool = True) -> Settings:
-    """One way to go on after the warm-up."""
+    """One way to go on after the warm-up.
+
+    Args:
+        gamma: of PS-CD; 0 is CD.
+        unit: of gamma: per `spread` of the energies, or per `nats`.
+        contaminated: whether a tenth of the images is noise, or none.
+    """
     return {"gamma": gamma, "unit": unit, "contaminated": contaminated}
 
 
@@ -52,7 +58,16 @@ def cells(
     stages: int = STAGES,
     updates: int = STAGE,
 ) -> list[Settings]:
-    """A cell for each seed, with all its lines, which share a warm-up."""
+    """A cell for each seed, with all its lines, which share a warm-up.
+
+    Args:
+        choice: of images, preset and features.
+        quick: whether to make it small.
+        seeds: number of cells.
+        lines: ways to go on.
+        stages: measurements after the warm-up.
+        updates: between two of them.
+    """
     made = []
     for seed in range(seeds):
         # Without labels, as the paper has it.
@@ -133,7 +148,16 @@ def training_images(data: Dataset, settings: Settings) -> tuple[Tensor, Tensor]:
 def measure(
     model: Model, data: Dataset, real: Tensor, feature_map: FeatureMap, settings: Settings, folder: Path
 ) -> Result:
-    """FID of samples, their looks, and how far above the data noise lies, in spreads; kept in the run folder."""
+    """FID of samples, their looks, and how far above the data noise lies, in spreads; kept in the run folder.
+
+    Args:
+        model: to measure.
+        data: real images.
+        real: features of held-out images.
+        feature_map: that gave them.
+        settings: of the cell.
+        folder: of the run.
+    """
     kept = folder / f"measured-{digest(feature_map.name, settings['n'])}.json"
     if kept.is_file():
         return dict(read_json(kept))
@@ -161,7 +185,15 @@ def _kept(path: Path, make: Callable[[], Tensor]) -> Tensor:
 
 
 def weights(model: Model, x: Tensor, noise: Tensor, gamma: float, unit: str) -> Result:
-    """What share of the training weight noise has, and how many images are in play."""
+    """The share of the training weight that noise has, and the effective share of the images.
+
+    Args:
+        model: whose energies weigh.
+        x: training images.
+        noise: which of them are noise, `(n,)`.
+        gamma: of the weights exp(-gamma E).
+        unit: of gamma: per `spread` of the energies, or per `nats`.
+    """
     order = torch.randperm(len(x), generator=generator(0, Stream.IMAGE_WEIGHTS))[:5000]
     e = model.energies(x[order])
     w = importance_weights(e / energy_spread(e).clamp(min=1e-9) if unit == "spread" else e, gamma)

@@ -70,7 +70,17 @@ def true_machine(d: int, seed: int) -> discrete.BoltzmannMachine:
 
 
 def rows_of(e: Tensor, data: str, n: int, seed: int) -> Tensor:
-    """Indices of the states in the data, `(n,)`: draws of the machine with energies `e`, some replaced by junk."""
+    """The states in the data: draws of a machine, some replaced by junk.
+
+    Args:
+        e: energies of all states.
+        data: a key of `CONTAMINATIONS`.
+        n: number of rows.
+        seed: of the draws.
+
+    Returns:
+        Indices of states, `(n,)`.
+    """
     rng = generator(seed, Stream.DISCRETE_ROWS, n)  # the same clean rows whatever replaces some of them
     rows = discrete.draw(e, n, rng)
     is_junk = torch.rand(n, generator=rng) < (0.0 if data == "clean" else JUNK)
@@ -82,7 +92,15 @@ def rows_of(e: Tensor, data: str, n: int, seed: int) -> Tensor:
 def contrast(
     machine: discrete.BoltzmannMachine, x: Tensor, rows: Tensor, settings: Settings, rng: torch.Generator
 ) -> None:
-    """PS-CD with exact draws of q, weighted as published; Adam whose rate falls to 0. In place."""
+    """PS-CD with exact draws of q, weighted as published, by Adam with a cosine decay; in place.
+
+    Args:
+        machine: what is trained.
+        x: all states.
+        rows: indices of the states in the data.
+        settings: of the cell.
+        rng: source of randomness.
+    """
     steps, batch = settings["steps"], settings["batch"]
     optimiser = torch.optim.Adam(machine.parameters(), lr=0.05)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
@@ -99,7 +117,13 @@ def contrast(
 
 
 def fit(x: Tensor, rows: Tensor, settings: Settings) -> discrete.BoltzmannMachine:
-    """A machine fitted by the cell's method, from parameters 0."""
+    """A machine fitted by the cell's method, from parameters 0.
+
+    Args:
+        x: all states.
+        rows: indices of the states in the data.
+        settings: of the cell.
+    """
     method = settings["method"]
     machine = discrete.BoltzmannMachine(x.shape[1])
     frequencies = torch.bincount(rows, minlength=len(x)).double() / len(rows)

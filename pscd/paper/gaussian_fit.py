@@ -22,7 +22,13 @@ GRID = exact.grid(exact.Box((-HALF_WIDTH,), (HALF_WIDTH,)), 8000)
 
 
 def exact_optimum(p: GaussianMixture1d, gamma: float, start: tuple[float, float]) -> tuple[float, float]:
-    """(mean, sd) of the Gaussian that minimises D_gamma(p, q), descending from `start`."""
+    """(mean, sd) of the Gaussian that minimises D_gamma(p, q), by descent from `start` on exact integrals.
+
+    Args:
+        p: the data density.
+        gamma: of the divergence; 0 is KL.
+        start: (mean, sd) to descend from.
+    """
     log_p = p.log_prob(GRID.points)
     # Below gamma = 0, E_p[q^gamma] is infinite for Gaussians that are too narrow.
     narrowest = max(0.05, 1.2 * math.sqrt(max(0.0, -gamma) * max(p.variances)))
@@ -32,9 +38,12 @@ def exact_optimum(p: GaussianMixture1d, gamma: float, start: tuple[float, float]
 def best_gaussian(
     loss: Callable[[Quadratic, Tensor], Tensor], start: tuple[float, float], narrowest: float = 0.05
 ) -> tuple[float, float]:
-    """(mean, sd) of the Gaussian with the lowest loss, descending from `start`.
+    """(mean, sd) of the Gaussian with the lowest loss, by L-BFGS from `start`.
 
-    The loss may depend on one more number, such as a log Z of its own, over which it is minimised too.
+    Args:
+        loss: of an energy and of one more number, such as a log Z of its own, which is minimised over as well.
+        start: (mean, sd) to descend from.
+        narrowest: least standard deviation.
     """
 
     def loss_and_gradient(theta: list[float]) -> tuple[float, list[float]]:
@@ -68,7 +77,17 @@ def training_settings(quick: bool) -> Settings:
 def train_gaussian(
     x: Tensor, objective: Objective, start: tuple[float, float], settings: Settings
 ) -> tuple[float, float]:
-    """An objective on samples, as with any other energy: chains, weights, Adam. Returns (mean, sd)."""
+    """Train a Gaussian on samples with an objective, as any other energy: chains, weights, Adam.
+
+    Args:
+        x: rows `(n, 1)`.
+        objective: what is minimised.
+        start: (mean, sd) to start from.
+        settings: of the cell (see `gaussian_config`).
+
+    Returns:
+        (mean, sd).
+    """
     energy = fit(x, gaussian_config(objective, settings), energy=Quadratic(*start)).energy
     assert isinstance(energy, Quadratic)
     return float(energy.mu), float(energy.sigma)

@@ -31,7 +31,14 @@ PRDC = ("density", "coverage", "precision", "recall")
 
 @dataclass(frozen=True)
 class Choice:
-    """What `--data`, `--preset` and `--features` ask for."""
+    """What `--data`, `--preset`, `--features` and `--n` ask for.
+
+    Args:
+        data: a set of images.
+        preset: settings of the training (default: those of the data).
+        features: of the metrics (see `pscd.images.features`).
+        n: images to measure by.
+    """
 
     data: str = "mnist"
     preset: str | None = None
@@ -57,7 +64,14 @@ class Choice:
 
 
 def cells(choice: Choice, gammas: Sequence[float], quick: bool, seeds: int) -> list[Settings]:
-    """A model for each gamma and seed, with all that decides its numbers."""
+    """A model for each gamma and seed, with all that decides its numbers.
+
+    Args:
+        choice: of images, preset and features.
+        gammas: of the objective.
+        quick: whether to make it small.
+        seeds: number of seeds.
+    """
     return [
         {
             "data": choice.data,
@@ -96,7 +110,13 @@ def compute(settings: Settings, runs: Path) -> Result:
 
 
 def measure(samples: Tensor, data: Dataset, features: str) -> Result:
-    """FID and PRDC of samples against held-out images, and FID of training images as the level to compare with."""
+    """FID and PRDC of samples against held-out images, beside the FID of training images.
+
+    Args:
+        samples: bytes `(n, C, H, W)`.
+        data: real images.
+        features: what to see them through (see `pscd.images.features`).
+    """
     feature_map = load_feature_map(features, data)
     n = min(len(samples), len(data.held_out))
     real, fake = feature_map(data.held_out[:n]), feature_map(samples[:n])

@@ -28,7 +28,16 @@ def landscape_axes(n: int) -> tuple[Tensor, Tensor]:
 
 
 def landscape(case: str, gamma: float, n: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Means, deviations, and D_gamma at every pair of them."""
+    """D_gamma(p, q) over the Gaussians q.
+
+    Args:
+        case: a key of `CASES`.
+        gamma: of the divergence.
+        n: means, and deviations.
+
+    Returns:
+        Means `(n,)`, deviations `(n,)`, and the divergence at every pair, `(n, n)`; infinite where an integral is.
+    """
     p = CASES[case]
     means, sds = landscape_axes(n)
     log_p = p.log_prob(GRID.points)

@@ -46,10 +46,20 @@ def relative_costs(
     block: int = BLOCK,
     energy: Callable[[], nn.Module] | None = None,
 ) -> dict[str, list[float]]:
-    """Time of a block of updates divided by that of the reference in the same round, for every round, in order.
+    """How long an update takes, relative to the reference.
 
-    Objectives take turns in short blocks, so that whatever else the machine does meets all of them alike.
-    Under the name of the reference stand its seconds per update instead.
+    Objectives take turns in short blocks, so that whatever else the machine does affects all of them alike.
+
+    Args:
+        configs: by the name of the objective.
+        x: rows to train on.
+        rounds: blocks of each objective.
+        block: updates in a block.
+        energy: makes the network (default: that of the configuration).
+
+    Returns:
+        For each objective the ratio of its time to that of the reference in the same round, sorted; for the reference
+        its seconds per update instead.
     """
     device = torch.device("cpu")
     states = {name: init_state(x, c, energy() if energy else None, device) for name, c in configs.items()}

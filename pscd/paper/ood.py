@@ -22,7 +22,14 @@ MADE: dict[str, Callable[[Dataset, int, torch.Generator], Tensor]] = {
 
 
 def other_images(data: Dataset, name: str, n: int, seed: int) -> dict[str, Tensor]:
-    """Up to `n` images of every other set that is there, in the shape of `data`."""
+    """Up to `n` images of every other set on this machine, in the shape of `data`, and as many made of noise.
+
+    Args:
+        data: the images that a model knows.
+        name: of their set, which is left out.
+        n: images of each set at most.
+        seed: of noise and choice.
+    """
     channels, size = data.train.shape[1], data.train.shape[2]
     sets = {kind: make(data, n, generator(seed, Stream.OOD_MADE)) for kind, make in MADE.items()}
     for other in OTHERS:
@@ -38,10 +45,17 @@ def other_images(data: Dataset, name: str, n: int, seed: int) -> dict[str, Tenso
 
 
 def measure_ood(energy: Callable[[Tensor], Tensor], data: Dataset, name: str, *, n: int, seed: int) -> Result:
-    """AUROC, AUPR and FPR at 95 % for every other set, with the sizes.
+    """AUROC, AUPR and FPR at 95 % of an energy for every other set of images, with the sizes.
 
-    `energy` is higher for what is strange. That of a conditional model is the energy of an image's likeliest label,
-    min over y of E(x, y).
+    Args:
+        energy: higher for what is strange; of a conditional model min over y of E(x, y).
+        data: the images that it was trained on.
+        name: of their set.
+        n: images of each set at most.
+        seed: of noise and choice.
+
+    Returns:
+        For each set a dictionary of the three and the sizes.
     """
     inside = energy(data.held_out[:n])
     found: Result = {}

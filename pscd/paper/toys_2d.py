@@ -40,6 +40,14 @@ def cell(
     """A run with the library's defaults; only data, gamma, seed, and what `changes` says, differ.
 
     The whole configuration is part of the cell, so that a change of a default is a change of its settings.
+
+    Args:
+        name: of the toy.
+        n_data: training points.
+        gamma: of PS-CD.
+        seed: of data and training.
+        quick: whether to make it small.
+        changes: settings to replace in the configuration, named with dots.
     """
     config = TrainConfig(data=name, n_data=n_data, objective=PseudoSpherical(gamma=gamma), seed=seed)
     return {"gamma": gamma, **run_settings(config, quick=quick, changes=changes)}
@@ -53,7 +61,15 @@ def run_settings(
     n_grid: int = N_GRID,
     n_fresh: int = N_FRESH,
 ) -> Settings:
-    """What `compute` needs to train on a set and to measure; `quick` and then `changes` go over the configuration."""
+    """The settings of a cell that trains on a toy and measures.
+
+    Args:
+        config: of the run.
+        quick: whether to make it small.
+        changes: settings to replace in the configuration, named with dots, after those of `quick`.
+        n_grid: cells per axis of the quadrature.
+        n_fresh: fresh points, and samples, to measure by.
+    """
     config = config.changed({**(QUICK if quick else {}), **(changes or {})})
     size = {"n_grid": 96, "n_fresh": 1000} if quick else {"n_grid": n_grid, "n_fresh": n_fresh}
     return {"set": config.data, "n_data": config.n_data, "seed": config.seed, "config": config.to_dict(), **size}
@@ -85,7 +101,15 @@ def failed(done: CellResult) -> bool:
 
 @torch.no_grad()
 def measure(model: Model, name: str, seed: int, *, n_grid: int, n_fresh: int) -> Result:
-    """MMD^2 by samples and by quadrature, and KL where the data density is known; MMD in units of 1e-4."""
+    """MMD^2 x 1e4 by samples and by quadrature, and KL where the data density is known.
+
+    Args:
+        model: trained on the toy.
+        name: of the toy.
+        seed: of fresh data and samples.
+        n_grid: cells per axis of the quadrature.
+        n_fresh: fresh points, and samples.
+    """
     toy = TOYS_2D[name]
     real, other = (toy(n_fresh, generator(seed, stream)) for stream in (6, 7))
     samples = model.sample(n_fresh, seed=seed)
@@ -106,7 +130,14 @@ def measure(model: Model, name: str, seed: int, *, n_grid: int, n_fresh: int) ->
 
 
 def stray_mass(log_p: Tensor, log_q: Tensor, grid: exact.Grid, emptiest: float = 1e-4) -> float:
-    """The share of q, normalised on the grid, in the cells with the least p, which hold `emptiest` of p together."""
+    """The mass of q where p has next to none: in the emptiest cells, which together hold `emptiest` of p.
+
+    Args:
+        log_p: log density of the data on the grid, `(M,)`.
+        log_q: that of the model; both are normalised on the grid.
+        grid: the cells.
+        emptiest: mass of p in the region.
+    """
     order = log_p.argsort()
     p, q = (torch.softmax(log_f + grid.h.log(), 0)[order] for log_f in (log_p, log_q))
     return float(q[p.cumsum(0) <= emptiest].sum())

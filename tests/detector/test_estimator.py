@@ -220,6 +220,7 @@ def test_bad_input(x, message):
         {"gamma": -0.1},
         {"gamma": "much"},
         {"gamma": float("nan")},
+        {"bound": float("inf")},
         {"gamma": None},
         {"contamination": 0.7},
         {"contamination": 0},
