@@ -75,7 +75,7 @@ def test_chances_are_calibrated(found):
 
 
 def test_the_majority_is_found_as_it_is(found):
-    """KL(truth || density), by clean rows that it has not seen: the tail of .01 costs .01, the parameters 20 / (2 n)."""
+    """KL(truth || density), by clean rows not seen: the tail of .01 costs .01, the parameters 20 / (2 n)."""
     z, _ = mixed(20_000, junk=0.0, seed=2)
     parts = [torch.distributions.Normal(mean, 0.5).log_prob(z).sum(1) for mean in MEANS]
     excess = torch.logaddexp(*parts) - math.log(2) - found.density.log_prob(z)
