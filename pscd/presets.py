@@ -11,6 +11,7 @@ from pscd.config import TrainConfig
 from pscd.data import TOYS
 from pscd.energies import Architecture
 from pscd.errors import UserError
+from pscd.extensions import is_path
 from pscd.objectives import PseudoSpherical
 from pscd.sampling import Jumps, Langevin
 
@@ -162,9 +163,21 @@ def for_rows(shape: tuple[int, ...]) -> TrainConfig:
     return PRESETS["plane"] if len(shape) == 1 and shape[0] <= 2 else PRESETS["table"]
 
 
-def default_preset(data: str) -> TrainConfig:
-    """What `train` takes for this data if no preset is chosen: that of its own, or the plain defaults."""
+def default_preset(data: str, n_columns: int | None = None) -> TrainConfig:
+    """What `train` takes for this data if no preset is chosen.
+
+    Args:
+        data: a name, a file or a folder.
+        n_columns: how many columns of a file are learnt from, where that is known.
+
+    Returns:
+        The preset of that name, those for one's own pictures or table, or for toys the plain defaults.
+    """
     name = DEFAULT_OF.get(data, data)
-    if name not in PRESETS and data not in TOYS and data and Path(data).is_dir():  # pictures of one's own
+    if name in PRESETS:
+        return PRESETS[name]
+    if not data or data in TOYS or is_path(data):
+        return TrainConfig()
+    if Path(data).is_dir():  # pictures of one's own, of which nothing is known
         return PRESETS["cifar10-small"].changed({"energy.classes": 0})
-    return PRESETS[name] if name in PRESETS else TrainConfig()
+    return for_rows((3 if n_columns is None else n_columns,))

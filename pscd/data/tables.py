@@ -68,6 +68,32 @@ def read_table(path: Path | str, columns: Sequence[str] | None = None, ids: Sequ
     return Table(torch.from_numpy(np.array(values, np.float64, order="C")), names, kept)
 
 
+def count_columns(path: Path) -> int | None:
+    """How many columns a file has, from its first bytes; None if it is no table that can be read.
+
+    Args:
+        path: a file of any kind, or none at all.
+
+    Returns:
+        The number of columns, text columns included.
+    """
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".npy":
+            shape = np.load(path, mmap_mode="r", allow_pickle=False).shape
+            return shape[1] if len(shape) == 2 else 1
+        if suffix == ".csv":
+            with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+                return len(next(csv.reader(file)))
+        if suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            return len(pq.read_schema(path))
+    except Exception:  # whatever is wrong with it is told when it is read
+        return None
+    return None
+
+
 def _read_array(path: Path) -> np.ndarray:
     try:
         loaded = np.load(path, allow_pickle=False)
