@@ -15,7 +15,12 @@ from pscd.types import documented, option
 @documented
 @dataclass(frozen=True)
 class Architecture:
-    """Which network, and its size."""
+    """Which network, and its size.
+
+    >>> import torch
+    >>> Architecture("mlp", width=64, depth=2).build((5,))(torch.zeros(3, 5)).shape
+    torch.Size([3])
+    """
 
     name: str = option("mlp", "network: mlp or quadratic; for images conv, cnn or resnet", flag="energy")
     width: int = option(128, "hidden units per layer, or channels of the first convolution")
@@ -36,7 +41,7 @@ class Architecture:
             raise UserError(f"classes needs a network that takes labels: {' or '.join(CONDITIONAL)}")
 
     def build(self, shape: tuple[int, ...]) -> nn.Module:
-        """The network for inputs of `shape`, with random weights."""
+        """The network for rows of the given shape, with random weights from torch's global generator."""
         return ENERGIES[self.name](shape, self)
 
 

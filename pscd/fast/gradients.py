@@ -244,7 +244,7 @@ def _ends_rows(module: nn.Module) -> bool:
 
 
 def _speaks_for_itself(energy: nn.Module, method: str) -> bool:
-    """Whether the method belongs to the `forward` in use, and is not inherited from behind an overridden one."""
+    """Whether the method was written for the `forward` in use: a subclass may override `forward` alone."""
     owners = type(energy).__mro__
     speaker = next((i for i, owner in enumerate(owners) if method in vars(owner)), len(owners))
     doer = next(i for i, owner in enumerate(owners) if "forward" in vars(owner))

@@ -1,4 +1,4 @@
-"""Where chains may start: a rough density of the data, which is also for jumps; a box; chains that ran before."""
+"""Where chains start: a rough density of the data, from which jumps are drawn too, or chains that ran before."""
 
 import math
 import warnings
@@ -13,16 +13,16 @@ from pscd.rng import generator, integer_seed
 
 BROAD_WEIGHT = 0.1
 BROAD_SCALE = 3.0
-WIDEST = 4096  # components times columns: covariances cost the cube of the columns, and wide data let few jumps pass
-NARROW = 8  # columns up to which it is quicker to multiply each row by a factor of its own
-FAR = 10.0  # standard deviations beyond which a row is no part of a rough picture of the data
+WIDEST = 4096  # components times columns: covariances cost columns cubed, and in wide data few jumps are accepted
+NARROW = 8  # columns up to which a batch of small matrix products is faster than a loop over components
+FAR = 10.0  # standard deviations beyond which a row is ignored
 
 
 class MixtureProposal(nn.Module):
-    """A Gaussian mixture fitted to the data, a tenth of it a broad Gaussian.
+    """A Gaussian mixture fitted to the data, with a broad Gaussian as one tenth of it.
 
-    The broad part keeps the tails heavier than those of the model, without which an independence
-    sampler gets stuck where the proposal is too thin.
+    The broad component keeps the tails heavier than those of the model; otherwise an independence sampler gets stuck
+    where the proposal is too thin.
 
     Args:
         weights: `(K,)`, summing to one.
@@ -45,7 +45,7 @@ class MixtureProposal(nn.Module):
         log_scale = weights.log() - log_det - 0.5 * means.shape[1] * math.log(2 * math.pi)
         for name, value in (("weights", weights), ("means", means), ("factors", factors)):
             self.register_buffer(name, value)
-        # Wide and the same in all directions: no matrix is needed, which would be most of the work.
+        # Isotropic components of many columns need no matrices, which would be most of the work.
         same = diagonals[:, :1].expand_as(diagonals)
         self.is_round = means.shape[1] > NARROW and torch.equal(factors, torch.diag_embed(same))
         inverse = factors[:, :0] if self.is_round else torch.linalg.inv(factors)
@@ -58,7 +58,17 @@ class MixtureProposal(nn.Module):
 
     @classmethod
     def fit(cls, x: Tensor, *, components: int, seed: int, max_rows: int = 10_000) -> Self:
-        """Fit to rows `(n, d)` of unit scale; at most `max_rows` are looked at, and none that is far out."""
+        """Fit a mixture to rows of unit scale; rows far out are ignored.
+
+        Args:
+            x: `(n, *shape)`.
+            components: number of Gaussians beside the broad one; fewer for few rows or many columns.
+            seed: of the initialisation.
+            max_rows: the most rows to use.
+
+        Returns:
+            The mixture.
+        """
         from sklearn import config_context
         from sklearn.mixture import GaussianMixture
 
@@ -67,7 +77,7 @@ class MixtureProposal(nn.Module):
         k = max(1, min(components, len(rows) // 10, WIDEST // rows.shape[1]))
         random_state = integer_seed(generator(seed, 17))
         mixture = GaussianMixture(k, reg_covar=1e-3, max_iter=50, tol=1e-2, random_state=random_state)
-        # The rows are numpy's, whatever array interface a caller has turned on for rows of their own.
+        # The rows are numpy arrays, even if the caller has switched on array API dispatch.
         with warnings.catch_warnings(), config_context(array_api_dispatch=False):
             # A proposal need not be converged, and duplicated rows may leave fewer clusters than asked for.
             warnings.simplefilter("ignore")
@@ -80,7 +90,7 @@ class MixtureProposal(nn.Module):
 
     @classmethod
     def gaussian(cls, x: Tensor) -> Self:
-        """One Gaussian with the mean and covariance of rows `(n, d)` of unit scale, but for those far out."""
+        """One Gaussian with the mean and covariance of rows `(n, *shape)` of unit scale; rows far out are ignored."""
         x = _near(x)
         centred = x - x.mean(0)
         covariance = centred.T @ centred / len(x) + 1e-6 * torch.eye(x.shape[1]).double()
@@ -89,12 +99,20 @@ class MixtureProposal(nn.Module):
 
     @classmethod
     def standard(cls, dim: int) -> Self:
-        """For rows that are whitened already: a standard Gaussian, a tenth of it broad."""
+        """A standard Gaussian with a broad tenth, for whitened rows of `dim` columns."""
         weights, eye = torch.tensor([1 - BROAD_WEIGHT, BROAD_WEIGHT]), torch.eye(dim)
         return cls(weights, torch.zeros(2, dim), torch.stack([eye, BROAD_SCALE * eye]))
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """`(n, d)` draws."""
+        """Draw rows.
+
+        Args:
+            n: number of rows.
+            generator: source of randomness; torch's global one by default.
+
+        Returns:
+            `(n, d)`.
+        """
         k = torch.multinomial(self.weights, n, replacement=True, generator=generator)
         means = self.means
         z = torch.randn(n, means.shape[1], 1, generator=generator, device=means.device, dtype=means.dtype)
@@ -108,7 +126,7 @@ class MixtureProposal(nn.Module):
         return x
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Log density of rows `(n, d)`."""
+        """Log density of rows, `(n, *shape)` to `(n,)`."""
         x = x.flatten(1)
         if self.is_round:
             squared = torch.stack([(x - mean).square().sum(1) for mean in self.means], 1) / self.radii.square()
@@ -117,19 +135,19 @@ class MixtureProposal(nn.Module):
             squared = white.square().view(len(x), -1, len(self.weights)).sum(1)
         parts = torch.add(self.log_scale, squared, alpha=-0.5)
         top = parts.amax(1, keepdim=True)
-        # What is smaller than the largest by exp(-80) does not count, and an exponential that underflows is slow.
+        # A term below exp(-80) of the largest does not count, and an exponential that underflows is slow.
         return (parts - top).clamp(min=-80).exp().sum(1).log() + top.squeeze(1)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What `MixtureProposal(**tensors)` needs, for saving."""
+        """The arguments of `MixtureProposal(**tensors)`, for saving."""
         return {"weights": self.weights, "means": self.means, "factors": self.factors}
 
 
 class Chains(nn.Module):
-    """The chains that a model was trained with, to go on from: in a thousand dimensions no rough density is near.
+    """The chains of a training run, to continue from: in a thousand dimensions a rough density of the data is no start.
 
     Args:
-        points: `(n, *shape)` in [0, 1], a byte each.
+        points: `(n, *shape)` in [0, 1], stored as bytes.
         label: `(n,)`, for a conditional model.
     """
 
@@ -143,7 +161,19 @@ class Chains(nn.Module):
         self.register_buffer("label", torch.zeros(len(points), dtype=torch.long) if label is None else label)
 
     def choose(self, n: int, generator: torch.Generator | None = None, label: int | None = None) -> Tensor:
-        """The numbers of `n` chains, all different while there are enough of them."""
+        """Choose chains, all different as long as there are enough.
+
+        Args:
+            n: number of chains.
+            generator: source of randomness; torch's global one by default.
+            label: only chains with this label.
+
+        Returns:
+            Their indices, `(n,)`.
+
+        Raises:
+            UserError: no chain has the label.
+        """
         found = torch.arange(len(self.points)) if label is None else (self.label.cpu() == label).nonzero().flatten()
         if not len(found):
             raise UserError(f"no chain of the model has the label {label}")
@@ -153,29 +183,41 @@ class Chains(nn.Module):
         return found[torch.cat(orders)[:n]].to(self.points.device)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """`(n, *shape)` chains as they are now."""
+        """Choose chains and return where they are.
+
+        Args:
+            n: number of chains.
+            generator: source of randomness; torch's global one by default.
+
+        Returns:
+            `(n, *shape)` in [0, 1].
+        """
         return self.at(self.choose(n, generator))
 
     def at(self, index: Tensor) -> Tensor:
-        """The chains of these numbers."""
+        """The points of the chains with these indices, in [0, 1]."""
         return to_unit(self.points[index])
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Not known; jumps are for low dimensions."""
+        """Not defined: jumps are for low dimensions.
+
+        Raises:
+            UserError: always.
+        """
         raise UserError("jumps need a density to jump by; images have none: set --sampler-jump-every 0")
 
     def tensors(self) -> dict[str, Tensor]:
-        """What `Chains(**tensors)` needs, for saving."""
+        """The arguments of `Chains(**tensors)`, for saving."""
         return {"points": self.points, "label": self.label}
 
 
 def from_tensors(tensors: dict[str, Tensor]) -> "MixtureProposal | Chains":
-    """What `tensors()` of either kind came from."""
+    """The proposal that `tensors()` was called on, of either kind."""
     return Chains(**tensors) if "points" in tensors else MixtureProposal(**tensors)
 
 
 def _near(x: Tensor) -> Tensor:
-    """The rows without those far out, in float64, `(n, d)`; all of them if most are far out."""
+    """The rows without those far out, `(n, d)` in float64; all rows if most are far out."""
     x = x.flatten(1).double().cpu()
     near = (x.abs() < FAR).all(1)
     return x[near] if near.sum() > len(x) // 2 else x
