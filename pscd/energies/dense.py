@@ -54,7 +54,8 @@ class MLP(nn.Module):
         width: units per hidden layer.
         depth: hidden layers.
         fourier: number of random Fourier features beside the input, sin and cos of fixed random projections. Without
-            them a network learns fine structure in low dimension, such as a thin ring, very slowly (Tancik et al. 2020).
+            them a network learns fine structure in low dimension, such as a thin ring, very slowly
+            (Tancik et al. 2020).
         spectral_norm: normalise every layer, which bounds its slope.
         base_scale: adds |x|^2 / (2 base_scale^2), a Gaussian base. The network itself grows at most linearly, so
             without a base exp(-E) need not be integrable.

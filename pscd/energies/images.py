@@ -125,8 +125,8 @@ class PlainCNN(nn.Module):
 class ResNet(nn.Module):
     """The paper's network for CIFAR-10 (Figure 6a): a convolution, six residual blocks, a sum over positions.
 
-    Blocks of `width`, `width`, `2 width` ... channels, every other of which halves the image. Labels enter as a gain and
-    an offset for every channel in each block, as in IGEBM (Du and Mordatch 2019).
+    Blocks of `width`, `width`, `2 width` ... channels, every other of which halves the image. Labels enter as a gain
+    and an offset for every channel in each block, as in IGEBM (Du and Mordatch 2019).
 
     Args:
         shape: channels, height and width of an image.

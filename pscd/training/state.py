@@ -1,4 +1,4 @@
-"""What changes during training, and the coordinates it happens in."""
+"""What changes during training."""
 
 from dataclasses import dataclass
 
@@ -16,17 +16,17 @@ class TrainState:
 
     Args:
         energy: the network that is trained.
-        averaged: the exponential moving average of its weights, which is the model that is kept.
-        aux: what the objective trains beside the energy (a critic, a log Z), or nothing.
+        averaged: the exponential moving average of its weights, which becomes the model.
+        aux: what the objective trains beside the energy (a critic, a log Z), or None.
         optimizer: of both.
         buffer: chains that persist from one update to the next.
         step_size: of the sampler, as adapted so far.
-        coordinates: in which the network sees the data.
-        proposal: where jumps come from.
+        coordinates: the network's coordinates.
+        proposal: what jumps draw from.
         start: where fresh chains start.
-        rows: checksum of the data, so that a checkpoint is not gone on from with others.
+        rows: checksum of the data, so that a checkpoint is not resumed with other rows.
         step: updates so far.
-        retries: roll-backs so far; each makes the learning rate smaller and the randomness new.
+        retries: roll-backs so far; each halves the learning rate and changes the randomness.
     """
 
     energy: nn.Module
