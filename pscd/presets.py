@@ -1,8 +1,8 @@
 """Settings that work, by the name of the data; `--preset` chooses one, and flags change it.
 
-Chains on images follow the recipe of IGEBM (Du and Mordatch 2019): long steps, little noise, a clamped gradient,
-and a buffer a part of which restarts from noise. Its temperature is far below 1, so gamma is stated in spreads of
-the energy (see `PseudoSpherical`).
+Chains on images follow the recipe of IGEBM (Du and Mordatch 2019): long steps, little noise, a clamped gradient, and a
+buffer part of which restarts from noise. Its temperature is far below 1, so gamma is stated per spread of the energies
+(see `PseudoSpherical`).
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ from pscd.errors import UserError
 from pscd.objectives import PseudoSpherical
 from pscd.sampling import Langevin
 
-# Chains of 8 to 32 pixels a side on a CPU. Short ones: with a buffer, updates count more than steps.
+# Images of 8 to 32 pixels a side, on a CPU. Short chains: with a buffer, updates count more than steps.
 _SHORT = Langevin(n_steps=8, step_size=10.0, noise_scale=0.005, max_grad=0.03, low=0.0, high=1.0)
 _SMALL = TrainConfig(
     data="mnist",
@@ -59,7 +59,7 @@ _PAPER = TrainConfig(
 )
 
 PRESETS: dict[str, TrainConfig] = {
-    # So few pixels leave room for a smaller step with more noise.
+    # With so few pixels a smaller step with more noise is affordable.
     "digits": _SMALL.changed(
         {
             "data": "digits",
@@ -85,7 +85,7 @@ PRESETS: dict[str, TrainConfig] = {
             "sampler.n_steps": 10,
             "lr": 2e-4,
             "steps": 2000,
-            # Two and a half times as fast on processors that have it.
+            # 2.5 times as fast on processors that support it.
             "precision": "bfloat16",
         }
     ),
@@ -118,15 +118,35 @@ DEFAULT_OF = {"cifar10": "cifar10-small", "celeba": "paper-celeba", "svhn": "cif
 
 
 def preset(name: str) -> TrainConfig:
-    """The preset of that name."""
+    """The preset of a given name.
+
+    Args:
+        name: a key of `PRESETS`.
+
+    Returns:
+        Its configuration.
+
+    Raises:
+        UserError: there is none; with the names there are.
+
+    >>> preset("mnist").energy.name
+    'conv'
+    """
     if name not in PRESETS:
         raise UserError(f"unknown preset {name!r}; there are: {', '.join(PRESETS)}")
     return PRESETS[name]
 
 
 def default_preset(data: str) -> TrainConfig:
-    """What `train` takes for this data if no preset is chosen: that of its own, or the plain defaults."""
+    """The configuration that `train` starts from if no preset is chosen.
+
+    Args:
+        data: a name, a file or a folder of images.
+
+    Returns:
+        The preset for the data, or the plain defaults.
+    """
     name = DEFAULT_OF.get(data, data)
-    if name not in PRESETS and data and Path(data).is_dir():  # pictures of one's own, of which nothing is known
+    if name not in PRESETS and data and Path(data).is_dir():  # a folder of images, without labels
         return PRESETS["cifar10-small"].changed({"energy.classes": 0})
     return PRESETS[name] if name in PRESETS else TrainConfig()

@@ -1,12 +1,12 @@
-"""How long an update takes on this machine, and how close its sampler comes to the matrix products it cannot avoid.
+"""How long an update takes on this machine, and how close its sampler is to the matrix products that it cannot avoid.
 
-This is what `pscd bench` prints and what the comparison with other libraries (`make bench` in the repository, package
-`benchmarks.speed`) builds on: the cases, the rounds, the statistics and the bound. The comparison itself is no part of
-the library, since it needs the rivals installed and much time; this part needs neither, and tells somebody who
-installed the wheel whether their machine behaves like the one of the published numbers.
+`pscd bench` prints this, and the comparison with other libraries builds on it (`make bench` in the repository, package
+`benchmarks.speed`): the cases, the rounds, the statistics and the bound. The comparison itself is not part of the
+library, since it needs the other libraries installed and much time; this part needs neither, and shows whether a
+machine behaves like the one of the published numbers.
 
-Whatever is compared takes turns, in rounds, in one process: what else the machine does then meets all alike, and a
-ratio is taken within a round before the median is taken over rounds.
+Tasks to be compared take turns, in rounds, in one process, so that the load of the machine affects all alike; ratios
+are taken within a round before the median is taken over rounds.
 """
 
 import math
@@ -33,16 +33,27 @@ from pscd.training.initial import init_state
 from pscd.training.loop import train_step
 
 BUFFER, ROWS, IMAGES = 10_000, 10_000, 1_000
-LR = 1e-4  # so small that hundreds of updates on noise change nothing about their cost
+LR = 1e-4  # so small that hundreds of updates on noise do not change their cost
 TRIALS, TRIAL_SECONDS = (3, 25), 3.0  # of threads: fewest and most, and how long they may take with one
-BLOCK_SECONDS = 0.1  # the least that a turn takes: many updates of a small network, one of a large one
+BLOCK_SECONDS = 0.1  # the least that a turn takes: many updates of a small network, or one of a large one
 
 Task = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A network, its input and a batch whose update is timed."""
+    """A network, its input and a batch whose update is timed.
+
+    Args:
+        title: in words.
+        shape: of a row.
+        energy: the network.
+        batch_size: rows per update.
+        n_steps: sampler steps per update.
+        rows: of data.
+        buffer_size: of the replay buffer.
+        step_size: of the sampler; by default one for the kind of data.
+    """
 
     title: str
     shape: tuple[int, ...]
@@ -82,13 +93,13 @@ class Case:
         )
 
     def data(self) -> Tensor:
-        """Rows of noise: what they are has no influence on the time."""
+        """Rows of noise; the time does not depend on what they are."""
         draw = torch.rand if self.is_image else torch.randn
         return draw(self.rows, *self.shape, generator=generator(0, 30))
 
 
 def mlp(width: int) -> Architecture:
-    """Two hidden layers, and nothing else."""
+    """A network with two hidden layers of the given width, and nothing else."""
     return Architecture("mlp", width=width, depth=2, fourier=0, base_scale=None)
 
 
@@ -106,12 +117,18 @@ OBJECTIVES = {"CD": 0.0, "PS-CD": 1.0}  # and their gamma
 
 
 class Training:
-    """A run of this library that can be moved on by an update, or by a sampler call alone."""
+    """A run of this library that advances by one update, or by its sampler calls alone.
+
+    Args:
+        case: what to train.
+        gamma: of the objective; 0 is CD.
+        mode: how gradients are computed, see `pscd.fast.using`.
+    """
 
     def __init__(self, case: Case, gamma: float, mode: str = "auto") -> None:
         self.config = case.config(gamma).changed({"gradients": mode})
         x = case.data()
-        # These chains never jump, so nothing has to be fitted for that.
+        # These chains never jump, so no proposal need be fitted.
         proposal = None if case.is_image else MixtureProposal.standard(math.prod(case.shape))
         self.state = init_state(x, self.config, None, torch.device("cpu"), proposal=proposal)
         self.x = self.state.coordinates.forward(x)
@@ -120,7 +137,7 @@ class Training:
 
     @property
     def gradients(self) -> str:
-        """How chains get their gradient."""
+        """How chains compute their gradient, in words."""
         return fast.evaluator(self.state.energy).how
 
     def update(self) -> None:
@@ -140,7 +157,7 @@ class Training:
             )
 
     def bound(self) -> Task:
-        """A function that computes the matrix products of `sample`, with as many threads as are quickest for that."""
+        """A function that computes the matrix products of `sample`, with the fastest number of threads."""
         products = matrix_products(self.state.energy, self._starts)
 
         @torch.no_grad()
@@ -153,11 +170,18 @@ class Training:
 
 
 def matrix_products(energy: nn.Module, x: Tensor) -> list[Task]:
-    """The products of one gradient with respect to the input: all linear and convolutional layers, there and back.
+    """The matrix products of one input gradient: all linear and convolutional layers, forward and backward.
 
-    Each has the shapes that it has in the network, with the bias, which costs nothing within the product; there are no
-    activations, no noise and no graph. Of two layouts in memory a convolution takes the faster one. The way back
-    through a layer with one output is no matrix product, so that it is left out.
+    Each has the shapes that it has in the network, and the bias, which is free within the product; there are no
+    activations, no noise and no graph. Of two memory layouts a convolution takes the faster one. Backward through a layer
+    with one output is no matrix product and is left out.
+
+    Args:
+        energy: the network.
+        x: a batch, `(B, *shape)`.
+
+    Returns:
+        A function for each product.
     """
     seen: list[tuple[nn.Module, Tensor, Tensor]] = []
 
@@ -219,10 +243,19 @@ def _seconds(task: Task, repeats: int = 1) -> float:
 def take_turns(
     tasks: Mapping[str, Task], rounds: int, *, block: float = BLOCK_SECONDS, show: bool = False
 ) -> dict[str, list[float]]:
-    """Seconds of each task in each round; every round starts with another one of them.
+    """Time tasks in rounds, each of which starts with another one of them.
 
-    Each runs once beforehand, to load or compile what it needs, and once more to learn how often it must be repeated
-    for a turn of `block` seconds.
+    Each task first runs once, to load or compile what it needs, and once more to find how often it must be repeated to
+    fill a turn.
+
+    Args:
+        tasks: functions by name.
+        rounds: turns for each.
+        block: seconds that a turn takes at least.
+        show: show a progress line.
+
+    Returns:
+        Seconds per call of each task, round by round.
     """
     names = list(tasks)
     repeats = {}
@@ -240,7 +273,7 @@ def take_turns(
 
 
 def best_threads(task: Task) -> int:
-    """One or all: whichever is faster for this task, so that nobody is held back by what suits somebody else."""
+    """The number of threads, one or all, that is faster for this task."""
     everything = torch.get_num_threads()
     if everything == 1:
         return 1
@@ -252,7 +285,15 @@ def best_threads(task: Task) -> int:
 
 
 def with_threads(task: Task, n: int) -> Callable[[], None]:
-    """The task, while torch may use so many threads."""
+    """A task that runs with a given number of torch threads.
+
+    Args:
+        task: the task.
+        n: number of threads.
+
+    Returns:
+        A function that runs it.
+    """
 
     def run() -> None:
         with threads_set(n):
@@ -263,7 +304,14 @@ def with_threads(task: Task, n: int) -> Callable[[], None]:
 
 @contextmanager
 def threads_set(n: int) -> Iterator[None]:
-    """Let torch use so many threads inside."""
+    """Set the number of torch threads for the block.
+
+    Args:
+        n: number of threads.
+
+    Yields:
+        Nothing.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(n)
     try:
@@ -274,7 +322,14 @@ def threads_set(n: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median over `n` rounds, and the interval that holds the true one with 95 per cent."""
+    """A median over rounds, with a 95 % confidence interval.
+
+    Args:
+        median: the sample median.
+        low: lower end of the interval.
+        high: upper end of the interval.
+        n: number of rounds.
+    """
 
     median: float
     low: float
@@ -283,11 +338,17 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """The median with the interval between two order statistics, which supposes nothing about the distribution.
+    """The median with a distribution-free 95 % confidence interval between two order statistics.
 
-    The true median lies between the k-th smallest and the k-th largest value unless fewer than k of the n values fall
-    on one side of it, which is a matter of coin tosses. Below six values not even all of them reach 95 per cent: the
-    interval then is their range.
+    The true median lies between the k-th smallest and the k-th largest value unless fewer than k of the n values fall on
+    one side of it, which has a binomial probability. Fewer than six values do not reach 95 %, and the interval is their
+    range.
+
+    Args:
+        values: a number for each round.
+
+    Returns:
+        Median and interval.
     """
     ordered, n = sorted(values), len(values)
     k, missed = 1, 2 * 0.5**n
@@ -298,11 +359,30 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def ratio(times: Sequence[float], base: Sequence[float]) -> Estimate:
-    """How many times longer than `base`: the ratio within each round, then the median."""
+    """How many times longer than a baseline: the ratio within each round, then the median.
+
+    Args:
+        times: seconds, round by round.
+        base: seconds of the baseline in the same rounds.
+
+    Returns:
+        Median and interval of the ratio.
+    """
     return estimate([a / b for a, b in zip(times, base, strict=True)])
 
 
 def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """The exponent b of the power law a * size^b that fits best on logarithmic scales."""
+    """The exponent b of the power law a * size^b, fitted on logarithmic scales.
+
+    Args:
+        sizes: positive.
+        values: positive.
+
+    Returns:
+        b.
+
+    >>> round(slope([1, 2, 4], [3, 12, 48]), 6)
+    2.0
+    """
     x, y = [math.log(s) for s in sizes], [math.log(v) for v in values]
     return statistics.linear_regression(x, y).slope

@@ -43,14 +43,14 @@ class Critic(nn.Module):
 class FEBM:
     """f-EBM (Yu, Song, Song, Ermon 2020): minimises any f-divergence with the help of a critic.
 
-    The critic is a second network like the energy, with weights of its own: from the same weights both would receive the
-    same gradient and move as one, which is contrastive divergence. One optimiser moves both, the energy down and the
-    critic up. The critic must be able to represent the density of the data; where the energy is a Gaussian and the data
-    are not, use an mlp.
+    The critic is a second network like the energy, with weights of its own: from the same weights both would receive
+    the same gradient and move as one, which is contrastive divergence. One optimiser moves both, the energy down and
+    the critic up. The critic must be able to represent the density of the data; where the energy is a Gaussian and the
+    data are not, use an mlp.
 
     Over the first `warmup` of the run, KL turns into the chosen divergence. Under KL the energy moves as in contrastive
-    divergence whatever the critic; under the others it follows a critic that, at first, has not learnt a ratio p / q far
-    from 1, and reverse KL diverges.
+    divergence whatever the critic; under the others it follows a critic that, at first, has not learnt a ratio p / q
+    far from 1, and reverse KL diverges.
 
     >>> FEBM(divergence="js", warmup=0.5).at(0.25).share  # half-way through the warm-up: half KL
     0.5

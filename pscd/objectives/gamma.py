@@ -20,18 +20,18 @@ NO_SPREAD = 1e-6  # the least spread, for energies that are all equal, as those 
 class PseudoSpherical:
     """Pseudo-spherical contrastive divergence (Eq. 17); gamma = 0 is contrastive divergence.
 
-    Gamma rises from 0 over the first `warmup` of the run. Before the model knows where the data are, the full gamma would
-    treat whatever it does not cover yet as contamination, and never come back to it.
+    Gamma rises from 0 over the first `warmup` of the run. Before the model knows where the data are, the full gamma
+    would treat whatever it does not cover yet as contamination, and never come back to it.
 
     The negative phase is an expectation under r, proportional to q^(gamma + 1). It is estimated by weighting draws of q
-    with exp(-gamma E), as published (Eq. 19), or by draws of r itself. Below gamma = 0, r is broader than q: the weights
-    grow without bound in the tails, where q is never drawn from, and from gamma = -1/2 down their variance is infinite
-    for a Gaussian. Therefore `auto` draws from r there.
+    with exp(-gamma E), as published (Eq. 19), or by draws of r itself. Below gamma = 0, r is broader than q: the
+    weights grow without bound in the tails, where q is never drawn from, and from gamma = -1/2 down their variance is
+    infinite for a Gaussian. Therefore `auto` draws from r there.
 
     The weights exp(-gamma E) assume that chains follow exp(-E). In recipes for images they do not: the noise is a
     thousand times too small for the step, the energies have another scale, and a given gamma another strength. With the
-    `unit` spread, gamma is divided by the spread of the data's energies, which is 1 for a Gaussian in two dimensions: the
-    share of the data that a gamma leaves in play then depends neither on the temperature nor on the dimension.
+    `unit` spread, gamma is divided by the spread of the data's energies, which is 1 for a Gaussian in two dimensions:
+    the share of the data that a gamma leaves in play then depends neither on the temperature nor on the dimension.
 
     >>> PseudoSpherical(gamma=1.0, warmup=0.5).at(0.25).gamma  # half-way through the warm-up
     0.5

@@ -157,7 +157,7 @@ def fit(
 
     Raises:
         UserError: rows, labels or folder do not fit the configuration.
-        Diverged: training diverged more often than `config.max_retries`; with a folder, the last good model is kept there.
+        Diverged: training diverged more often than `config.max_retries`; a folder keeps the last good model.
         KeyboardInterrupt: Ctrl-C or SIGTERM, after a checkpoint.
 
     >>> import pscd
