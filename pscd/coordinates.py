@@ -5,15 +5,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-GROSS = 10.0  # interquartile ranges outside the quartiles beyond which a value has no say in mean and deviation
-QUANTILE_ROWS = 100_000  # rows that quartiles are read off, at most
+GROSS = 10.0  # interquartile ranges outside the quartiles beyond which a value does not count
+QUANTILE_ROWS = 100_000  # the most rows to compute quartiles from
 
 
 @dataclass(frozen=True)
 class Coordinates:
     """z = (x - shift) / scale, column by column.
 
-    Shift and scale are float64, so that columns far from 0, such as time stamps, lose no digits on the way.
+    Shift and scale are float64, so that columns far from 0, such as time stamps, lose no precision.
 
     Args:
         shift: of the shape of a row.
@@ -36,10 +36,16 @@ class Coordinates:
 
     @classmethod
     def standard(cls, x: Tensor) -> "Coordinates":
-        """Mean 0 and deviation 1 for the columns of rows `(n, *shape)`, their grossest outliers left out.
+        """Mean 0 and standard deviation 1 for each column, gross outliers excluded.
 
-        A value further than `GROSS` interquartile ranges outside the quartiles does not count: a single slip of
-        the pen would otherwise squeeze all other rows into a point. Clean data have no such values.
+        A value further than `GROSS` interquartile ranges outside the quartiles does not count: a single typing error
+        would otherwise squeeze all other rows into a point. Clean data have no such values.
+
+        Args:
+            x: rows, `(n, *shape)`.
+
+        Returns:
+            The coordinates; the scale of a constant column is 0.
         """
         rows = x[torch.linspace(0, len(x) - 1, min(len(x), QUANTILE_ROWS), dtype=torch.float64).long()]
         rows = rows.double().flatten(1)

@@ -381,6 +381,12 @@ def energy_spread(e: Tensor) -> Tensor:
     It is 1 for the energies of a Gaussian in two dimensions under itself, and scales with the energies. High energies
     hardly matter: up to a quarter of the rows may be arbitrary.
 
+    Args:
+        e: energies, `(B,)`.
+
+    Returns:
+        A scalar, detached.
+
     >>> e = -torch.log1p(-torch.linspace(0, 0.99999, 10_001))  # quantiles of the exponential distribution
     >>> round(energy_spread(e).item(), 2), round(energy_spread(100 * e).item())
     (1.0, 100)

@@ -190,8 +190,8 @@ class Model(nn.Module):
     ) -> Tensor:
         """Draw samples: chains that start at the proposal and run `n_steps`.
 
-        In low dimension the default number of steps, with jumps, is enough to forget the start; in high dimension use more.
-        For images the chains of the training are continued, all different as long as `n` is at most `buffer_size`.
+        In low dimension the default number of steps, with jumps, is enough to forget the start; otherwise use more. For
+        images the chains of the training are continued, all different as long as `n` is at most `buffer_size`.
 
         Args:
             n: number of samples.
@@ -241,16 +241,16 @@ class Model(nn.Module):
                 done.append(moved)
         return self.coordinates.inverse(torch.cat(done)).cpu()
 
-    def _starts(self, n: int, rng: torch.Generator, label: int | None) -> tuple[Tensor, Tensor | None]:
+    def _starts(self, n: int, generator: torch.Generator, label: int | None) -> tuple[Tensor, Tensor | None]:
         """Where chains start, and their labels, if any."""
         classes = self.config.energy.classes
         if label is not None and not 0 <= label < classes:
             hint = f"between 0 and {classes - 1}" if classes else "left out: the model is not conditional"
             raise UserError(f"the label must be {hint}, got {label}")
         if isinstance(self.proposal, Chains):
-            index = self.proposal.choose(n, rng, label)
+            index = self.proposal.choose(n, generator, label)
             return self.proposal.at(index), self.proposal.label[index] if classes else None
-        return self.proposal.sample(n, rng).view(n, *self.shape), None
+        return self.proposal.sample(n, generator).view(n, *self.shape), None
 
     def save(self, path: Path | str, *, step: int) -> None:
         """Write weights, coordinates and configuration to one `.safetensors` file, atomically.

@@ -310,10 +310,7 @@ def _variance(delta: float, gamma: float, energy_bound: float, gradient_bound: f
 
 
 def _squared_bound(energy_bound: float, gradient_bound: float, gamma: float) -> float:
-    """The square of the paper's |grad L| <= 2 L exp(2 gamma K).
-
-    Loose: both terms of Theorem 2 are averages of grad E, so 2 L would do.
-    """
+    """The square of the paper's |grad L| <= 2 L exp(2 gamma K); loose, since both terms of Theorem 2 average grad E."""
     _check_positive(gradient_bound=gradient_bound)
     return 4 * gradient_bound**2 * _growth(4, gamma, energy_bound)
 

@@ -173,8 +173,8 @@ def matrix_products(energy: nn.Module, x: Tensor) -> list[Task]:
     """The matrix products of one input gradient: all linear and convolutional layers, forward and backward.
 
     Each has the shapes that it has in the network, and the bias, which is free within the product; there are no
-    activations, no noise and no graph. Of two memory layouts a convolution takes the faster one. Backward through a layer
-    with one output is no matrix product and is left out.
+    activations, no noise and no graph. Of two memory layouts a convolution takes the faster one. Backward through a
+    layer with one output is no matrix product and is left out.
 
     Args:
         energy: the network.
@@ -308,9 +308,6 @@ def threads_set(n: int) -> Iterator[None]:
 
     Args:
         n: number of threads.
-
-    Yields:
-        Nothing.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(n)
@@ -340,9 +337,9 @@ class Estimate:
 def estimate(values: Sequence[float]) -> Estimate:
     """The median with a distribution-free 95 % confidence interval between two order statistics.
 
-    The true median lies between the k-th smallest and the k-th largest value unless fewer than k of the n values fall on
-    one side of it, which has a binomial probability. Fewer than six values do not reach 95 %, and the interval is their
-    range.
+    The true median lies between the k-th smallest and the k-th largest value unless fewer than k of the n values fall
+    on one side of it, which has a binomial probability. Fewer than six values do not reach 95 %, and the interval is
+    their range.
 
     Args:
         values: a number for each round.

@@ -55,9 +55,6 @@ def using(mode: str) -> Iterator[None]:
         mode: `plain` is autograd throughout, `eager` by hand but without C++, `auto` the mode of the enclosing block,
             or the fastest.
 
-    Yields:
-        Nothing.
-
     Raises:
         UserError: there is no such mode.
     """
@@ -160,9 +157,6 @@ def frozen(energy: Energy) -> Iterator[None]:
 
     Args:
         energy: nothing happens if it is not a module.
-
-    Yields:
-        Nothing.
     """
     if not isinstance(energy, nn.Module):
         yield

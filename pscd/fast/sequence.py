@@ -71,11 +71,7 @@ _kept: ContextVar[dict[nn.Module, tuple[Sequence, _Found]] | None] = ContextVar(
 
 @contextmanager
 def fixed_weights() -> Iterator[None]:
-    """Promise that no weights change in the block: the C++ copy of a network is then shared by chains and loss.
-
-    Yields:
-        Nothing.
-    """
+    """Promise that no weights change in the block: the C++ copy of a network is then shared by chains and loss."""
     token = _kept.set({})
     try:
         yield
@@ -236,10 +232,7 @@ def _in_cpp(sequence: Sequence, parsed: _Parsed) -> cpp.Network | None:
 
 
 def _layers_in_cpp(hidden: list[Layer], shape: tuple[int, ...] | None) -> list[cpp.Layer] | None:
-    """All layers as convolutions, with the activations that follow them; None if one cannot be written so.
-
-    A row of numbers has no `shape` and is an image of one pixel.
-    """
+    """All layers as convolutions with their activations, a row as an image of one pixel; None if that is impossible."""
     found: list[cpp.Layer] = []
     size, flat = (1, 1), True
     if shape is not None and len(shape) == 3:

@@ -25,9 +25,6 @@ def enough_threads(energy: nn.Module, batch_size: int, shape: tuple[int, ...] = 
         energy: the network.
         batch_size: rows per pass.
         shape: of a row; without it a network with convolutions counts as large.
-
-    Yields:
-        Nothing.
     """
     before = torch.get_num_threads()
     token = _allowed.set(allowed_threads())

@@ -328,12 +328,10 @@ def _parameters(module: Any) -> tuple[Tensor, Tensor | None]:
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """Images `(B, C, H, W)` in channels-last order, in which convolutions are fastest.
-
-    With one channel both orders are the same in memory, but torch takes the default strides for channels first.
-    """
+    """Images `(B, C, H, W)` in channels-last order, in which convolutions are fastest."""
     x = x.contiguous(memory_format=torch.channels_last)
     _, channels, height, width = x.shape
+    # With one channel both orders are the same in memory, but torch takes the default strides for channels first.
     return x if channels > 1 else x.contiguous().as_strided(x.shape, (height * width, 1, width, 1))
 
 

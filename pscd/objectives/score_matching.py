@@ -108,14 +108,11 @@ class ScoreMatching:
         check_noise(self.sigma, self.first_sigma, self.warmup)
 
     def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Check that the columns are few; nothing is trained beside the energy.
+        """Check that there are few columns; nothing is trained beside the energy.
 
         Args:
             energy: the network, before the first update.
             x: all data, `(n, *shape)`, in the network's coordinates.
-
-        Returns:
-            None.
 
         Raises:
             UserError: there are more than `MOST_COLUMNS` columns.

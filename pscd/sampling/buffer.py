@@ -102,10 +102,8 @@ class ReplayBuffer:
 
 
 def _different(n: int, size: int, generator: torch.Generator | None, device: torch.device) -> Tensor:
-    """`n` different numbers below `size`: one from each of `n` equal arcs of a randomly rotated circle.
-
-    All numbers are equally likely, and the cost does not grow with `size` as that of a permutation would.
-    """
+    """`n` different numbers below `size`, equally likely: one from each of `n` arcs of a randomly rotated circle."""
+    # Unlike that of a permutation, the cost does not grow with `size`.
     edges = torch.arange(n + 1, device=device) * size // n
     width = edges.diff()
     within = torch.rand(n, generator=generator, device=device, dtype=torch.float64)

@@ -108,12 +108,12 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
 
 
 def _starts(
-    buffer: ReplayBuffer, x_pos: Tensor, label: Tensor | None, config: TrainConfig, rng: torch.Generator
+    buffer: ReplayBuffer, x_pos: Tensor, label: Tensor | None, config: TrainConfig, generator: torch.Generator
 ) -> buffers.Rows:
     """Where chains start. In every mode they end in rows of the buffer, so that it holds the latest samples."""
     if config.chains == "data":
-        return replace(buffer.draw(len(x_pos), 0.0, rng), x=x_pos, label=label)
-    return buffer.draw(len(x_pos), 1.0 if config.chains == "short-run" else config.restart, rng)
+        return replace(buffer.draw(len(x_pos), 0.0, generator), x=x_pos, label=label)
+    return buffer.draw(len(x_pos), 1.0 if config.chains == "short-run" else config.restart, generator)
 
 
 def fit(
@@ -290,11 +290,9 @@ def last_step(config: TrainConfig) -> int:
 
 
 def _gradient_norm(players: Iterable[list[nn.Parameter]], clip: float | None) -> Tensor:
-    """The norm of the whole gradient, before clipping each network's to `clip`.
-
-    Energy and critic are clipped separately; a joint norm would let a large critic gradient stall the energy.
-    """
+    """The norm of the whole gradient, before that of each network is clipped to `clip`."""
     norms: list[Tensor] = []
+    # Energy and critic are clipped separately; a joint norm would let a large critic gradient stall the energy.
     for parameters in players:
         known = [p.grad for p in parameters if p.grad is not None]
         if clip is not None and known:
