@@ -26,13 +26,23 @@ def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
     for name, found in vars(module).items():
         if name.startswith("_") or getattr(found, "__module__", None) != module.__name__:
             continue
-        if inspect.isfunction(found) or inspect.isclass(found):
-            yield name, found
         if inspect.isclass(found):
+            yield name, found
+            settings = {f.name for f in fields(found)} if is_dataclass(found) else set()
             for method, value in vars(found).items():
-                function = getattr(value, "__func__", getattr(value, "fget", value))
-                if not method.startswith("_") and inspect.isfunction(inspect.unwrap(function)):
+                function = function_of(value)
+                if not method.startswith("_") and method not in settings and function is not None:
                     yield f"{name}.{method}", function
+        elif (function := function_of(found)) is not None:
+            yield name, function
+
+
+def function_of(value: Any) -> Any:
+    """The function behind a method, a property, a cache or a decorator; None for anything else."""
+    for wrapper in ("__func__", "fget", "func"):
+        value = getattr(value, wrapper, value)
+    value = inspect.unwrap(value) if callable(value) else value
+    return value if inspect.isfunction(value) else None
 
 
 def parameters(found: Any) -> list[str]:
