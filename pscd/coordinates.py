@@ -31,7 +31,7 @@ class Coordinates:
 
     @classmethod
     def identity(cls, shape: tuple[int, ...]) -> "Coordinates":
-        """Rows as they are."""
+        """Coordinates that leave rows of a given shape as they are."""
         return cls(torch.zeros(shape).double(), torch.ones(shape).double())
 
     @classmethod
@@ -59,13 +59,21 @@ class Coordinates:
         return cls(mean, variance.sqrt())
 
     def to(self, device: torch.device) -> "Coordinates":
-        """The same on a device."""
+        """The same coordinates on a device."""
         return Coordinates(self.shift.to(device), self.scale.to(device))
 
     def forward(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Rows in the units of the data, `(n, *shape)`, as the network sees them."""
+        """Rows as the network sees them.
+
+        Args:
+            x: rows in the units of the data, `(n, *shape)`.
+            dtype: of the result.
+
+        Returns:
+            `(n, *shape)`.
+        """
         return ((x - self.shift) / self.scale).to(dtype)
 
     def inverse(self, z: Tensor) -> Tensor:
-        """Back to the units of the data, in float64."""
+        """Rows back in the units of the data, `(n, *shape)` in float64."""
         return z * self.scale + self.shift

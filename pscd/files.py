@@ -45,7 +45,12 @@ def replacing(path: Path | str) -> Iterator[Path]:
 
 
 def write_text_atomic(path: Path | str, text: str) -> None:
-    """Write a text file in UTF-8, atomically."""
+    """Write a text file in UTF-8, atomically.
+
+    Args:
+        path: the file to write.
+        text: its content.
+    """
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 

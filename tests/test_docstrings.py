@@ -50,7 +50,7 @@ def parameters(found: Any) -> list[str]:
     if inspect.isclass(found):
         if is_dataclass(found):
             return [f.name for f in fields(found) if f.init]
-        if "__init__" not in vars(found):
+        if "__init__" not in vars(found) or getattr(found, "_is_protocol", False):
             return []
         found = found.__init__
     names = inspect.signature(found).parameters
