@@ -248,7 +248,7 @@ def f_ebm(e_pos: Tensor, e_neg: Tensor, c_pos: Tensor, c_neg: Tensor, f: Diverge
         A scalar: minimising it lowers V in the energy and raises it in the critic.
     """
     _check(e_pos=e_pos, e_neg=e_neg, c_pos=c_pos, c_neg=c_neg)
-    within = LARGEST * (1 - 1e-6)  # inside of the kinks, where derivatives are unique
+    within = LARGEST * (1 - 1e-6)  # between the kinks, where derivatives are unique
     t_pos, t_neg = ((e + c).detach().clamp(-within, within) for e, c in ((e_pos, c_pos), (e_neg, c_neg)))
     _, slopes = _with_derivative(f.slope, t_pos)
     value, derivative = _with_derivative(f.conjugate, t_neg)
@@ -269,7 +269,7 @@ def _with_derivative(function: Callable[[Tensor], Tensor], t: Tensor) -> tuple[T
 def noise_contrastive(log_ratio_pos: Tensor, log_ratio_noise: Tensor, *, ratio: float, f: Divergence) -> Tensor:
     """Noise-contrastive estimation: classify data against noise by u = q / (ratio * noise).
 
-    With the Jensen-Shannon f it is logistic regression (Gutmann and Hyvarinen 2010), E_p[log(1 + 1/u)] +
+    With the Jensen-Shannon f it is logistic regression (Gutmann and Hyvärinen 2010), E_p[log(1 + 1/u)] +
     ratio E_n[log(1 + u)] up to a constant; other f give other Bregman divergences (Gutmann and Hirayama 2011). The
     minimum is q = p whatever the noise, log Z included.
 
@@ -305,7 +305,7 @@ def input_gradient(energy: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tenso
 
 
 def score_matching(gradient: Tensor, x: Tensor) -> Tensor:
-    """Score matching (Hyvarinen 2005): |grad E|^2 / 2 - trace of the Hessian of E.
+    """Score matching (Hyvärinen 2005): |grad E|^2 / 2 - trace of the Hessian of E.
 
     Its mean over p is half the squared distance between the scores of p and q, up to a constant.
 

@@ -92,8 +92,8 @@ PRESETS: dict[str, TrainConfig] = {
     # For a first look, five times as fast.
     "cifar10-tiny": _SMALL.changed({"data": "cifar10", "energy.classes": 10}),
     "paper-cifar10": _PAPER,
-    # Short-run chains from noise (Nijkamp et al. 2019) with 100 steps; their step 1 and noise .01 are for pixels in
-    # [-1, 1], of which [0, 1] is half as wide.
+    # Short-run chains from noise (Nijkamp et al. 2019) with 100 steps. Their step 1 and noise 0.01 are for pixels in
+    # [-1, 1]; [0, 1] is half as wide.
     "paper-celeba": _PAPER.changed(
         {
             "data": "celeba",

@@ -34,7 +34,7 @@ from pscd.training.loop import train_step
 
 BUFFER, ROWS, IMAGES = 10_000, 10_000, 1_000
 LR = 1e-4  # so small that hundreds of updates on noise do not change their cost
-TRIALS, TRIAL_SECONDS = (3, 25), 3.0  # of threads: fewest and most, and how long they may take with one
+TRIALS, TRIAL_SECONDS = (3, 25), 3.0  # to choose a number of threads: rounds, fewest and most, and seconds with one
 BLOCK_SECONDS = 0.1  # the least that a turn takes: many updates of a small network, or one of a large one
 
 Task = Callable[[], object]

@@ -126,7 +126,7 @@ def energies(sequence: Sequence, x: Tensor) -> Tensor | None:
     _, network = _parsed(sequence)
     rows = x.detach().flatten(1)
     weights = [t for m in modules if isinstance(m, nn.Linear) for t in (m.weight, m.bias)]
-    # A module that occurs twice is listed once.
+    # `modules()` lists a module that occurs twice only once, so the numbers differ then.
     if network is None or rows.shape[1] != network.inputs or len(weights) != 2 * len(network.layers) + 2:
         return None
     found: Tensor = _Energies.apply(network, rows, *weights)

@@ -34,7 +34,7 @@ class Noise(nn.Module):
 @documented
 @dataclass(frozen=True)
 class NoiseContrastive:
-    """Noise-contrastive estimation (Gutmann and Hyvarinen 2010), with log Z as a parameter.
+    """Noise-contrastive estimation (Gutmann and Hyvärinen 2010), with log Z as a parameter.
 
     The closer the noise is to the data, the more the energy learns from telling them apart.
 

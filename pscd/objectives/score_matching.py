@@ -90,7 +90,7 @@ def over_all_processes(rows: Tensor, e: Tensor, gradient: Tensor) -> tuple[Tenso
 @documented
 @dataclass(frozen=True)
 class ScoreMatching:
-    """Exact score matching (Hyvarinen 2005): one backward pass per column, so for few columns.
+    """Exact score matching (Hyvärinen 2005): one backward pass per column, so for few columns.
 
     >>> objective = ScoreMatching(sigma=0.1, first_sigma=1.0)
     >>> objective.at(0.0).sigma, objective.at(1.0).sigma  # noise at the start and at the end

@@ -64,7 +64,7 @@ def mala(
             jump = proposal is not None and step % jump_every == jump_every - 1
             if proposal is not None and jump:
                 y = proposal.sample(len(x), generator).view_as(x)
-                # After the last step nobody asks for a gradient.
+                # After the last step no gradient is needed.
                 e_y, grad_y = evaluate(y) if step < n_steps - 1 else (evaluate.energy(y), grad)
                 before, after = proposal.log_prob(torch.cat([x, y])).chunk(2)
                 log_ratio = e - e_y + before - after
@@ -72,8 +72,8 @@ def mala(
                 forward = noise * z.normal_(generator=generator)
                 y = x - step_size * grad + forward
                 e_y, grad_y = evaluate(y)
-                # The way back needs the noise step_size (grad + grad_y) - forward: what is left of the difference
-                # of squares over 4 step_size when the squares of `forward` are cancelled by hand.
+                # log k(x|y) - log k(y|x) = (|forward|^2 - |step_size (grad + grad_y) - forward|^2) / (4 step_size),
+                # with the squares of `forward` cancelled by hand.
                 both = grad + grad_y
                 excess = (both * (2 * forward - step_size * both)).flatten(1).sum(1)
                 log_ratio = e - e_y + 0.25 * excess

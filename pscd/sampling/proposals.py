@@ -157,7 +157,7 @@ class Chains(nn.Module):
     def __init__(self, points: Tensor, label: Tensor | None = None) -> None:
         super().__init__()
         self.register_buffer("points", points)
-        # Without labels all chains are of class 0, so that there is one kind of file.
+        # Without labels all chains are of class 0, so that files have one format.
         self.register_buffer("label", torch.zeros(len(points), dtype=torch.long) if label is None else label)
 
     def choose(self, n: int, generator: torch.Generator | None = None, label: int | None = None) -> Tensor:

@@ -101,7 +101,7 @@ def check(stats: dict[str, Tensor], config: TrainConfig) -> None:
     for name, value in values.items():
         if not math.isfinite(value):
             raise Diverged(f"{name} is {value}")
-    # With unit spread, the gap is measured in spreads.
+    # With `--unit spread` the gap is measured in spreads too.
     gap = abs(values.get("gap", 0.0)) / values.get("spread", 1.0)
     if gap > config.max_gap:
         raise Diverged(f"the energies of data and samples are {gap:.0f} {'spreads ' * ('spread' in values)}apart")
