@@ -22,6 +22,9 @@ LATER = {
     "image_size": None,
     "energy.classes": 0,
     "objective.unit": "nats",
+    "start": "none",
+    "hold_out": 0.0,
+    "energy.bound": None,
 }
 COUNTS = (
     "n_data",
@@ -69,8 +72,16 @@ class TrainConfig:
     clip: float | None = option(None, "largest norm of the gradient of a network; none: no limit", group="optimisation")
     ema: float = option(0.999, "memory of the averaged weights, which are the ones kept", group="optimisation")
     data_noise: float = option(0.0, "noise added to each data batch, in standard deviations", group="data")
-    standardise: Literal["std", "none"] = option(
-        "std", "columns to mean 0 and deviation 1 (std), or as they are (none)", group="data"
+    standardise: Literal["std", "robust", "none"] = option(
+        "std", "mean 0 and deviation 1 (std), median and quartiles with tails drawn in (robust), or none", group="data"
+    )
+    start: Literal["none", "mixture"] = option(
+        "none",
+        "a robust mixture fitted first (mixture): it weighs the rows, and chains jump to its draws",
+        group="data",
+    )
+    hold_out: float = option(
+        0.0, "share of the rows that choose the update to keep, for a network that corrects a mixture", group="data"
     )
     buffer_size: int = option(10_000, "chains that persist between updates (over all processes)", group="chains")
     chains: Literal["persistent", "data", "short-run"] = option(

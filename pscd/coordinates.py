@@ -1,23 +1,30 @@
-"""The coordinates that a network sees: columns shifted and scaled."""
+"""The coordinates that a network sees: columns shifted and scaled, their tails drawn in where that is asked for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
-GROSS = 10.0  # interquartile ranges outside the quartiles beyond which a value does not count
-QUANTILE_ROWS = 100_000  # the most rows to compute quartiles from
+GROSS = 10.0  # interquartile ranges outside the quartiles beyond which a value has no say in mean and deviation
+QUANTILE_ROWS = 100_000  # rows that quartiles are read off, at most
+GAUSSIAN_IQR = 1.349  # interquartile range of a standard Gaussian
+LINEAR = 3.0  # deviations up to which a column whose tails are drawn in is nearly linear
+SPIKED_LINEAR = 1.0  # the same where most rows share one value
 
 
 @dataclass(frozen=True)
 class Coordinates:
-    """z = (x - shift) / scale, column by column.
+    """z = (x - shift) / scale, column by column; or a asinh((x - shift) / (a scale)), linear up to a = `linear`.
 
     Shift and scale are float64, so that columns far from 0, such as time stamps, lose no precision.
 
     Args:
-        shift: of the shape of a row.
-        scale: of the shape of a row, positive.
+        shift: of the shape of a row as the network sees it.
+        scale: of the same shape, positive.
+        linear: deviations up to which a column is nearly linear, `(k,)`; None: throughout.
+        kept: `(d,)`, which columns of the data the network sees; None: all.
+        constants: `(d,)`, values of the columns that it does not see.
 
     >>> coordinates = Coordinates(torch.tensor([1.0]).double(), torch.tensor([2.0]).double())
     >>> coordinates.forward(torch.tensor([[5.0]]))
@@ -28,6 +35,9 @@ class Coordinates:
 
     shift: Tensor
     scale: Tensor
+    linear: Tensor | None = None
+    kept: Tensor | None = None
+    constants: Tensor | None = None
 
     @classmethod
     def identity(cls, shape: tuple[int, ...]) -> "Coordinates":
@@ -47,8 +57,7 @@ class Coordinates:
         Returns:
             The coordinates; the scale of a constant column is 0.
         """
-        rows = x[torch.linspace(0, len(x) - 1, min(len(x), QUANTILE_ROWS), dtype=torch.float64).long()]
-        rows = rows.double().flatten(1)
+        rows = _some(x).double().flatten(1)
         low, high = (torch.quantile(rows, q, dim=0).view(x.shape[1:]) for q in (0.25, 0.75))
         reach = GROSS * (high - low)
         x = x.double()
@@ -58,22 +67,96 @@ class Coordinates:
         variance = ((x - mean).square() * kept).sum(0) / (count - 1)
         return cls(mean, variance.sqrt())
 
-    def to(self, device: torch.device) -> "Coordinates":
-        """The same coordinates on a device."""
-        return Coordinates(self.shift.to(device), self.scale.to(device))
+    @classmethod
+    def robust(cls, x: Tensor, *, tails: bool = True) -> "Coordinates":
+        """Median 0 and interquartile range of a standard Gaussian for rows `(n, d)`, with tails drawn in.
 
-    def forward(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Rows as the network sees them.
+        Up to a quarter of junk on either side moves median and quartiles little, and a value a thousand deviations out
+        ends up at 20. Columns that never vary are left out.
 
         Args:
-            x: rows in the units of the data, `(n, *shape)`.
-            dtype: of the result.
+            x: rows in float64; a column needs two different values to count.
+            tails: whether they are drawn in.
 
         Returns:
-            `(n, *shape)`.
+            Coordinates with `linear`, `kept` and `constants`.
+
+        Raises:
+            ValueError: no column varies.
         """
-        return ((x - self.shift) / self.scale).to(dtype)
+        kept = (x != x[0]).any(0)
+        if not kept.any():
+            raise ValueError("all columns are constant; there is nothing to learn from them")
+        constants = _some(x).median(0).values
+        x = x[:, kept]
+        low, centre, high = torch.from_numpy(np.quantile(_some(x).numpy(), [0.25, 0.5, 0.75], axis=0))
+        scale = (high - low) / GAUSSIAN_IQR
+        spiked = (x == centre).double().mean(0) >= 0.5
+        for j in (spiked | (scale == 0)).nonzero().flatten().tolist():
+            scale[j] = _spread_of_the_rest(x[:, j], centre[j])
+        linear = torch.where(spiked, SPIKED_LINEAR, LINEAR).double() if tails else None
+        return cls(centre, scale, linear, kept, constants)
+
+    @property
+    def spiked(self) -> Tensor:
+        """Which columns mostly have one value, `(k,)`."""
+        assert self.linear is not None
+        return self.linear == SPIKED_LINEAR
+
+    @property
+    def _is_identity(self) -> bool:
+        """Whether rows stay as they are; images then need no copy in float64."""
+        return self.linear is None and self.kept is None and not self.shift.any() and bool((self.scale == 1).all())
+
+    def to(self, device: torch.device) -> "Coordinates":
+        """The same on a device."""
+        return replace(self, **{name: t.to(device) for name, t in self.tensors().items()})
+
+    def forward(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Rows in the units of the data, `(n, *shape)`, as the network sees them."""
+        if self._is_identity:
+            return x.to(dtype)
+        if self.kept is not None:
+            x = x[:, self.kept]
+        z = (x - self.shift) / self.scale
+        if self.linear is not None:
+            z = self.linear * torch.asinh(z / self.linear)
+        return z.to(dtype)
 
     def inverse(self, z: Tensor) -> Tensor:
-        """Rows back in the units of the data, `(n, *shape)` in float64."""
-        return z * self.scale + self.shift
+        """Back to the units of the data, in float64; columns that the network does not see have their constants."""
+        if self.linear is not None:
+            z = self.linear * torch.sinh(z / self.linear)
+        x = z * self.scale + self.shift
+        if self.kept is None or self.constants is None:
+            return x
+        whole = self.constants.expand(len(x), -1).clone()
+        whole[:, self.kept] = x
+        return whole
+
+    def log_slope(self, x: Tensor) -> Tensor:
+        """Log of the determinant of dz/dx at rows `(n, *shape)`, `(n,)`: what turns a density of z into one of x."""
+        flat = -self.scale.log().sum().expand(len(x))
+        if self.linear is None:
+            return flat
+        u = (x if self.kept is None else x[:, self.kept]) - self.shift
+        return flat - 0.5 * torch.log1p((u / (self.linear * self.scale)).square()).sum(1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What `Coordinates(**tensors)` needs, for saving."""
+        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
+
+
+def _some(x: Tensor) -> Tensor:
+    """Rows at equal distances, as many as quantiles need."""
+    return x[torch.linspace(0, len(x) - 1, min(len(x), QUANTILE_ROWS), dtype=torch.float64).long()]
+
+
+def _spread_of_the_rest(x: Tensor, centre: Tensor) -> Tensor:
+    """Scale of a column that mostly has one value: typical distance of the others times the root of their share.
+
+    This is the standard deviation of a column with two values, and unlike it does not follow a gross outlier.
+    """
+    away = (x - centre).abs()
+    others = away[away > 0]
+    return others.median() * (len(others) / len(x)) ** 0.5

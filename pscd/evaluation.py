@@ -10,7 +10,7 @@ from pscd.errors import UserError
 from pscd.images.features import load_feature_map
 from pscd.metrics import frechet_distance, mmd, prdc
 from pscd.model import Model
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.runs import load_config_data
 
 FEWEST_IMAGES = 10  # a tenth of a folder, and more than the neighbours that PRDC looks at
@@ -108,7 +108,7 @@ def evaluate(
             raise UserError(f"give four or more rows of shape {model.shape} to measure by; these are {shape}")
         held_out, (floor, other) = rows[:n], (rows[::2], rows[1::2])
     elif toy is not None:
-        held_out, other = toy(n, generator(seed, 6)), toy(n, generator(seed, 7))
+        held_out, other = toy(n, generator(seed, Stream.FRESH_REAL)), toy(n, generator(seed, Stream.FRESH_OTHER))
         floor, shift, scale = held_out, torch.tensor(0.0), torch.tensor(1.0)
     elif not model.config.data:
         raise UserError(
@@ -149,7 +149,7 @@ def evaluate_images(
         raise UserError(f"{len(data.held_out)} held-out images are too few to measure by; {FEWEST_IMAGES} are needed")
     feature_map = load_feature_map(features, data, progress=True)
     samples = model.sample(n, seed=seed, progress=True) if samples is None else samples
-    order = torch.randperm(len(data.train), generator=generator(seed, 23))[:n]
+    order = torch.randperm(len(data.train), generator=generator(seed, Stream.IMAGES_SHOWN))[:n]
     real = feature_map(data.held_out[:n])
 
     def measure(name: str, x: Tensor) -> ImageMeasurement:

@@ -59,9 +59,9 @@ def write_json(path: Path | str, value: Any, indent: int | None = 1) -> None:
     """Write a JSON file that ends with a newline, atomically.
 
     Args:
-        path: the file to write.
-        value: plain values.
-        indent: spaces per level; None: one line.
+        path: the file.
+        value: anything that JSON can hold.
+        indent: spaces for each level, or None for one line.
     """
     write_text_atomic(path, json.dumps(value, indent=indent) + "\n")
 

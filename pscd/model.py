@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,9 +17,11 @@ from pscd.data import Rows, as_rows
 from pscd.energies import as_function
 from pscd.errors import UserError
 from pscd.files import read_tensors, under, write_tensors
+from pscd.mixtures import Mixture
+from pscd.normalise import LogZ, log_z
 from pscd.progress import progress_bar
 from pscd.rng import Stream, generator
-from pscd.sampling import Callback, Chains, MixtureProposal, Proposal, Sampler
+from pscd.sampling import Callback, Chains, Proposal, Sampler
 from pscd.sampling.proposals import from_tensors
 
 SCORE_BLOCK = 16_384
@@ -99,6 +102,7 @@ class Model(nn.Module):
 
     shift: Tensor
     scale: Tensor
+    kept: Tensor | None
     step_size: Tensor
 
     def __init__(
@@ -108,29 +112,32 @@ class Model(nn.Module):
         *,
         coordinates: Coordinates,
         step_size: Tensor,
-        proposal: MixtureProposal | Chains,
+        proposal: Mixture | Chains,
         columns: tuple[str, ...] | None = None,
         fingerprint: str | None = None,
+        notes: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
         self.energy = fast.prefer_channels_last(energy)
         self.config = config
         self.columns = columns
         self.fingerprint = fingerprint
+        self.notes = notes
+        self._log_z: LogZ | None = None
         self.proposal = proposal
-        self.register_buffer("shift", coordinates.shift)
-        self.register_buffer("scale", coordinates.scale)
+        for f in fields(Coordinates):
+            self.register_buffer(f.name, getattr(coordinates, f.name))
         self.register_buffer("step_size", step_size)
 
     @property
     def coordinates(self) -> Coordinates:
-        """The network's coordinates, on the model's device."""
-        return Coordinates(self.shift, self.scale)
+        """In which the network sees the data, on the model's device."""
+        return Coordinates(**{f.name: getattr(self, f.name) for f in fields(Coordinates)})
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one row."""
-        return tuple(self.shift.shape)
+        """Shape of one row of the data."""
+        return tuple(self.shift.shape if self.kept is None else self.kept.shape)
 
     @property
     def is_image(self) -> bool:
@@ -176,6 +183,38 @@ class Model(nn.Module):
         self.eval()
         block = IMAGE_BLOCK if self.is_image else SCORE_BLOCK
         return torch.cat([self(part.to(self.shift.device)) for part in x.split(block)]).cpu()
+
+    def log_z(self) -> LogZ:
+        """Log of the integral of exp(-E) over the network's coordinates, with its standard error; computed once.
+
+        Raises:
+            UserError: the model is one of images, or of labels: no density that can be drawn from is near it.
+        """
+        if not isinstance(self.proposal, Mixture) or self.config.energy.classes:
+            raise UserError("log Z is known for models of tables only; images have energies, not densities")
+        if self._log_z is None:
+            self.eval()
+            self._log_z = log_z(self.energy, self.proposal)
+        return self._log_z
+
+    @torch.no_grad()
+    def log_prob(self, x: Rows) -> Tensor:
+        """Log density of rows in the units of the data, in nats.
+
+        Columns that never varied are left out. Values that are tied, such as integers, were spread over cells of their
+        own in training: their log density is that of the spread values.
+
+        Args:
+            x: rows `(n, d)`.
+
+        Returns:
+            `(n,)` in float64, all of them off by at most about `log_z().error`.
+
+        Raises:
+            UserError: see `log_z` and `energies`.
+        """
+        x = as_rows(x)
+        return -self.energies(x).double() - self.log_z().value + self.coordinates.log_slope(x.to(self.shift)).cpu()
 
     def sample(
         self,
@@ -250,7 +289,7 @@ class Model(nn.Module):
         if isinstance(self.proposal, Chains):
             index = self.proposal.choose(n, generator, label)
             return self.proposal.at(index), self.proposal.label[index] if classes else None
-        return self.proposal.sample(n, generator).view(n, *self.shape), None
+        return self.proposal.sample(n, rng).view(n, *self.shift.shape), None
 
     def save(self, path: Path | str, *, step: int) -> None:
         """Write weights, coordinates and configuration to one `.safetensors` file, atomically.
@@ -261,11 +300,12 @@ class Model(nn.Module):
         """
         tensors = {f"energy.{name}": t for name, t in self.energy.state_dict().items()}
         tensors |= {f"proposal.{name}": t for name, t in self.proposal.tensors().items()}
-        tensors |= {"shift": self.shift, "scale": self.scale, "step_size": self.step_size}
+        tensors |= {**self.coordinates.tensors(), "step_size": self.step_size}
         metadata = {
             "config": json.dumps(self.config.to_dict()),
             "columns": json.dumps(self.columns),
             "fingerprint": json.dumps(self.fingerprint),
+            "notes": json.dumps(self.notes),
             "energy": type(self.energy).__name__,
             "step": str(step),
         }
@@ -293,11 +333,12 @@ class Model(nn.Module):
             tensors, metadata = read_tensors(path)
             config = TrainConfig.from_dict(json.loads(metadata["config"]))
             columns, fingerprint = json.loads(metadata["columns"]), json.loads(metadata["fingerprint"])
-            coordinates, step_size = Coordinates(tensors["shift"], tensors["scale"]), tensors["step_size"]
+            known = {f.name: tensors[f.name] for f in fields(Coordinates) if f.name in tensors}
+            coordinates, step_size = Coordinates(**known), tensors["step_size"]
             proposal = from_tensors(under(tensors, "proposal."))
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path}: damaged, or not a model of pscd ({error})") from None
-        energy = energy or config.energy.build(tuple(coordinates.shift.shape))
+        energy = energy or config.energy.rebuild(tuple(coordinates.shift.shape), under(tensors, "energy."))
         try:
             energy.load_state_dict(under(tensors, "energy."))
         except RuntimeError:
@@ -311,5 +352,6 @@ class Model(nn.Module):
             proposal=proposal,
             columns=tuple(columns) if columns else None,
             fingerprint=fingerprint,
+            notes=tuple(json.loads(metadata.get("notes", "[]"))),
         )
         return model.to(device)

@@ -21,7 +21,17 @@ COLOURS = {"data": "#1b6ca8", "samples": "#d1603d", "strange": "#d1603d", "energ
 
 
 def plot_run(model: Model, data: Tensor, samples: Tensor, path: Path) -> Path:
-    """Data, samples and energy side by side: on a line, in a plane, or a histogram for each column."""
+    """Data, samples and energy side by side: on a line, in a plane, or a histogram for each column.
+
+    Args:
+        model: whose energy is drawn.
+        data: rows `(n, *shape)`.
+        samples: of the model, `(m, *shape)`.
+        path: where to write the picture.
+
+    Returns:
+        The path.
+    """
     dim = data[0].numel()
     data, samples = data[:SHOWN].flatten(1), samples[:SHOWN].flatten(1)
     if dim == 1:

@@ -8,10 +8,11 @@ buffer part of which restarts from noise. Its temperature is far below 1, so gam
 from pathlib import Path
 
 from pscd.config import TrainConfig
+from pscd.data import TOYS
 from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.objectives import PseudoSpherical
-from pscd.sampling import Langevin
+from pscd.sampling import Jumps, Langevin
 
 # Images of 8 to 32 pixels a side, on a CPU. Short chains: with a buffer, updates count more than steps.
 _SHORT = Langevin(n_steps=8, step_size=10.0, noise_scale=0.005, max_grad=0.03, low=0.0, high=1.0)
@@ -58,8 +59,27 @@ _PAPER = TrainConfig(
     checkpoint_every=1000,
 )
 
+# One's own table. A robust mixture says which rows are no junk; gamma .3 per spread does the rest.
+_PLANE = TrainConfig(objective=PseudoSpherical(gamma="auto", warmup=0.0, unit="spread"), start="mixture")
+_TABLE = TrainConfig(
+    objective=PseudoSpherical(gamma="auto", warmup=0.0, unit="spread"),
+    sampler=Jumps(n_steps=2),
+    energy=Architecture("corrected", width=64, depth=2, fourier=32, base_scale=None),
+    steps=1000,
+    lr=2e-3,
+    ema=0.995,
+    standardise="robust",
+    start="mixture",
+    hold_out=0.2,
+    buffer_size=2048,
+    sample_steps=50,
+    checkpoint_every=250,
+)
+
 PRESETS: dict[str, TrainConfig] = {
-    # With so few pixels a smaller step with more noise is affordable.
+    "plane": _PLANE,
+    "table": _TABLE,
+    # So few pixels leave room for a smaller step with more noise.
     "digits": _SMALL.changed(
         {
             "data": "digits",
@@ -137,6 +157,24 @@ def preset(name: str) -> TrainConfig:
     return PRESETS[name]
 
 
+def for_rows(shape: tuple[int, ...]) -> TrainConfig:
+    """What `fit` takes for rows of this shape if no configuration is given: robust, with gamma chosen from the rows.
+
+    A table of one or two columns gets a network that can say anything, trained on rows drawn by how likely they are no
+    junk; one with more columns a mixture that a bounded network corrects, since a free network has nothing to hold on
+    to there. Images get the settings of a folder of pictures.
+
+    Args:
+        shape: of a row.
+
+    Returns:
+        The configuration.
+    """
+    if len(shape) == 3:
+        return PRESETS["cifar10-small"].changed({"data": "", "energy.classes": 0})
+    return PRESETS["plane"] if len(shape) == 1 and shape[0] <= 2 else PRESETS["table"]
+
+
 def default_preset(data: str) -> TrainConfig:
     """The configuration that `train` starts from if no preset is chosen.
 
@@ -147,6 +185,6 @@ def default_preset(data: str) -> TrainConfig:
         The preset for the data, or the plain defaults.
     """
     name = DEFAULT_OF.get(data, data)
-    if name not in PRESETS and data and Path(data).is_dir():  # a folder of images, without labels
+    if name not in PRESETS and data not in TOYS and data and Path(data).is_dir():  # pictures of one's own
         return PRESETS["cifar10-small"].changed({"energy.classes": 0})
     return PRESETS[name] if name in PRESETS else TrainConfig()

@@ -28,7 +28,7 @@ class Stream(IntEnum):
     CLASSIFIER = 5
     FRESH_REAL = 6
     FRESH_OTHER = 7
-    CLEAN_1D = 8
+    DATA_1D = 8
     CONTAMINATION_1D = 9
     THEOREM_SAMPLES = 10
     THEOREM_STEPS = 11
@@ -65,10 +65,16 @@ class Stream(IntEnum):
     GLOW_SAMPLE = 34
     GLOW_DEQUANTISE = 35
     GLOW_START = 36
+    ROBUST_MIXTURE = 37
+    DEQUANTISE = 38
+    HOLD_OUT = 39
     QUALITY_ROWS = 40
     QUALITY_LOOKS = 41
     QUALITY_CHAINS = 42
     GROWTH_ROWS = 43
+    SPREAD = 44
+    WAVES = 45
+    LOG_Z = 46
 
 
 def generator(seed: int, *path: int, device: torch.device | str = "cpu") -> torch.Generator:

@@ -25,17 +25,19 @@ from pscd import fast
 from pscd.config import TrainConfig
 from pscd.energies import Architecture
 from pscd.fast import enough_threads
+from pscd.mixtures import Mixture
 from pscd.objectives import PseudoSpherical
 from pscd.progress import progress_bar
-from pscd.rng import generator
-from pscd.sampling import Langevin, MixtureProposal
+from pscd.rng import Stream, generator
+from pscd.sampling import Langevin
 from pscd.training.initial import init_state
 from pscd.training.loop import train_step
 
 BUFFER, ROWS, IMAGES = 10_000, 10_000, 1_000
-LR = 1e-4  # so small that hundreds of updates on noise do not change their cost
-TRIALS, TRIAL_SECONDS = (3, 25), 3.0  # to choose a number of threads: rounds, fewest and most, and seconds with one
-BLOCK_SECONDS = 0.1  # the least that a turn takes: many updates of a small network, or one of a large one
+LR = 1e-4  # so small that hundreds of updates on noise change nothing about their cost
+TRIALS, TRIAL_SECONDS = (3, 25), 3.0  # of threads: fewest and most, and how long they may take with one
+CONFIDENCE = 0.95  # of the intervals of medians
+BLOCK_SECONDS = 0.1  # the least that a turn takes: many updates of a small network, one of a large one
 
 Task = Callable[[], object]
 
@@ -45,14 +47,14 @@ class Case:
     """A network, its input and a batch whose update is timed.
 
     Args:
-        title: in words.
+        title: what it is, in a line.
         shape: of a row.
         energy: the network.
         batch_size: rows per update.
         n_steps: sampler steps per update.
-        rows: of data.
-        buffer_size: of the replay buffer.
-        step_size: of the sampler; by default one for the kind of data.
+        rows: training rows.
+        buffer_size: persistent chains.
+        step_size: of the sampler (default: one that suits rows or images).
     """
 
     title: str
@@ -95,7 +97,7 @@ class Case:
     def data(self) -> Tensor:
         """Rows of noise; the time does not depend on what they are."""
         draw = torch.rand if self.is_image else torch.randn
-        return draw(self.rows, *self.shape, generator=generator(0, 30))
+        return draw(self.rows, *self.shape, generator=generator(0, Stream.TIMING_DATA))
 
 
 def mlp(width: int) -> Architecture:
@@ -128,11 +130,11 @@ class Training:
     def __init__(self, case: Case, gamma: float, mode: str = "auto") -> None:
         self.config = case.config(gamma).changed({"gradients": mode})
         x = case.data()
-        # These chains never jump, so no proposal need be fitted.
-        proposal = None if case.is_image else MixtureProposal.standard(math.prod(case.shape))
+        # These chains never jump, so nothing has to be fitted for that.
+        proposal = None if case.is_image else Mixture.standard(math.prod(case.shape))
         self.state = init_state(x, self.config, None, torch.device("cpu"), proposal=proposal)
         self.x = self.state.coordinates.forward(x)
-        self._rng = generator(0, 31)
+        self._rng = generator(0, Stream.TIMING_CHAINS)
         self._starts = self.state.buffer.draw(case.batch_size, 0.0, self._rng).x
 
     @property
@@ -245,17 +247,18 @@ def take_turns(
 ) -> dict[str, list[float]]:
     """Time tasks in rounds, each of which starts with another one of them.
 
-    Each task first runs once, to load or compile what it needs, and once more to find how often it must be repeated to
-    fill a turn.
+    Each task runs once beforehand, to load or compile what it needs, and once more to learn how often it must be
+    repeated
+    for a turn of `block` seconds.
 
     Args:
-        tasks: functions by name.
-        rounds: turns for each.
-        block: seconds that a turn takes at least.
-        show: show a progress line.
+        tasks: by name.
+        rounds: turns of each task.
+        block: least seconds of a turn.
+        show: whether to show a progress bar.
 
     Returns:
-        Seconds per call of each task, round by round.
+        For each task its seconds per call, one for each round.
     """
     names = list(tasks)
     repeats = {}
@@ -281,7 +284,7 @@ def best_threads(task: Task) -> int:
     (first,) = take_turns({"1": choices["1"]}, 1, block=0.0)["1"]
     fewest, most = TRIALS
     times = take_turns(choices, min(max(fewest, round(TRIAL_SECONDS / first)), most), block=0.0)
-    return int(min(times, key=lambda name: estimate(times[name]).median))
+    return int(min(times, key=lambda name: statistics.median(times[name])))
 
 
 def with_threads(task: Task, n: int) -> Callable[[], None]:
@@ -319,13 +322,13 @@ def threads_set(n: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median over rounds, with a 95 % confidence interval.
+    """A median and its confidence interval.
 
     Args:
-        median: the sample median.
-        low: lower end of the interval.
-        high: upper end of the interval.
-        n: number of rounds.
+        median: of the values.
+        low: lower end of the 95 % interval.
+        high: its upper end.
+        n: number of values.
     """
 
     median: float
@@ -335,24 +338,20 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """The median with a distribution-free 95 % confidence interval between two order statistics.
+    """The median and its distribution-free 95 % confidence interval, between two order statistics.
 
-    The true median lies between the k-th smallest and the k-th largest value unless fewer than k of the n values fall
-    on one side of it, which has a binomial probability. Fewer than six values do not reach 95 %, and the interval is
-    their range.
+    The interval is that of the sign test (`scipy.stats.quantile_test`). Fewer than six values do not reach 95 %: the
+    interval then is their range.
 
-    Args:
-        values: a number for each round.
-
-    Returns:
-        Median and interval.
+    >>> estimate([5.0, 1.0, 3.0])
+    Estimate(median=3.0, low=1.0, high=5.0, n=3)
     """
-    ordered, n = sorted(values), len(values)
-    k, missed = 1, 2 * 0.5**n
-    while k < n / 2 and missed + 2 * math.comb(n, k) * 0.5**n <= 0.05:
-        missed += 2 * math.comb(n, k) * 0.5**n
-        k += 1
-    return Estimate(statistics.median(ordered), ordered[k - 1], ordered[n - k], n)
+    from scipy.stats import quantile_test
+
+    low, high = quantile_test(values, p=0.5).confidence_interval(CONFIDENCE)
+    if math.isnan(low) or math.isnan(high):
+        low, high = min(values), max(values)
+    return Estimate(statistics.median(values), float(low), float(high), len(values))
 
 
 def ratio(times: Sequence[float], base: Sequence[float]) -> Estimate:

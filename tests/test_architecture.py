@@ -19,6 +19,8 @@ ROOMS = [
     {"losses", "metrics", "theory"},
     {"discrete", "exact"},  # pure, as those before: neither samplers nor C++
     {"fast"},
+    {"mixtures"},
+    {"normalise"},
     {"data", "energies"},
     {"sampling"},
     {"objectives"},

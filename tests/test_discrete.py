@@ -10,7 +10,7 @@ from pscd.discrete import BITS, SPINS, BoltzmannMachine
 from pscd.errors import NotFinite
 from pscd.losses import pseudo_spherical
 from pscd.paper import ARTEFACTS
-from pscd.paper.artefact import Done
+from pscd.paper.artefact import CellResult
 from pscd.paper.discrete import METHODS, WARM, rows_of, true_machine
 
 GAMMAS = [-0.5, 0.0, 0.5, 1.0, 2.0]
@@ -397,7 +397,7 @@ def test_contamination_of_the_artefact():
 def test_notes_are_computed_from_the_cells():
     cold, warm = {"kl": 0.5, "score": -1.0}, {"score": -0.9}
     done = [
-        Done(
+        CellResult(
             {"method": method, "n": 500, "data": data, "d": 8, "seed": seed},
             {"seen": 90, "mode": 0.3, **(warm | {"kl": seed + 0.25} if method == WARM else cold)},
         )

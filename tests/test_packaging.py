@@ -61,8 +61,8 @@ def test_the_readme_is_short_and_its_example_shows_what_gamma_does(tmp_path, mon
     assert len(example.strip().splitlines()) <= 15
     exec(compile(example, "README.md", "exec"), {})
     cd, ps_cd = map(float, re.findall(r"clean data (-?[\d.]+)", capsys.readouterr().out))
-    # Over seeds CD ends at 19 to 26, PS-CD at 3 to 12, where data against data are at -1 to 1.
-    assert ps_cd < 0.7 * cd
+    # Measured with seeds 0 to 4: CD 17 to 23, PS-CD -2 to 3; with other junk and seed 0 once 19 and 5.
+    assert ps_cd < 0.5 * cd
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda p: str(p.relative_to(ROOT)))

@@ -13,7 +13,8 @@ from benchmarks.detection.detectors import DETECTORS, QUICK
 from benchmarks.detection.summary import artefact_rows, detector_rows, summarise
 from pscd.cli.common import Parser
 from pscd.errors import UserError
-from pscd.paper.artefact import Artefact, Done, Row, run, write_json
+from pscd.files import write_json, write_text_atomic
+from pscd.paper.artefact import Artefact, CellResult, Row, run
 
 PROGRAM = "benchmarks.detection"
 SEEDS, MAX_ROWS = 3, 10_000
@@ -95,10 +96,10 @@ def benchmark(plan: Plan, out: Path, command: str, *, quick: bool, n_jobs: int, 
     are sorted and its command is another.
     """
 
-    def rows(done: Sequence[Done]) -> list[Row]:
+    def rows(done: Sequence[CellResult]) -> list[Row]:
         return artefact_rows(detector_rows(plan, by_key(plan, done)), plan.seeds)
 
-    def draw(done: Sequence[Done], folder: Path) -> list[Path]:
+    def draw(done: Sequence[CellResult], folder: Path) -> list[Path]:
         numbers = summarise(plan, by_key(plan, done))
         drawn = [figures.detectors(numbers["detectors"], numbers["sets"], folder / report.FIGURE)]
         if numbers["contamination"]["curves"]:
@@ -112,7 +113,7 @@ def benchmark(plan: Plan, out: Path, command: str, *, quick: bool, n_jobs: int, 
     path = run(artefact, out, quick=quick, seeds=plan.seeds, n_jobs=n_jobs, show=show)
     written = json.loads(path.with_suffix(".json").read_text())
     done = [
-        Done(cell["settings"], {name: value for name, value in cell.items() if name != "settings"})
+        CellResult(cell["settings"], {name: value for name, value in cell.items() if name != "settings"})
         for cell in written["cells"]
     ]
     written["cells"] = [{"settings": _short(d.settings), **d.result} for d in done]
@@ -124,7 +125,7 @@ def benchmark(plan: Plan, out: Path, command: str, *, quick: bool, n_jobs: int, 
         "summary": summarise(plan, by_key(plan, done)),
     }
     write_json(path.with_suffix(".json"), written)
-    path.write_text(report.page(plan, written, command))
+    write_text_atomic(path, report.page(plan, written, command))
     return path
 
 

@@ -24,7 +24,7 @@ from benchmarks.detection import tables
 from benchmarks.detection.detectors import CURVES, DETECTORS
 from benchmarks.detection.tables import Facts
 from pscd.errors import UserError
-from pscd.paper.artefact import Done, Result, Settings
+from pscd.paper.artefact import CellResult, Result, Settings
 
 LEVELS = (0.0, 0.05, 0.1, 0.2, 0.3)
 QUICK_LEVELS = (0.0, 0.2)
@@ -121,7 +121,7 @@ def all_settings(plan: Plan) -> list[Settings]:
     return list({_text(settings): settings for settings in (settings_of(plan, key) for key in plan.wanted())}.values())
 
 
-def by_key(plan: Plan, done: Sequence[Done]) -> dict[Key, Result]:
+def by_key(plan: Plan, done: Sequence[CellResult]) -> dict[Key, Result]:
     """The result of every key; keys that share a cell share its result."""
     results = {_text(d.settings): d.result for d in done}
     return {key: results[_text(settings_of(plan, key))] for key in plan.wanted()}

@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.detection import tables
 from benchmarks.detection.cells import CURVE_ROWS, CURVE_SHARE, Plan
 from benchmarks.detection.detectors import AUTO, DETECTORS, NOT_ROBUST
+from pscd.files import markdown_table
 
 TITLE = "Unsupervised anomaly detection"
 FIGURE = "detection.png"
@@ -89,7 +90,7 @@ def detector_table(rows: Sequence[dict[str, Any]]) -> str:
         ]
         for row in rows
     ]
-    return _table(["detector", "mean AUROC", "sd", "median AUROC", "mean AP", "rank", "best on", "time"], body)
+    return markdown_table(["detector", "mean AUROC", "sd", "median AUROC", "mean AP", "rank", "best on", "time"], body)
 
 
 def comparison_lines(comparisons: Sequence[dict[str, Any]]) -> list[str]:
@@ -128,7 +129,7 @@ def group_part(groups: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]])
             f"{', '.join(chosen_on['sets'])}. The other {len(rest['sets'])} were then looked at, and several choices "
             "were revised for all (docs/detector.md): no set is untouched."
         ),
-        _table(head, body),
+        markdown_table(head, body),
     ]
 
 
@@ -146,7 +147,7 @@ def set_table(sets: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) ->
         line += [_three(table["auroc"][table["best_rival"]]), table["best_rival"]] if rivals else []
         line += [_chosen(table["gamma"])] if AUTO in own else []
         body.append(line)
-    return _table(head, body)
+    return markdown_table(head, body)
 
 
 def contamination_part(curves: dict[str, Any]) -> list[str]:
@@ -172,7 +173,7 @@ def contamination_part(curves: dict[str, Any]) -> list[str]:
             "box of the rows. Detectors are fitted on everything; the AUROC is that of the set's own anomalies among "
             "its own rows. Mean over sets, ± the deviation over seeds."
         ),
-        _table(["detector", *levels, "change"], body),
+        markdown_table(["detector", *levels, "change"], body),
         f"![Mean AUROC against the contamination added]({CURVES_FIGURE})",
     ]
 
@@ -187,11 +188,6 @@ def error_part(errors: Sequence[dict[str, Any]]) -> list[str]:
         for (name, table, extra, text), n in grouped.items()
     ]
     return ["## Failures", "\n".join(lines)]
-
-
-def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def _prose(text: str, first: str = "") -> str:

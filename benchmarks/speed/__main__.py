@@ -19,7 +19,8 @@ import torch
 from benchmarks.speed import figure, growth, processes, quality, report, rivals, updates
 from pscd.cli.common import Parser, parse_names
 from pscd.errors import UserError
-from pscd.paper.artefact import with_reading, write_json
+from pscd.files import write_json, write_text_atomic
+from pscd.paper.artefact import with_reading
 from pscd.version import __version__
 
 PROGRAM = "benchmarks.speed"
@@ -142,7 +143,7 @@ def write(results: dict[str, dict[str, Any]], out: Path, quick: bool, command: s
     write_json(out / "speed.json", made)
     figure.draw(results, out / "speed.png")
     page = out / "speed.md"
-    page.write_text(with_reading(report.page(made), page))
+    write_text_atomic(page, with_reading(report.page(made), page))
     return page
 
 

@@ -31,7 +31,7 @@ from pscd.errors import Diverged
 from pscd.fast import enough_threads
 from pscd.metrics import mmd
 from pscd.model import Model
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.timing import Case, best_threads, mlp, threads_set
 from pscd.training.initial import init_state
 from pscd.training.loop import train_step
@@ -118,7 +118,7 @@ def distance(ways: list[Way], fresh: Tensor, seed: int, threshold: float) -> flo
 
 
 def rows(name: str, n: int, seed: int) -> Tensor:
-    return TOYS[name](n, generator(seed, 40)).float()
+    return TOYS[name](n, generator(seed, Stream.QUALITY_ROWS)).float()
 
 
 def ours(name: str, seed: int) -> Learner:
@@ -160,10 +160,10 @@ def peer(name: str, data: str, setting: Setting, seed: int) -> Learner:
 
     def from_buffer(look: int) -> Tensor:
         chains = held()
-        return chains[torch.randperm(len(chains), generator=generator(look, 41))[:N]].clone()
+        return chains[torch.randperm(len(chains), generator=generator(look, Stream.QUALITY_LOOKS))[:N]].clone()
 
     def from_noise(look: int) -> Tensor:
-        return run(torch.randn(N, 2, generator=generator(look, 42)))
+        return run(torch.randn(N, 2, generator=generator(look, Stream.QUALITY_CHAINS)))
 
     return Learner(update, [from_buffer, from_noise])
 

@@ -8,6 +8,7 @@ from benchmarks.speed.growth import BASE, MEMORY_BATCH
 from benchmarks.speed.quality import CAP, IN_A_ROW, THRESHOLD
 from benchmarks.speed.rivals import PEERS
 from benchmarks.speed.updates import OURS, PLAIN
+from pscd.files import markdown_table
 
 Results = dict[str, dict[str, Any]]  # part, then cell
 
@@ -122,7 +123,7 @@ def page(report: dict[str, Any]) -> str:
         met = sum(target["met"] for target in wanted)
         lines += [f"## Targets: {met} of {len(wanted)} met", ""]
         rows = [[t["what"], t["target"], t["shown"], "yes" if t["met"] else "**no**"] for t in wanted]
-        lines += [*_table(["", "target", "measured", "met"], rows), ""]
+        lines += [markdown_table(["", "target", "measured", "met"], rows), ""]
     lines += ["![Ratios, time to quality and growth](speed.png)", ""]
     for part, write in SECTIONS.items():
         if results.get(part):
@@ -134,14 +135,10 @@ def _versions(report: dict[str, Any]) -> str:
     return ", ".join(f"{name} {version}" for name, version in report["versions"].items())
 
 
-def _table(head: list[str], rows: list[list[str]]) -> list[str]:
-    return ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
-
-
 def _updates(cells: dict[str, Any]) -> list[str]:
     columns = list(dict.fromkeys(name for cell in cells.values() for name in cell["milliseconds"]))
     rows = [[c["title"], *(_number(c["milliseconds"].get(name)) for name in columns)] for c in cells.values()]
-    lines = ["## One update", "", "Milliseconds, medians:", "", *_table(["", *columns], rows), ""]
+    lines = ["## One update", "", "Milliseconds, medians:", "", markdown_table(["", *columns], rows), ""]
     rivals = list(dict.fromkeys(name for cell in cells.values() for name in cell["times_ours"]))
     rows = []
     for cell in cells.values():
@@ -157,7 +154,7 @@ def _updates(cells: dict[str, Any]) -> list[str]:
         "",
     ]
     head = ["", "rounds", *rivals, "PS-CD over CD", "sampler over bound", "gradients", "threads"]
-    return lines + _table(head, rows) + _first_use(cells)
+    return [*lines, markdown_table(head, rows), *_first_use(cells)]
 
 
 def _first_use(cells: dict[str, Any]) -> list[str]:
@@ -173,7 +170,7 @@ def _first_use(cells: dict[str, Any]) -> list[str]:
         gained = (cell["without_cpp"]["median"] - 1) * cell["milliseconds"][f"{OURS} CD"] / 1e3
         paid = f"{cell['compile_seconds'] / gained:,.0f}" if gained > 0 else "never"
         rows.append([cell["title"], interval(cell["without_cpp"]), paid])
-    return lines + _table(["", "without C++ over with", "updates"], rows)
+    return [*lines, markdown_table(["", "without C++ over with", "updates"], rows)]
 
 
 def _quality(cells: dict[str, Any]) -> list[str]:
@@ -189,7 +186,7 @@ def _quality(cells: dict[str, Any]) -> list[str]:
             seconds = f"{cell['seconds']:.1f} ({', '.join(each)})"
         lowest = min((value for _, value in cell["looks"]), default=float("nan"))
         rows.append([cell["data"], cell["who"], cell["setting"], str(cell["threads"]), seconds, f"{1e4 * lowest:.2f}"])
-    return lines + _table(["data", "", "settings", "threads", "seconds", "MMD^2 x 1e4"], rows)
+    return [*lines, markdown_table(["data", "", "settings", "threads", "seconds", "MMD^2 x 1e4"], rows)]
 
 
 def _growth(cells: dict[str, Any]) -> list[str]:
@@ -205,7 +202,7 @@ def _growth(cells: dict[str, Any]) -> list[str]:
             f"held and used on top of the libraries, with {MEMORY_BATCH} times the batch, so that it stands out:",
             "",
         ]
-        lines += [*_table(["over", "sizes", "milliseconds", "exponent", "peak MiB", "exponent"], rows), ""]
+        lines += [markdown_table(["over", "sizes", "milliseconds", "exponent", "peak MiB", "exponent"], rows), ""]
     if "mmd" in cells:
         cell = cells["mmd"]
         size = f"{cell['points']:,} x {cell['points']:,} points"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pscd.errors import Diverged, UserError
 from pscd.files import read_tensors, write_tensors
 from pscd.progress import progress_bar
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.training.loop import update_average
 
 LEVELS = 256  # values of a pixel
@@ -76,7 +76,16 @@ def bits_per_dimension(log_likelihood: Tensor, shape: tuple[int, ...]) -> float:
 
 @dataclass(frozen=True)
 class Training:
-    """How long and how fast."""
+    """How a baseline is trained.
+
+    Args:
+        steps: updates.
+        batch_size: images per update.
+        lr: highest learning rate of Adam.
+        ema: decay of the averaged weights.
+        seed: of weights and batches.
+        progress: whether to show how far it is.
+    """
 
     steps: int
     batch_size: int
@@ -89,12 +98,25 @@ class Training:
 def optimise(
     network: nn.Module, loss: Callable[[Tensor, torch.Generator], Tensor], x: Tensor, training: Training
 ) -> nn.Module:
-    """Minimise `loss(batch, generator)` by Adam with a falling rate; returns the network with averaged weights."""
+    """Minimise a loss by Adam, with a short rise and a cosine decay of the learning rate.
+
+    Args:
+        network: what is trained, in place.
+        loss: of a batch of images, with a generator for its noise.
+        x: bytes `(n, C, H, W)`.
+        training: how long and how fast.
+
+    Returns:
+        A copy of the network with averaged weights.
+
+    Raises:
+        Diverged: the loss is not finite.
+    """
     optimiser = torch.optim.Adam(network.parameters(), lr=training.lr, betas=(0.9, 0.99))
     averaged = copy.deepcopy(network).requires_grad_(False)
     with progress_bar(training.steps, show=training.progress) as bar:
         for step in range(training.steps):
-            rng = generator(training.seed, 30, step)
+            rng = generator(training.seed, Stream.BASELINE_UPDATE, step)
             batch = x[torch.randint(len(x), (training.batch_size,), generator=rng)]
             value = loss(batch, rng)
             if not torch.isfinite(value.detach()):
@@ -121,12 +143,25 @@ def new_network(build: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 @torch.no_grad()
 def in_blocks(function: Callable[[Tensor], Tensor], x: Tensor, block: int = BLOCK) -> Tensor:
-    """A function of images, a few at a time."""
+    """A function of images, a few at a time, without gradients.
+
+    Args:
+        function: `(m, C, H, W)` to `(m, ...)`.
+        x: images `(n, C, H, W)`.
+        block: images at a time.
+    """
     return torch.cat([function(part) for part in x.split(block)])
 
 
 def save_network(path: Path | str, kind: str, network: nn.Module, settings: dict[str, Any]) -> None:
-    """Weights, the kind of baseline, and the settings it was made with."""
+    """Write weights and settings to one `.safetensors` file.
+
+    Args:
+        path: the file.
+        kind: of baseline, such as `glow`.
+        network: whose weights to keep.
+        settings: plain values to build it again.
+    """
     write_tensors(path, network.state_dict(), {"kind": kind, "settings": json.dumps(settings)})
 
 
@@ -136,7 +171,19 @@ def kind_of(path: Path | str) -> str:
 
 
 def restored(path: Path | str, kind: str, settings_of: Callable[..., S]) -> tuple[nn.Module, S]:
-    """The network that `save_network` wrote for the same kind, ready for use, and its settings."""
+    """The network that `save_network` wrote, ready for use.
+
+    Args:
+        path: the file.
+        kind: of baseline that is expected in it.
+        settings_of: makes the settings from their plain values.
+
+    Returns:
+        The network, and its settings.
+
+    Raises:
+        UserError: the file is damaged, or holds another kind.
+    """
     tensors, values = load_network(path, kind)
     settings = settings_of(**values)
     network = new_network(settings.build, 0)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pscd.baselines import base
 from pscd.files import needs
 from pscd.progress import progress_bar
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 
 KIND = "glow"
 FIRST_BATCH = 256  # images that set the scale of the activations before training
@@ -24,7 +24,14 @@ FIRST_BATCH = 256  # images that set the scale of the activations before trainin
 
 @dataclass(frozen=True)
 class Settings:
-    """What it takes to build the flow again."""
+    """What it takes to build the flow again.
+
+    Args:
+        shape: (channels, height, width) of an image.
+        levels: scales; at each the image is halved.
+        blocks: steps of flow at each scale.
+        width: hidden channels.
+    """
 
     shape: tuple[int, int, int]
     levels: int
@@ -58,11 +65,21 @@ class Glow:
 
     @torch.no_grad()
     def sample(self, n: int, *, seed: int = 0, progress: bool = False, temperature: float = 1.0) -> Tensor:
-        """`n` images in one pass; a temperature below 1 narrows the Gaussians, as its authors do for their figures."""
+        """Images in one pass.
+
+        Args:
+            n: number of images.
+            seed: of the latent numbers.
+            progress: whether to show how far it is.
+            temperature: factor of the Gaussians' deviations; below 1 as in its authors' figures.
+
+        Returns:
+            Bytes `(n, C, H, W)`.
+        """
         parts = []
         with progress_bar(n, show=progress, unit="image") as bar:
             for i in range(math.ceil(n / base.BLOCK)):
-                rng = generator(seed, 34, i)
+                rng = generator(seed, Stream.GLOW_SAMPLE, i)
                 count = min(base.BLOCK, n - i * base.BLOCK)
                 latent = [
                     q.loc + temperature * q.log_scale.exp() * torch.randn(count, *q.loc.shape[1:], generator=rng)
@@ -81,7 +98,7 @@ class Glow:
 
         def values(part: Tensor) -> Tensor:
             # The same noise for every image, so that a score does not depend on its neighbours.
-            noise = torch.rand(part.shape[1:], generator=generator(0, 35))
+            noise = torch.rand(part.shape[1:], generator=generator(0, Stream.GLOW_DEQUANTISE))
             return log_density(self.network, (part + noise) / base.LEVELS)
 
         return base.in_blocks(values, x)
@@ -114,11 +131,24 @@ def fit(
     seed: int = 0,
     progress: bool = False,
 ) -> Glow:
-    """Train on images uint8 `(n, C, H, W)` whose sides can be halved `levels` times."""
+    """Train Glow on images by maximum likelihood, with uniform noise on the pixels.
+
+    Args:
+        x: bytes `(n, C, H, W)`, whose sides are multiples of 2^levels.
+        steps: updates.
+        batch_size: images per update.
+        levels: scales; at each the image is halved.
+        blocks: steps of flow at each scale.
+        width: hidden channels.
+        lr: highest learning rate of Adam.
+        ema: decay of the averaged weights.
+        seed: of weights and batches.
+        progress: whether to show how far it is.
+    """
     x = base.as_images(x, 2**levels)
     settings = Settings((x.shape[1], x.shape[2], x.shape[3]), levels, blocks, width)
     network = base.new_network(settings.build, seed)
-    rng = generator(seed, 36)
+    rng = generator(seed, Stream.GLOW_START)
     with torch.no_grad():  # the first images through set the scale of its activations
         log_density(network, base.dequantised(x[torch.randint(len(x), (FIRST_BATCH,), generator=rng)], rng))
 

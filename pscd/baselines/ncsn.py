@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from pscd.baselines import base
 from pscd.errors import UserError
 from pscd.progress import progress_bar
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 
 KIND = "ncsn"
 SMALLEST = 0.01
@@ -39,20 +39,27 @@ def ladder_factor(dim: int) -> float:
 
     The norm of noise of deviation sigma in `dim` dimensions is about N(sqrt(dim) sigma, sigma^2 / 2).
     """
+    from scipy.optimize import brentq
+
     root = math.sqrt(2 * dim)
 
     def overlap(factor: float) -> float:
         return _normal(root * (factor - 1) + 3 * factor) - _normal(root * (factor - 1) - 3 * factor)
 
-    low, high = 1.0, 2.0  # in a few dimensions any two overlap by more
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if overlap(middle) > 0.5 else (low, middle)
-    return (low + high) / 2
+    largest = 2.0  # in a few dimensions any two overlap by more
+    if overlap(largest) >= 0.5:
+        return largest
+    return float(brentq(lambda factor: overlap(factor) - 0.5, 1.0, largest, xtol=1e-15))
 
 
 def ladder(largest: float, dim: int, smallest: float = SMALLEST) -> Tensor:
-    """Sigmas from `largest` to `smallest`, by equal factors."""
+    """Noise levels from `largest` to `smallest`, a geometric sequence with a factor near `ladder_factor(dim)`.
+
+    Args:
+        largest: first sigma.
+        dim: numbers in an image.
+        smallest: last sigma.
+    """
     count = 1 + max(1, round(math.log(largest / smallest) / math.log(ladder_factor(dim))))
     return torch.logspace(math.log10(largest), math.log10(smallest), count)
 
@@ -77,7 +84,14 @@ def step_size(sigmas: Tensor, n_steps: int) -> float:
 
 
 def loss(score: Score, x: Tensor, sigmas: Tensor, generator: torch.Generator) -> Tensor:
-    """Mean over noise of |sigma s(x + sigma z, sigma) + z|^2 / 2 per number: denoising, weighted by sigma^2."""
+    """Denoising score matching, weighted by sigma^2: E |sigma s(x + sigma z, sigma) + z|^2 / 2, per number of an image.
+
+    Args:
+        score: the network as a score.
+        x: clean images `(B, C, H, W)`, as floats.
+        sigmas: the ladder; each image gets one at random.
+        generator: source of randomness.
+    """
     level = torch.randint(len(sigmas), (len(x),), generator=generator)
     sigma = sigmas[level]
     z = torch.randn(x.shape, generator=generator, dtype=x.dtype)
@@ -95,7 +109,20 @@ def annealed_langevin(
     generator: torch.Generator,
     callback: Callable[[], object] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Where `n_steps` Langevin steps at each sigma in turn, of size `step` sigma^2, end; and one denoising step on."""
+    """Langevin dynamics at each noise level in turn, x + a s(x) + sqrt(2 a) z with a = step * sigma^2.
+
+    Args:
+        score: of images at a sigma.
+        x: where to start, `(B, C, H, W)`.
+        sigmas: the ladder, largest first.
+        n_steps: steps at each level.
+        step: epsilon / sigma^2.
+        generator: source of randomness.
+        callback: called after each level.
+
+    Returns:
+        Where the chains end, and the same after one denoising step, x + sigma^2 s(x).
+    """
     for sigma in sigmas:
         size = step * sigma**2
         for _ in range(n_steps):
@@ -168,7 +195,14 @@ class UNet(nn.Module):
 
 @dataclass(frozen=True)
 class Settings:
-    """What it takes to build the network and its ladder again."""
+    """What it takes to build the network and its ladder again.
+
+    Args:
+        shape: (channels, height, width) of an image.
+        width: channels at the full size.
+        largest: first sigma of the ladder.
+        version: 1 tells the network the noise level, 2 does not.
+    """
 
     shape: tuple[int, int, int]
     width: int
@@ -192,17 +226,27 @@ class NCSN:
         return self.network(x, sigma) / _rows(sigma, x)
 
     def sample(self, n: int, *, seed: int = 0, progress: bool = False, denoise: bool = True) -> Tensor:
-        """`n` images by annealed Langevin dynamics; without `denoise` as their last step leaves them."""
+        """Images by annealed Langevin dynamics.
+
+        Args:
+            n: number of images.
+            seed: of the chains.
+            progress: whether to show how far it is.
+            denoise: whether to end with the denoising step.
+
+        Returns:
+            Bytes `(n, C, H, W)`.
+        """
         return self.draw(n, seed=seed, progress=progress)[int(denoise)]
 
     def draw(self, n: int, *, seed: int = 0, progress: bool = False) -> tuple[Tensor, Tensor]:
-        """`n` images without and with the last denoising step, of the same chains."""
+        """Images without and with the last denoising step, of the same chains; arguments as those of `sample`."""
         step = step_size(self.sigmas, STEPS_PER_LEVEL)
         parts = []
         blocks = math.ceil(n / base.BLOCK)
         with progress_bar(blocks * len(self.sigmas), show=progress, unit="level") as bar:
             for i in range(blocks):
-                rng = generator(seed, 31, i)
+                rng = generator(seed, Stream.NCSN_SAMPLE, i)
                 count = min(base.BLOCK, n - i * base.BLOCK)
                 x = self.sigmas[0] * torch.randn(count, *self.settings.shape, generator=rng)
                 parts.append(
@@ -226,7 +270,7 @@ class NCSN:
         levels = middle[torch.linspace(0, len(middle) - 1, SCORED_LEVELS).long()]
 
         def errors(part: Tensor) -> Tensor:
-            rng = generator(0, 32)
+            rng = generator(0, Stream.NCSN_SCORE)
             clean = (part + 0.5) / base.LEVELS
             total = torch.zeros(len(part))
             for sigma in levels:
@@ -259,7 +303,19 @@ def fit(
     seed: int = 0,
     progress: bool = False,
 ) -> NCSN:
-    """Train on images uint8 `(n, C, H, W)` whose sides are multiples of 4."""
+    """Train a noise-conditional score network by denoising score matching.
+
+    Args:
+        x: bytes `(n, C, H, W)`, whose sides are multiples of 4.
+        steps: updates.
+        batch_size: images per update.
+        width: channels at the full size.
+        version: 1 tells the network the noise level, 2 does not.
+        lr: highest learning rate of Adam.
+        ema: decay of the averaged weights.
+        seed: of weights and batches.
+        progress: whether to show how far it is.
+    """
     if version not in (1, 2):
         raise UserError(f"version {version} of NCSN: there are 1 (told how much noise there is) and 2 (not told)")
     x = base.as_images(x, 4)

@@ -16,7 +16,7 @@ from torch.nn.functional import interpolate, logsigmoid, pad
 
 from pscd.baselines import base
 from pscd.progress import progress_bar
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 
 KIND = "pixelcnn"
 HALVINGS = 2
@@ -34,9 +34,18 @@ def n_parameters(channels: int, mixtures: int) -> int:
 
 
 def log_likelihood(x: Tensor, parameters: Tensor, mixtures: int) -> Tensor:
-    """Log probability of pixels uint8 `(B, C, H, W)` under a mixture of discretised logistics: `(B, H, W)`.
+    """Log probability of pixels under a mixture of discretised logistics.
 
-    A value's probability is that of its bin, the outermost bins reaching to infinity, so that 256 values share 1.
+    A value's probability is that of its bin; the outermost bins reach to infinity, so that the 256 probabilities sum
+    to 1.
+
+    Args:
+        x: bytes `(B, C, H, W)`.
+        parameters: of the mixtures, `(B, n_parameters, H, W)`.
+        mixtures: number of components.
+
+    Returns:
+        `(B, H, W)`.
     """
     y = x.float() / 127.5 - 1
     logits, means, log_scales = _unpacked(parameters, y, mixtures)
@@ -51,7 +60,17 @@ def log_likelihood(x: Tensor, parameters: Tensor, mixtures: int) -> Tensor:
 
 
 def draw(parameters: Tensor, channels: int, mixtures: int, generator: torch.Generator) -> Tensor:
-    """A value for each pixel, uint8 `(B, C, H, W)`: a component, then channel after channel from its logistics."""
+    """A value for each pixel: a component, then channel after channel from its logistics.
+
+    Args:
+        parameters: of the mixtures, `(B, n_parameters, H, W)`.
+        channels: of the image.
+        mixtures: number of components.
+        generator: source of randomness.
+
+    Returns:
+        Bytes `(B, C, H, W)`.
+    """
     shape = (len(parameters), channels, *parameters.shape[2:])
     y = torch.zeros(shape)
     logits = parameters[:, :mixtures]
@@ -198,7 +217,13 @@ def _shifted_down(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Settings:
-    """What it takes to build the network again."""
+    """What it takes to build the network again.
+
+    Args:
+        shape: (channels, height, width) of an image.
+        width: channels of the network.
+        mixtures: logistics per pixel.
+    """
 
     shape: tuple[int, int, int]
     width: int
@@ -220,7 +245,7 @@ class PixelCNN:
         """`n` images, a pass of the network for every pixel: minutes for a few hundred."""
         channels, height, width = self.settings.shape
         x = torch.zeros(n, *self.settings.shape, dtype=torch.uint8)
-        rng = generator(seed, 33)
+        rng = generator(seed, Stream.PIXELCNN_SAMPLE)
         with progress_bar(height, show=progress, unit="row") as bar:
             for row in range(height):
                 rows = SIDE * (row // SIDE + 1)  # those below have no say
@@ -260,7 +285,19 @@ def fit(
     seed: int = 0,
     progress: bool = False,
 ) -> PixelCNN:
-    """Train on images uint8 `(n, C, H, W)` whose sides are multiples of 4."""
+    """Train PixelCNN++ on images by maximum likelihood.
+
+    Args:
+        x: bytes `(n, C, H, W)`.
+        steps: updates.
+        batch_size: images per update.
+        width: channels of the network.
+        mixtures: logistics per pixel.
+        lr: highest learning rate of Adam.
+        ema: decay of the averaged weights.
+        seed: of weights and batches.
+        progress: whether to show how far it is.
+    """
     x = base.as_images(x, SIDE)
     settings = Settings((x.shape[1], x.shape[2], x.shape[3]), width, mixtures)
     network = base.new_network(settings.build, seed)

@@ -72,11 +72,11 @@ def strip(model: "Model", n: int, n_steps: int, *, seed: int = 0, label: int | N
     """
     import torch
 
-    from pscd.rng import generator
+    from pscd.rng import Stream, generator
 
     if n < 1 or n_steps < 1:
         raise UserError(f"the numbers of chains and of steps must be at least 1, got {n} and {n_steps}")
-    start = torch.rand(n, *model.shape, generator=generator(seed, 22))
+    start = torch.rand(n, *model.shape, generator=generator(seed, Stream.STRIP))
     wanted = {round(n_steps ** (i / (STRIP_FRAMES - 2))) for i in range(STRIP_FRAMES - 1)}
     frames = [start]
 

@@ -28,8 +28,11 @@ COMMON = {
     "sampler": set[str](),
     "energy": {"name", "width", "depth"},
 }
-# What tells an objective from a sampler, to notice that one was given for the other.
-METHODS = {"objective": ("needs_negatives", "init", "at", "__call__"), "sampler": ("n_steps", "run", "adapt")}
+# What the trainer asks of either, to notice in time that one was given for the other or that something is missing.
+PROTOCOLS = {
+    "objective": ("needs_negatives", "sampling_power", "init", "at", "__call__"),
+    "sampler": ("n_steps", "step_size", "low", "high", "run", "adapt"),
+}
 EXAMPLES = """\
   pscd train moon --gamma 1 --out runs/moon
   pscd train my.csv --columns height,weight --gamma 0.5 --steps 2000
@@ -207,7 +210,7 @@ def find_part(role: str, word: str, table: dict[str, Any]) -> Any:
         part = found() if isinstance(found, type) else found
     except TypeError as error:
         raise UserError(f"{word}: every field needs a default ({error})") from None
-    missing = [name for name in METHODS[role] if not hasattr(part, name)]
+    missing = [name for name in PROTOCOLS[role] if not hasattr(part, name)]
     if not is_dataclass(part) or missing:
         what = f"it has no {missing[0]}" if missing else "it is not a dataclass"
         article = "an" if role == "objective" else "a"

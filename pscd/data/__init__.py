@@ -16,7 +16,7 @@ from pscd.data.pixels import as_shape, to_bytes, to_unit
 from pscd.data.tables import SUFFIXES, Table, read_table
 from pscd.data.toys import TOYS, TOYS_1D, TOYS_2D, Toy, find_toy
 from pscd.errors import UserError
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 
 __all__ = [
     "IMAGE_SETS",
@@ -98,16 +98,25 @@ def _rows_of_dataset(data: torch.utils.data.Dataset[Any]) -> Tensor:
 
 
 def check_enough(path: Path, n: int) -> None:
-    """A `UserError` if a file's rows are too few to learn from."""
+    """Refuse a file with fewer than 20 rows.
+
+    Raises:
+        UserError: the file has too few to learn from.
+    """
     if n < FEWEST_ROWS:
         raise UserError(f"{path}: {n} rows are too few to learn from; at least {FEWEST_ROWS} are needed")
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows to train on, rows kept apart for measuring, and the columns' names if the file has any.
+    """Rows to train on, and rows kept apart for measuring.
 
-    Images are bytes `(n, channels, height, width)`, with the labels they have.
+    Args:
+        train: `(n, *shape)`; images are bytes `(n, channels, height, width)`.
+        held_out: the same, never trained on.
+        columns: the columns' names, if the file has any.
+        train_labels: `(n,)`, if images have labels.
+        held_out_labels: the same for `held_out`.
     """
 
     train: Tensor
@@ -167,7 +176,7 @@ def load_dataset(
     if image_size is not None:
         raise UserError(f"{name} is not a set of images; leave the image size out")
     if toy is not None:
-        return Dataset(toy(n, generator(seed, 0)), toy(N_HELD_OUT, generator(seed, 1)))
+        return Dataset(toy(n, generator(seed, Stream.TOY_TRAIN)), toy(N_HELD_OUT, generator(seed, Stream.TOY_HELD_OUT)))
     if path.suffix.lower() not in SUFFIXES and not path.exists():
         known = f"a toy ({', '.join(sorted(TOYS))}) or images ({', '.join(IMAGE_SETS)})"
         raise UserError(f"unknown data {name!r}; give a file ({', '.join(SUFFIXES)}), a folder of images, {known}")
@@ -193,6 +202,6 @@ def _load_image_dataset(name: str, seed: int, root: Path | str | None, size: int
 
 def _split(n: int, seed: int) -> tuple[Tensor, Tensor]:
     """The indices of a tenth to hold out, and of the rest."""
-    order = torch.randperm(n, generator=generator(seed, 2))
+    order = torch.randperm(n, generator=generator(seed, Stream.SPLIT))
     n_held_out = min(n // 10, N_HELD_OUT)
     return order[:n_held_out], order[n_held_out:]

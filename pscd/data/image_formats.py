@@ -147,7 +147,16 @@ def read_svhn(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read_bitmaps(path: Path, n: int, size: int) -> np.ndarray:
-    """The first `n` grey drawings of a `.npy` file, as squares or as rows of pixels."""
+    """The first `n` grey drawings of a `.npy` file.
+
+    Args:
+        path: the file, with squares `(m, size, size)` or rows of pixels `(m, size * size)`.
+        n: number of drawings to read.
+        size: side of a drawing.
+
+    Returns:
+        Bytes `(n, 1, size, size)`.
+    """
     try:
         rows = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # numpy raises several kinds for a damaged file

@@ -33,7 +33,13 @@ IDX_FILES = tuple(f"{part}-{what}-ubyte.gz" for part in ("train", "t10k") for wh
 
 @dataclass(frozen=True)
 class Images:
-    """Images `(n, channels, height, width)` as bytes, and their labels if there are any."""
+    """Images and their labels.
+
+    Args:
+        x: bytes `(n, channels, height, width)`.
+        label: int64 `(n,)`, or None.
+        name: of the set, or the folder.
+    """
 
     x: Tensor  # uint8
     label: Tensor | None  # int64 (n,)

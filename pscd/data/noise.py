@@ -58,7 +58,16 @@ def contaminate(
 
 
 def uniform_noise(n: int, shape: Sequence[int], generator: torch.Generator | None = None) -> Tensor:
-    """`(n, *shape)` bytes, each value equally likely."""
+    """Bytes, each value equally likely.
+
+    Args:
+        n: number of images.
+        shape: of one image.
+        generator: source of randomness; torch's global one by default.
+
+    Returns:
+        `(n, *shape)`.
+    """
     return torch.randint(256, (n, *shape), dtype=torch.uint8, generator=generator)
 
 

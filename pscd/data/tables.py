@@ -22,10 +22,12 @@ LARGEST = 1e30
 
 @dataclass(frozen=True)
 class Table:
-    """Rows `(n, *shape)` in float64, and the names of the columns if the file has any.
+    """The rows of a file.
 
-    A time stamp or a coordinate needs all its digits until it is standardised. `ids` are columns that go
-    along with the rows, text or numbers, and are not looked at.
+    Args:
+        x: `(n, *shape)` in float64: a time stamp or a coordinate needs all its digits until it is standardised.
+        columns: the columns' names, if the file has any.
+        ids: columns that go along with the rows, text or numbers, and are not learnt from.
     """
 
     x: Tensor
@@ -34,9 +36,15 @@ class Table:
 
 
 def read_table(path: Path | str, columns: Sequence[str] | None = None, ids: Sequence[str] | None = None) -> Table:
-    """Read a file; `columns` picks and orders columns by name, by default all but the `ids`.
+    """Read the rows of a file.
 
-    Every fault of the file is a `UserError` of one line that names the file, the place and what to do.
+    Args:
+        path: `.csv` (with or without a header), `.parquet`, `.npy` or `.npz`.
+        columns: columns to take, in this order; by default all but the `ids`.
+        ids: columns to carry along unlearnt.
+
+    Raises:
+        UserError: any fault of the file; the message names the file, the place and what to do.
     """
     path = Path(path)
     suffix = path.suffix.lower()

@@ -27,7 +27,16 @@ N_LOOK = 10_000  # rows drawn to find where a toy lives that does not say so
 
 @dataclass(frozen=True)
 class GaussianMixture1d:
-    """A mixture of Gaussians on the line, given by weights, means and **variances**."""
+    """A mixture of Gaussians on the line.
+
+    Args:
+        weights: shares of the components, which sum to 1.
+        means: of the components.
+        variances: of the components; not standard deviations.
+
+    >>> GaussianMixture1d((0.5, 0.5), (-1.0, 1.0), (0.1, 0.1)).sample(3).shape
+    torch.Size([3, 1])
+    """
 
     weights: tuple[float, ...]
     means: tuple[float, ...]

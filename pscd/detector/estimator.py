@@ -5,15 +5,14 @@ import json
 import math
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeGuard
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
-from sklearn.base import BaseEstimator, OutlierMixin, _fit_context
+from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
@@ -22,12 +21,12 @@ from pscd.detector.gaussian import Gaussian, fit_gaussian, floors, majority, sil
 from pscd.detector.scaling import Columns
 from pscd.energies import Correction
 from pscd.errors import UserError
-from pscd.files import read_tensors, under, write_tensors
+from pscd.files import read_tensors, tensors_digest, under, write_tensors
+from pscd.mixtures import Mixture
 from pscd.model import SCORE_BLOCK, Model
 from pscd.objectives import PseudoSpherical
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.run_folder import RunFolder
-from pscd.sampling import MixtureProposal
 from pscd.training.loop import fit
 
 Floats = NDArray[np.float64]
@@ -45,9 +44,9 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     An energy-based model q(x), proportional to exp(-E(x)), is trained with pseudo-spherical contrastive
     divergence (Yu et al. 2021): a row counts in proportion to q(x)^gamma, so that rows unlike the majority
-    hardly count, and the energy then finds them. E is a Gaussian of largest gamma-score plus a network that
-    learns, with the same gamma, what a Gaussian cannot say; columns are scaled by quantiles, with tails
-    drawn in, before either sees them.
+    hardly count, and the energy then finds them. E is that of a robust Gaussian, which maximises the gamma-score,
+    plus a bounded correction by a network, trained with the same gamma. Columns are first standardised by quantiles,
+    and their tails compressed by an asinh.
 
     Args:
         gamma: robustness; 0 is maximum likelihood, where every row counts alike. "auto" takes the largest
@@ -78,15 +77,6 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     [0, 1, 2, 3]
     """
 
-    _parameter_constraints = {  # noqa: RUF012 (the name and form are scikit-learn's)
-        "gamma": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
-        "contamination": [StrOptions({"auto"}), Interval(Real, 0, 0.5, closed="right")],
-        "bound": [Interval(Real, 0, None, closed="neither")],
-        "n_updates": [Interval(Integral, 1, None, closed="left")],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
-    }
-
     def __init__(
         self,
         *,
@@ -104,16 +94,27 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
-    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
     def fit(self, X: ArrayLike, y: object = None) -> Self:
-        """Learn from rows `(n, d)`, junk included; `y` is ignored."""
+        """Learn from rows, junk included.
+
+        Args:
+            X: `(n, d)`, at least two rows of finite numbers.
+            y: ignored, as scikit-learn has it for detectors.
+
+        Returns:
+            The detector itself.
+
+        Raises:
+            ValueError: a parameter is out of range, a row has missing values, or all columns are constant.
+        """
+        self._check_parameters()
         array = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         x = torch.from_numpy(array.astype(np.float64))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.columns_ = Columns.fit(x)
         self.constants_ = x.median(0).values
         z = self.columns_.forward(x)
-        some = z[torch.randperm(len(z), generator=generator(seed, 20))[:GAUSSIAN_ROWS]]
+        some = z[torch.randperm(len(z), generator=generator(seed, Stream.DETECTOR_ROWS))[:GAUSSIAN_ROWS]]
         n, k = z.shape
         floor = floors(self.columns_.spiked)
         base = (
@@ -125,19 +126,31 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             energy = Correction(k, bound=self.bound)
-        # The network sees rows smoothed as a kernel density would smooth so many, fewer rows, fewer details, and
-        # then drawn together to the variance they had.
+        # Add Silverman noise (more for fewer rows), and rescale so that the variance is unchanged.
         width = silverman(n, k)
         narrow = (1 + width**2) ** -0.5
         self.model_ = fit(
             narrow * base.whiten(z),
             settings(self.gamma_, self.n_updates, seed, noise=narrow * width),
             energy=energy,
-            proposal=MixtureProposal.standard(k),
+            proposal=Mixture.standard(k),
             progress=self.verbose,
         )
         self._weigh(self._score(x))
         return self
+
+    def _check_parameters(self) -> None:
+        gamma, share = self.gamma, self.contamination
+        counts = isinstance(self.n_updates, Integral) and not isinstance(self.n_updates, bool)
+        checks = {
+            "gamma": (gamma == "auto" or (_is_number(gamma) and gamma >= 0), '"auto" or a number from 0 on'),
+            "contamination": (share == "auto" or (_is_number(share) and 0 < share <= 0.5), '"auto" or in (0, 0.5]'),
+            "bound": (_is_number(self.bound) and self.bound > 0, "a number above 0"),
+            "n_updates": (counts and self.n_updates >= 1, "a whole number from 1 on"),
+        }
+        for name, (right, wanted) in checks.items():
+            if not right:
+                raise ValueError(f"{name} must be {wanted}, got {getattr(self, name)!r}")
 
     @torch.no_grad()
     def _weigh(self, scores: Tensor) -> None:
@@ -164,7 +177,7 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         return -torch.cat(parts) - self._news(x).sum(1)
 
     def _news(self, x: Tensor) -> Tensor:
-        """Energy for a new value in a column that never varied, which n rows without it make one in n + 1."""
+        """Energy of a new value in a column that never varied: log(n + 1), by the rule of succession."""
         return math.log(self.n_rows_ + 1) * ((x != self.constants_) & ~self.columns_.kept)
 
     def _check(self, X: ArrayLike) -> Tensor:
@@ -172,43 +185,57 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         return torch.from_numpy(validate_data(self, X, dtype=[np.float64, np.float32], reset=False).astype(np.float64))
 
     def score_samples(self, X: ArrayLike) -> Floats:
-        """-E of each row: the lower, the stranger."""
+        """-E(x) of each row of `(n, d)`, `(n,)`: the lower, the stranger, as scikit-learn has it."""
         return self._score(self._check(X)).numpy()
 
     def decision_function(self, X: ArrayLike) -> Floats:
-        """Score above the threshold `offset_`: negative for outliers."""
+        """`score_samples(X) - offset_`, `(n,)`: negative for outliers."""
         return self.score_samples(X) - self.offset_
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """-1 for outliers, +1 for the others."""
+        """-1 for outliers and +1 for the others, `(n,)`."""
         return np.where(self.decision_function(X) < 0, -1, 1)
 
     @torch.no_grad()
     def log_density(self, X: ArrayLike) -> Floats:
-        """Log density of each row in the units of the data; columns that never varied are left out.
+        """Log density of each row of `(n, d)` in the units of the data, `(n,)`; constant columns are left out.
 
-        The normalising constant is estimated with draws from the Gaussian, well where the network is a
-        correction of it, in high dimension with care.
+        The normalising constant is estimated by importance sampling from the Gaussian. The estimate is good where the
+        network is a small correction of it; in high dimension it has a large variance.
         """
         x = self._check(X)
         energy, k = self._energy(), len(self.gaussian_.mean)
-        u = torch.randn(N_NORMALISER, k, generator=generator(0, 21), dtype=torch.float64)
+        u = torch.randn(N_NORMALISER, k, generator=generator(0, Stream.NORMALISER), dtype=torch.float64)
         log_z = torch.logsumexp(0.5 * u.square().sum(1) - energy(u), 0) - np.log(len(u)) + 0.5 * k * np.log(2 * np.pi)
         log_det = self.gaussian_.factor.diagonal().log().sum()
         return (self._score(x) + self._news(x).sum(1) - log_z - log_det + self.columns_.log_slope(x)).numpy()
 
     def sample(self, n_samples: int = 1, *, random_state: int | np.random.RandomState | None = 0) -> Floats:
-        """New rows of the model, `(n_samples, d)`; columns that never varied keep their value."""
+        """New rows of the model; columns that never varied keep their value.
+
+        Args:
+            n_samples: number of rows.
+            random_state: the same number gives the same rows.
+
+        Returns:
+            `(n_samples, d)`, in the units of the data.
+        """
         check_is_fitted(self)
         u = self.model_.sample(n_samples, seed=int(check_random_state(random_state).randint(2**31 - 1)))
         return self.columns_.inverse(self.gaussian_.colour(u), self.constants_).numpy()
 
     @torch.no_grad()
     def explain(self, X: ArrayLike) -> Floats:
-        """How much of each row's energy is due to each column, `(n, d)`.
+        """How much of each row's energy is due to each column: E(x) - E(x with the column's conditional mean).
 
-        It is the energy that the row loses when the column takes the value that the other columns suggest.
         A column that never varied is to blame for a new value in it.
+
+        Args:
+            X: `(n, d)`.
+
+        Returns:
+            `(n, d)`; a column's entry is the energy that the row loses when the column takes the value that the other
+            columns suggest.
         """
         x = self._check(X)
         energy = self._energy()
@@ -223,7 +250,10 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         return blame.numpy()
 
     def save(self, folder: Path | str) -> None:
-        """Write the fitted detector to a folder, without pickle; `EnergyDetector.load` reads it."""
+        """Write the fitted detector to two files of a folder, without pickle; `EnergyDetector.load` reads them.
+
+        The second file holds a checksum of the network in the first, so that files of two fits are not mixed up.
+        """
         check_is_fitted(self)
         run = RunFolder(Path(folder))
         run.make()
@@ -244,11 +274,16 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             "fitted": {name: getattr(self, name) for name in ("gamma_", "contamination_", "offset_", "n_rows_")},
             "names": [str(name) for name in getattr(self, "feature_names_in_", [])],
         }
-        write_tensors(run.detector, tensors, {"facts": json.dumps(facts)})
+        network = tensors_digest(read_tensors(run.network)[0])
+        write_tensors(run.detector, tensors, {"facts": json.dumps(facts), "network": network})
 
     @classmethod
     def load(cls, folder: Path | str) -> Self:
-        """The detector that `save` wrote."""
+        """The detector that `save` wrote.
+
+        Raises:
+            UserError: there is none, a file is damaged, or the two files are of different fits.
+        """
         run = RunFolder(Path(folder))
         path = run.detector
         if not path.is_file():
@@ -270,17 +305,39 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         detector.n_features_in_ = len(detector.constants_)
         if facts["names"]:
             detector.feature_names_in_ = np.array(facts["names"], dtype=object)
+        _check_network(run.network, metadata.get("network"))
         detector.model_ = Model.load(run.network, energy=Correction(len(detector.gaussian_.mean), bound=detector.bound))
         return detector
 
 
-def settings(gamma: float, n_updates: int, seed: int, noise: float) -> TrainConfig:
-    """How the network is trained on whitened rows: as a correction of the standard Gaussian, at full gamma at once.
+def _check_network(path: Path, digest: str | None) -> None:
+    """A `UserError` if the network is not the one that a detector was saved with; old detectors do not know theirs."""
+    if digest is None or not path.is_file():
+        return
+    try:
+        found = tensors_digest(read_tensors(path)[0])
+    except SafetensorError as error:
+        raise UserError(f"{path}: damaged ({error})") from None
+    if found != digest:
+        raise UserError(
+            f"{path}: not the network of the detector beside it, but of another fit; save the detector again"
+        )
 
-    Elsewhere gamma warms up from 0, since a network that does not know the data takes them all for junk. Here
-    the Gaussian knows the majority from the start; a warm-up would only teach the network the junk.
+
+def settings(gamma: float, n_updates: int, seed: int, noise: float) -> TrainConfig:
+    """How the network is trained on whitened rows: as a correction of the standard Gaussian, without warm-up of gamma.
+
+    Elsewhere gamma warms up from 0, since an untrained network takes all data for junk. Here the Gaussian knows the
+    majority from the start; a warm-up would only teach the network the junk.
+
+    Args:
+        gamma: of the pseudo-spherical objective.
+        n_updates: updates of the network.
+        seed: of the training.
+        noise: deviation of the noise that is added to each batch.
     """
     return TrainConfig(
+        data="",  # rows in memory
         objective=PseudoSpherical(gamma=gamma, warmup=0.0),
         steps=n_updates,
         lr=2e-3,
@@ -289,6 +346,10 @@ def settings(gamma: float, n_updates: int, seed: int, noise: float) -> TrainConf
         max_gap=1e6,  # the median row may be far from what the weights keep
         seed=seed,
     )
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _plain(value: object) -> bool:

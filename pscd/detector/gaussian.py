@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pscd.losses import effective_sample_fraction, importance_weights
 from pscd.metrics import auroc
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 
 RIDGE = 0.05  # added to every variance: directions in which the data hardly vary are not blown up without end
 FLOOR = 0.2  # least variance of a column, whatever the weights do to it
@@ -30,13 +30,13 @@ NEIGHBOUR_BLOCK = 500  # rows at a time, which bounds the memory
 
 @dataclass(frozen=True)
 class Gaussian:
-    """A Gaussian on `(k,)`, with the gamma it was fitted with.
+    """A Gaussian in k dimensions, with the gamma it was fitted with.
 
     Args:
         mean: `(k,)`.
         covariance: `(k, k)`, ridge and shrinkage included.
         gamma: of the score that it maximises.
-        scatter: `(k, k)`, covariance of the weighted rows with the ridge but without shrinkage.
+        scatter: `(k, k)`, covariance of the weighted rows, with the ridge but without shrinkage.
     """
 
     mean: Tensor
@@ -55,32 +55,44 @@ class Gaussian:
         return torch.cholesky_inverse(self.factor)
 
     def whiten(self, z: Tensor) -> Tensor:
-        """Rows to coordinates in which this Gaussian is standard."""
+        """Rows `(n, k)` in coordinates in which this Gaussian is standard: L^-1 (z - mean), with covariance = L L^T."""
         return torch.linalg.solve_triangular(self.factor, (z - self.mean).T, upper=False).T
 
     def colour(self, u: Tensor) -> Tensor:
-        """The inverse of `whiten`."""
+        """The inverse of `whiten`: mean + L u."""
         return self.mean + u @ self.factor.T
 
     def energy(self, z: Tensor) -> Tensor:
-        """Half the squared Mahalanobis distance."""
+        """Half the squared Mahalanobis distance of rows `(n, k)`, `(n,)`."""
         return 0.5 * self.whiten(z).square().sum(1)
 
     def outside(self, z: Tensor, inside: float) -> Tensor:
-        """Which rows lie beyond the ellipsoid that should hold a share `inside` of them, were they Gaussian.
+        """Which rows lie outside the ellipsoid that would hold a share `inside` of Gaussian rows.
 
-        Its size is taken from the row in the middle, since the ridge makes this Gaussian wider than the data.
-        Of Gaussian rows with covariance `scatter`, 2 E is a sum of squares of independent normal numbers with the
-        eigenvalues of scatter in this Gaussian's coordinates as weights.
+        For Gaussian rows with covariance `scatter`, 2 E is distributed as sum_i w_i chi^2_1, where w_i are the
+        eigenvalues of `scatter` in whitened coordinates; its quantiles are taken from draws. The ellipsoid is scaled so
+        that the median energies agree, since the ridge makes this Gaussian wider than the data.
+
+        Args:
+            z: `(n, k)`.
+            inside: share in (0, 1).
+
+        Returns:
+            `(n,)`, true outside.
         """
         half = torch.linalg.solve_triangular(self.factor, self.scatter, upper=False)
         weights = torch.linalg.eigvalsh(torch.linalg.solve_triangular(self.factor, half.T, upper=False))
-        draws = torch.randn(N_CALIBRATION, len(weights), generator=generator(0, 23), dtype=z.dtype).square() @ weights
+        draws = (
+            torch.randn(
+                N_CALIBRATION, len(weights), generator=generator(0, Stream.GAUSSIAN_CALIBRATION), dtype=z.dtype
+            ).square()
+            @ weights
+        )
         energy = self.energy(z)
         return energy > energy.median() * draws.quantile(inside) / draws.median()
 
     def without_column(self, z: Tensor, j: int) -> Tensor:
-        """Rows with column j replaced by what the other columns suggest, its conditional mean."""
+        """Rows with column j replaced by its conditional mean given the other columns."""
         pull = (z - self.mean) @ self.precision[j] / self.precision[j, j]
         replaced = z.clone()
         replaced[:, j] -= pull
@@ -96,22 +108,23 @@ def fit_gaussian(
     floor: float | Tensor = FLOOR,
     shrink: float | None = None,
 ) -> Gaussian:
-    """The Gaussian with a stationary gamma-score on rows `(n, k)`, found from the middle of the rows.
+    """The Gaussian at a stationary point of the gamma-score, by fixed-point iteration (Fujisawa and Eguchi 2008).
 
-    Setting the score's gradient to zero gives (Fujisawa & Eguchi 2008)
         w_i proportional to exp(-gamma E(z_i)),  mean = sum w_i z_i,
         covariance = (1 + gamma) sum w_i (z_i - mean)(z_i - mean)^T.
-    There is another such Gaussian on every tight cluster, so the start matters: it is the half of the rows
-    nearest to the median, most of which belong to the majority.
+
+    Every tight cluster has such a point, so the start matters: the half of the rows nearest to the median, most of
+    which belong to the majority.
 
     Args:
-        gamma: of the score; if none, the one, at most 1, that leaves this `share` of the rows in effect.
+        z: rows `(n, k)`.
+        gamma: of the score; by default the one, at most 1, at which the weights have the effective `share`.
         share: effective sample fraction of the weights, in (0, 1]; 1 is gamma = 0.
         ridge: added to every variance.
         floor: least variance of the columns, one number or `(k,)`.
-        shrink: the precision is this much that of independent columns, the rest as found; the mean energy of
-            Gaussian rows stays k / 2 for any amount. By default a half with many rows, and the more the fewer
-            rows there are for each column.
+        shrink: weight of the diagonal precision in the shrunk one, (1 - shrink) S^-1 + shrink diag(S)^-1; the mean
+            energy of Gaussian rows is k / 2 for any weight. By default a half with many rows, and more the fewer rows
+            there are for each column.
     """
     n, k = z.shape
     drawn = 1 - (1 - SHRINK) * n / (n + k) if shrink is None else shrink
@@ -146,19 +159,24 @@ def fit_gaussian(
 
 
 def floors(spiked: Tensor) -> Tensor:
-    """Least variances of columns, `(k,)`, given which of them mostly have one value."""
+    """Least variance of each column, `(k,)`; larger for `spiked` columns, in which half the rows share one value."""
     return torch.where(spiked, SPIKED_FLOOR, FLOOR).double()
 
 
 def majority(z: Tensor, share: float, *, inside: float, clean: float, floor: float | Tensor = FLOOR) -> Gaussian:
-    """The Gaussian of the majority, with a gamma that leaves a `share` of the rows in effect, or the plain one.
+    """The robust Gaussian of the majority or the plain one, gamma = 0, whichever suits the rows.
 
-    What speaks for it is looked for beyond the ellipsoid that should hold a share `inside` of the rows. If no more
-    than a share `clean` lies there, there is nothing to be robust against, and the plain Gaussian, gamma = 0, is the
-    better estimate. If that many are a group apart, as dense as the majority, the plain one would lean towards them.
-    Otherwise it is the one whose energy is better at telling odd rows, isolated ones and small groups, from the
-    others: where the majority itself has long tails, a robust Gaussian is that of a core, for which good rows are as
-    strange as bad ones.
+    - Few rows outside the robust ellipsoid: the plain one, the better estimate where there is nothing to resist.
+    - Otherwise, a dense group outside: the robust one, since the plain one would lean towards the group.
+    - Otherwise, the one whose energy has the larger AUROC for odd rows, isolated ones and small groups. Where the
+      majority itself has long tails, a robust Gaussian fits its core, and finds good rows as strange as bad ones.
+
+    Args:
+        z: rows `(n, k)`.
+        share: effective sample fraction that fixes gamma of the robust one.
+        inside: share of Gaussian rows that the ellipsoid holds.
+        clean: share of rows outside it, or in a dense group there, that counts as few.
+        floor: least variance of the columns, one number or `(k,)`.
     """
     robust, plain = fit_gaussian(z, share=share, floor=floor), fit_gaussian(z, gamma=0.0, floor=floor)
     beyond = robust.outside(z, inside)
@@ -176,7 +194,7 @@ def majority(z: Tensor, share: float, *, inside: float, clean: float, floor: flo
 
 
 def isolation(u: Tensor) -> Tensor:
-    """How far each of n rows `(n, k)` is from its neighbour number sqrt(n)."""
+    """Distance of each of n rows `(n, k)` to its neighbour number sqrt(n), `(n,)`."""
     neighbour = min(max(LEAST_NEIGHBOURS, math.isqrt(len(u))), len(u) - 1)
     # Each row is the nearest to itself.
     blocks = (torch.cdist(part, u).kthvalue(neighbour + 1, 1).values for part in u.split(NEIGHBOUR_BLOCK))
@@ -189,15 +207,20 @@ def silverman(n: int, k: int) -> float:
 
 
 def gamma_for_share(energy: Tensor, share: float, most: float = MAX_GAMMA) -> float:
-    """The gamma in [0, most] at which the weights exp(-gamma E) have this effective sample fraction.
+    """The gamma in [0, most] at which weights proportional to exp(-gamma E) have this effective sample fraction.
 
-    The fraction falls from 1 as gamma rises; if it never falls so far, the answer is `most`.
+    The fraction, (sum w)^2 / (n sum w^2), falls from 1 as gamma rises.
+
+    Args:
+        energy: `(n,)`.
+        share: effective sample fraction to reach, in (0, 1].
+        most: largest gamma, which is also the answer where the fraction stays above `share`.
     """
-    low, high = 0.0, most
-    if effective_sample_fraction(importance_weights(energy, most)) >= share:
+    from scipy.optimize import brentq
+
+    def excess(gamma: float) -> float:
+        return float(effective_sample_fraction(importance_weights(energy, gamma))) - share
+
+    if excess(most) >= 0:
         return most
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        above = effective_sample_fraction(importance_weights(energy, middle)) > share
-        low, high = (middle, high) if above else (low, middle)
-    return low
+    return float(brentq(excess, 0.0, most)) if share < 1 else 0.0

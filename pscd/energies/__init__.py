@@ -5,6 +5,7 @@ configuration says about a network, and `ENERGIES` the dictionary to add your ow
 """
 
 from pscd.energies.architecture import CONDITIONAL, ENERGIES, Architecture
+from pscd.energies.corrected import BoundedNetwork, CorrectedEnergy, local_waves
 from pscd.energies.dense import MLP, Correction, Quadratic
 from pscd.energies.images import ConvNet, PlainCNN, ResNet
 from pscd.energies.wrappers import BFloat16Energy, LabelledEnergy, MaskedEnergy, TemperedEnergy, as_function
@@ -15,7 +16,9 @@ __all__ = [
     "MLP",
     "Architecture",
     "BFloat16Energy",
+    "BoundedNetwork",
     "ConvNet",
+    "CorrectedEnergy",
     "Correction",
     "LabelledEnergy",
     "MaskedEnergy",
@@ -24,4 +27,5 @@ __all__ = [
     "ResNet",
     "TemperedEnergy",
     "as_function",
+    "local_waves",
 ]

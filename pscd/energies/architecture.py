@@ -4,12 +4,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
+from pscd.energies.corrected import BoundedNetwork, CorrectedEnergy
 from pscd.energies.dense import MLP, Quadratic
 from pscd.energies.images import ConvNet, PlainCNN, ResNet
 from pscd.errors import UserError
+from pscd.mixtures import Mixture
 from pscd.types import documented, option
+
+BOUND = 4.0  # nats by which a network corrects a mixture, where nothing else is said
 
 
 @documented
@@ -22,12 +26,17 @@ class Architecture:
     torch.Size([3])
     """
 
-    name: str = option("mlp", "network: mlp or quadratic; for images conv, cnn or resnet", flag="energy")
+    name: str = option(
+        "mlp",
+        "network: mlp, quadratic or corrected (a mixture and a network); for images conv, cnn or resnet",
+        flag="energy",
+    )
     width: int = option(128, "hidden units per layer, or channels of the first convolution")
     depth: int = option(3, "hidden layers, or how often a convolution halves the image")
     fourier: int = option(16, "random waves beside the input, for fine structure; 0: none")
     spectral_norm: bool = option(False, "bound the slope of every layer")
     base_scale: float | None = option(2.0, "width of the Gaussian base in standard deviations; none: no base")
+    bound: float | None = option(None, "nats by which a network corrects the mixture it starts from; none: no limit")
     classes: int = option(0, "labels 0 to classes - 1 that a network for images is conditional on; 0: no labels")
 
     def __post_init__(self) -> None:
@@ -35,10 +44,38 @@ class Architecture:
             raise UserError(f"unknown energy {self.name!r}; there are: {', '.join(sorted(ENERGIES))}")
         if self.width < 1 or self.depth < 1 or self.fourier < 0:
             raise UserError("width and depth must be at least 1, fourier at least 0")
+        if self.bound is not None and not self.bound > 0:
+            raise UserError(f"bound must be positive or none, got {self.bound}")
         if self.base_scale is not None and not self.base_scale > 0:
             raise UserError(f"base_scale must be positive or none, got {self.base_scale}")
         if self.classes < 0 or (self.classes and self.name not in CONDITIONAL):
             raise UserError(f"classes needs a network that takes labels: {' or '.join(CONDITIONAL)}")
+
+    def correct(self, mixture: Mixture, frequencies: Tensor) -> CorrectedEnergy:
+        """A network, 0 at the start, that corrects a mixture.
+
+        Args:
+            mixture: m, in the network's coordinates.
+            frequencies: `(d, waves)`, of waves beside the input.
+
+        Returns:
+            The energy -log m + f, in float32.
+        """
+        network = BoundedNetwork(
+            mixture.means.shape[1],
+            width=self.width,
+            depth=self.depth,
+            bound=BOUND if self.bound is None else self.bound,
+            frequencies=frequencies,
+        )
+        return CorrectedEnergy(Mixture(**{name: t.float() for name, t in mixture.tensors().items()}), network)
+
+    def rebuild(self, shape: tuple[int, ...], tensors: dict[str, Tensor]) -> nn.Module:
+        """The network that a file's tensors belong to, for inputs of `shape`, before they are read into it."""
+        if self.name != "corrected":
+            return self.build(shape)
+        mixture = Mixture(*(tensors[f"mixture.{name}"] for name in ("weights", "means", "factors")))
+        return self.correct(mixture, tensors["network.frequencies"])
 
     def build(self, shape: tuple[int, ...]) -> nn.Module:
         """The network for rows of the given shape, with random weights from torch's global generator."""
@@ -58,6 +95,10 @@ def _mlp(shape: tuple[int, ...], config: Architecture) -> nn.Module:
 
 def _quadratic(shape: tuple[int, ...], config: Architecture) -> nn.Module:
     return Quadratic(dim=math.prod(shape))
+
+
+def _corrected(shape: tuple[int, ...], config: Architecture) -> nn.Module:
+    raise UserError("the energy corrected corrects a mixture; set start to mixture")
 
 
 def _of_images(kind: type[ConvNet] | type[PlainCNN] | type[ResNet]) -> Callable[..., nn.Module]:
@@ -85,6 +126,7 @@ def _check_image(shape: tuple[int, ...], config: Architecture) -> None:
 ENERGIES: dict[str, Callable[[tuple[int, ...], Architecture], nn.Module]] = {
     "mlp": _mlp,
     "quadratic": _quadratic,
+    "corrected": _corrected,
     "conv": _of_images(ConvNet),
     "cnn": _of_images(PlainCNN),
     "resnet": _of_images(ResNet),

@@ -19,7 +19,7 @@ from pscd.data import Dataset, data_root, to_unit
 from pscd.errors import UserError
 from pscd.files import read_tensors, write_tensors
 from pscd.progress import progress_bar
-from pscd.rng import generator, integer_seed
+from pscd.rng import Stream, generator, integer_seed
 
 INCEPTION_SIZE = 299
 BLOCK = 500  # images that a classifier sees at one time
@@ -52,11 +52,18 @@ def load_feature_map(
     """The feature map that a word or a path describes.
 
     Args:
-        spec: `pixels`; `classifier`, a small network trained on the labels of `data`; or the path of a
-            TorchScript file, such as the Inception network of the FID, as it is or below the folder of image sets.
+        spec: `pixels`; `classifier`, a small network trained on the labels of `data`; or the path of a TorchScript
+            file, such as the Inception network of the FID, as it is or below the folder of image sets.
         data: images with labels, for the classifier.
         cache: folder where trained classifiers are kept (default: `classifiers` in the folder of image sets).
         threads: processor threads while features are computed (default: as set).
+        progress: whether to show how far it is.
+
+    Raises:
+        UserError: there is no such map, the data have no labels for a classifier, or the file is not readable.
+
+    >>> load_feature_map("pixels")(torch.zeros(2, 1, 8, 8, dtype=torch.uint8)).shape
+    torch.Size([2, 64])
     """
     if spec == "pixels":
         return Pixels()
@@ -71,7 +78,7 @@ def load_feature_map(
 
 
 class Pixels:
-    """The pixels themselves, from 0 to 1: distances that hardly anybody sees, but no network to trust."""
+    """The pixels themselves, in [0, 1]: distances that say little to the eye, but need no network."""
 
     name = "raw pixels"
 
@@ -207,7 +214,14 @@ class Classified:
 def classifier_of(
     data: Dataset, *, cache: Path | str | None = None, threads: int | None = None, progress: bool = False
 ) -> Classified:
-    """The classifier of these images' labels: from the cache, or trained now and kept there."""
+    """The classifier of these images' labels: from the cache, or trained now and kept there.
+
+    Args:
+        data: images with labels.
+        cache: folder of trained classifiers (default: `classifiers` in the folder of image sets).
+        threads: processor threads for training and features (default: as set).
+        progress: whether to show how far it is.
+    """
     x, label, test_label = data.train, data.train_labels, data.held_out_labels
     assert label is not None
     assert test_label is not None
@@ -227,8 +241,15 @@ def classifier_of(
 
 
 def train_classifier(x: Tensor, label: Tensor, *, seed: int = 0, progress: bool = False) -> SmallClassifier:
-    """Train on bytes and their labels: four passes, or 400 updates if that is more."""
-    rng = generator(seed, 5)
+    """Train a small classifier with Adam: four epochs, or 400 updates if that is more.
+
+    Args:
+        x: bytes `(n, 1 or 3, height, width)`.
+        label: `(n,)`, from 0 on.
+        seed: of weights and batches.
+        progress: whether to show how far it is.
+    """
+    rng = generator(seed, Stream.CLASSIFIER)
     network = _new_classifier(x.shape[1:], label, integer_seed(rng))
     batch_size = min(128, len(x))
     n_updates = max(FEWEST_UPDATES, 4 * len(x) // batch_size)

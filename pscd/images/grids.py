@@ -15,7 +15,15 @@ LARGEST_FACTOR = 8
 
 
 def grid(x: Tensor, columns: int = 10, *, enlarge: bool = True) -> np.ndarray:
-    """Images `(n, channels, height, width)` in [0, 1], or bytes, as one picture `(H, W, 3)` of bytes.
+    """Images as one picture.
+
+    Args:
+        x: `(n, 1 or 3, height, width)`, floats in [0, 1] or bytes.
+        columns: images beside each other.
+        enlarge: whether to repeat pixels until a small picture is at least 400 wide, at most eightfold.
+
+    Returns:
+        Bytes `(H, W, 3)`.
 
     >>> grid(torch.zeros(4, 1, 8, 8), 2, enlarge=False).shape
     (22, 22, 3)
@@ -41,7 +49,11 @@ def beside(*pictures: np.ndarray) -> np.ndarray:
 
 
 def save(picture: np.ndarray, path: Path | str) -> Path:
-    """Write a picture; its ending says how."""
+    """Write a picture; the ending of the path says in which format.
+
+    Raises:
+        UserError: it cannot be written, or there is no such format.
+    """
     from PIL import Image
 
     path = Path(path)
@@ -54,7 +66,18 @@ def save(picture: np.ndarray, path: Path | str) -> Path:
 
 
 def read(path: Path | str, shape: tuple[int, ...]) -> Tensor:
-    """A picture as an image `shape` = (channels, height, width) in [0, 1]; scaled if its size differs."""
+    """A picture as one image, scaled if its size differs.
+
+    Args:
+        path: any file that Pillow reads.
+        shape: (channels, height, width) of the image.
+
+    Returns:
+        Floats in [0, 1] of this shape.
+
+    Raises:
+        UserError: the file is no picture.
+    """
     from PIL import Image, UnidentifiedImageError
 
     try:

@@ -62,7 +62,7 @@ class FlowNoise(nn.Module):
             noise = cls(x.mean(0).cpu(), x.std(0, correction=0).cpu() + 1e-3).to(x.device)
         optimiser = torch.optim.Adam(noise.flow.parameters(), lr=RATE)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, STEPS)
-        generator = rng.generator(seed, 20, device=x.device)
+        generator = rng.generator(seed, rng.Stream.FLOW, device=x.device)
         with torch.enable_grad(), progress_bar(STEPS, show=sys.stderr.isatty(), unit="step of the noise") as bar:
             for _ in range(STEPS):
                 rows = x[torch.randint(len(x), (min(BATCH, len(x)),), generator=generator, device=x.device)]

@@ -37,7 +37,9 @@ class PseudoSpherical:
     0.5
     """
 
-    gamma: float = option(1.0, "robustness: 0 is maximum likelihood, 1 the spherical score; at least -1")
+    gamma: float | Literal["auto"] = option(
+        1.0, "robustness: 0 is maximum likelihood, 1 the spherical score; at least -1; auto: chosen from the rows"
+    )
     warmup: float = option(0.5, "fraction of the run over which gamma rises from 0")
     l2: float = option(0.0, "weight of the squared energies of both phases, which keeps them near 0")
     negatives: Literal["auto", "weighted", "direct"] = option(
@@ -50,7 +52,8 @@ class PseudoSpherical:
     needs_negatives = True
 
     def __post_init__(self) -> None:
-        check_gamma(self.gamma)
+        if self.gamma != "auto":
+            check_gamma(self.gamma)
         check_warmup(self.warmup)
         check_l2(self.l2)
         check_choices(self)
@@ -58,14 +61,25 @@ class PseudoSpherical:
             raise UserError("at gamma -1 r is flat and cannot be drawn from; use --negatives weighted")
 
     @property
+    def number(self) -> float:
+        """Gamma as a number.
+
+        Raises:
+            UserError: it has not been chosen yet.
+        """
+        if self.gamma == "auto":
+            raise UserError("gamma auto becomes a number when training starts; give one to use the objective alone")
+        return self.gamma
+
+    @property
     def drawn_from_r(self) -> bool:
-        """Whether chains sample r, so that their samples need no weights."""
-        return self.negatives == "direct" or (self.negatives == "auto" and -1 < self.gamma < 0)
+        """Whether chains run on r, so that their samples need no weights."""
+        return self.negatives == "direct" or (self.negatives == "auto" and -1 < self.number < 0)
 
     @property
     def sampling_power(self) -> float:
-        """Chains sample `exp(-sampling_power * E)`."""
-        return 1 + self.gamma if self.drawn_from_r else 1.0
+        """Chains run on `exp(-sampling_power * E)`."""
+        return 1 + self.number if self.drawn_from_r else 1.0
 
     def init(self, energy: nn.Module, x: Tensor) -> None:
         """Nothing is trained beside the energy.
@@ -80,8 +94,8 @@ class PseudoSpherical:
         return None
 
     def at(self, progress: float) -> Self:
-        """The objective after a fraction `progress` of the run: gamma rises over the warm-up."""
-        return replace(self, gamma=warmed_up(self.gamma, self.warmup, progress))
+        """Gamma in proportion to the warm-up done."""
+        return replace(self, gamma=warmed_up(self.number, self.warmup, progress))
 
     def __call__(
         self,
@@ -113,11 +127,11 @@ class PseudoSpherical:
         return loss * spread, {**stats, **in_nats, "spread": spread}
 
     def _loss(self, e_pos: Tensor, e_neg: Tensor, l2: float | Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
-        loss = losses.pseudo_spherical(e_pos, e_neg, self.gamma, drawn_from_r=self.drawn_from_r)
+        loss = losses.pseudo_spherical(e_pos, e_neg, self.number, drawn_from_r=self.drawn_from_r)
         if self.l2:
             weight = self.l2 if l2 is None else l2
-            loss = loss + weight * losses.squares(e_pos, e_neg, self.gamma, drawn_from_r=self.drawn_from_r)
-        return loss, phase_stats(e_pos, e_neg, self.gamma, drawn_from_r=self.drawn_from_r)
+            loss = loss + weight * losses.squares(e_pos, e_neg, self.number, drawn_from_r=self.drawn_from_r)
+        return loss, phase_stats(e_pos, e_neg, self.number, drawn_from_r=self.drawn_from_r)
 
 
 @documented

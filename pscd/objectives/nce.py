@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from pscd import distributed, fast, losses, rng
 from pscd.errors import UserError
 from pscd.fast import frozen
+from pscd.mixtures import Mixture
 from pscd.objectives.f_ebm import check_divergence
 from pscd.objectives.flow_noise import FlowNoise
-from pscd.sampling import MixtureProposal
 from pscd.types import Energy, check_choices, documented, option
 
 FIRST_DRAWS = 10_000  # of the noise, for a first estimate of log Z
@@ -25,7 +25,7 @@ class Noise(nn.Module):
         density: of the noise.
     """
 
-    def __init__(self, density: MixtureProposal | FlowNoise) -> None:
+    def __init__(self, density: Mixture | FlowNoise) -> None:
         super().__init__()
         self.density = density
         self.log_z = nn.Parameter(torch.zeros(()))
@@ -79,12 +79,12 @@ class NoiseContrastive:
             aux.log_z.fill_(torch.logsumexp(log_weights, 0) - math.log(len(y)))
         return aux
 
-    def _density(self, x: Tensor, seed: int) -> MixtureProposal | FlowNoise:
+    def _density(self, x: Tensor, seed: int) -> Mixture | FlowNoise:
         if self.noise == "gaussian":
-            return MixtureProposal.gaussian(x)
+            return Mixture.gaussian(x)
         if self.noise == "flow":
             return FlowNoise.fit(x, seed=seed)
-        return MixtureProposal.fit(x, components=self.components, seed=seed)
+        return Mixture.fit(x, components=self.components, seed=seed)
 
     def at(self, progress: float) -> Self:
         """The objective after a fraction `progress` of the run: the same throughout."""

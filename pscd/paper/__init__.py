@@ -6,12 +6,14 @@ from pscd.errors import UserError
 from pscd.paper.ablations_2d import ABLATIONS_2D
 from pscd.paper.artefact import Artefact, run
 from pscd.paper.blame_2d import BLAME_2D
+from pscd.paper.contamination_gaussian import CONTAMINATION_GAUSSIAN
 from pscd.paper.contamination_images import contamination_images, robustness_images
 from pscd.paper.discrete import DISCRETE
+from pscd.paper.gamma_1d import GAMMA_1D
 from pscd.paper.images import IMAGE_ARTEFACTS, Choice
+from pscd.paper.landscapes import LANDSCAPES
 from pscd.paper.objectives_1d import OBJECTIVES_1D
 from pscd.paper.objectives_2d import OBJECTIVES_2D
-from pscd.paper.one_dimension import CONTAMINATION_GAUSSIAN, GAMMA_1D, LANDSCAPES
 from pscd.paper.rivals_images import rivals_images
 from pscd.paper.theory import THEORY
 from pscd.paper.toys_2d import TOYS_2D_TABLE

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pscd.data import TOYS_2D
-from pscd.paper.artefact import Artefact, Done, Row, Settings, mean_rows
+from pscd.paper.artefact import Artefact, CellResult, Row, Settings, mean_rows
 from pscd.paper.toys_2d import FAILED, MANY, cell, compute, failed
 
 SETS = ("moon", "rings")
@@ -40,7 +40,7 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
     ]
 
 
-def _rows(done: Sequence[Done]) -> list[Row]:
+def _rows(done: Sequence[CellResult]) -> list[Row]:
     rows = []
     for variant in dict.fromkeys(d.settings["variant"] for d in done):
         for name in TOYS_2D:
@@ -59,7 +59,7 @@ def _rows(done: Sequence[Done]) -> list[Row]:
     return rows
 
 
-def _notes(done: Sequence[Done]) -> str:
+def _notes(done: Sequence[CellResult]) -> str:
     return f"""
 PS-CD on {MANY:,} points, with gamma 1 unless said: the library's defaults with one thing changed. MMD^2 x 1e4 of
 10,000 fresh points against the model's density by quadrature; a failure is a run that the guard gave up or that
@@ -73,7 +73,7 @@ samples there, chains on q with many light ones.
 """
 
 
-def _draw(done: Sequence[Done], out: Path) -> list[Path]:
+def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
     from pscd.paper import figures
 
     rows = [row for row in _rows(done) if row.column.endswith("MMD x 1e4")]

@@ -20,6 +20,7 @@ import joblib
 import torch
 
 from pscd.errors import UserError
+from pscd.files import markdown_table, read_json, write_json, write_text_atomic, writing_to
 from pscd.progress import progress_bar
 from pscd.version import __version__
 
@@ -28,8 +29,8 @@ Result = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Done:
-    """A finished cell."""
+class CellResult:
+    """The settings of a cell and what computing it gave."""
 
     settings: Settings
     result: Result
@@ -37,7 +38,17 @@ class Done:
 
 @dataclass(frozen=True)
 class Row:
-    """One entry of an artefact's table: what was published, what was measured, over how many seeds."""
+    """One entry of an artefact's table.
+
+    Args:
+        row: name of its row.
+        column: name of its column.
+        measured: mean over the seeds, or None if nothing could be measured.
+        std: standard deviation over the seeds.
+        n: number of seeds.
+        published: the paper's number.
+        exact: the true value, by quadrature or in closed form.
+    """
 
     row: str
     column: str
@@ -57,10 +68,19 @@ class Row:
 class Artefact:
     """A table or figure of the paper, and how to make it again.
 
-    `cells` lists the settings for `(quick, seeds)`; `compute` turns one of them into a result, in a
-    process of its own; `rows` makes the table of all of them, `draw` the figures, `notes` what a reader
-    should know beside the numbers. Artefacts that look at the same cells in different ways share them by a
-    `cells_name`. Where a cell takes long, `keeps_runs` gives `compute` a folder for checkpoints of its own.
+    Args:
+        name: of the command and the files.
+        title: of the page.
+        cost: how long it takes, in words.
+        seeds: number of seeds unless asked otherwise.
+        cells: settings of all cells for `(quick, seeds)`.
+        compute: turns settings into a result, in a process of its own.
+        rows: the table of all results.
+        draw: writes the figures to a folder, and returns their paths.
+        notes: what a reader should know beside the numbers.
+        cells_name: artefacts that look at the same cells in different ways share them by this name.
+        keeps_runs: whether `compute` gets a folder `runs` for checkpoints, where a cell takes long.
+        command: what follows `pscd reproduce`, where that is not the name alone.
     """
 
     name: str
@@ -69,9 +89,9 @@ class Artefact:
     seeds: int
     cells: Callable[[bool, int], list[Settings]]
     compute: Callable[..., Result]
-    rows: Callable[[Sequence[Done]], list[Row]]
-    draw: Callable[[Sequence[Done], Path], list[Path]]
-    notes: Callable[[Sequence[Done]], str] = field(default=lambda done: "")
+    rows: Callable[[Sequence[CellResult]], list[Row]]
+    draw: Callable[[Sequence[CellResult], Path], list[Path]]
+    notes: Callable[[Sequence[CellResult]], str] = field(default=lambda done: "")
     cells_name: str | None = None
     keeps_runs: bool = False
     command: str | None = None  # what follows `pscd reproduce`, where that is not the name alone
@@ -85,22 +105,32 @@ class Artefact:
 def run(
     artefact: Artefact, out: Path, *, quick: bool = False, seeds: int | None = None, n_jobs: int = -1, show: bool = True
 ) -> Path:
-    """Compute what is missing of an artefact and write `NAME.json`, `NAME.md` and its figures to `out`.
+    """Compute what is missing of an artefact and write `NAME.json`, `NAME.md` and its figures.
 
-    A file `NAME.reading.md` in `out`, written by hand, becomes the end of the page.
+    A file `NAME.reading.md` in `out`, written by hand, becomes the end of the page. Cells are spread with joblib, so
+    `joblib.parallel_config(backend="dask")` or `"ray"` around this call spreads them over machines.
 
-    Cells are spread with joblib, so `joblib.parallel_config(backend="dask")` or `"ray"` around this call
-    spreads them over machines.
+    Args:
+        artefact: what to make.
+        out: folder of the results, and of cells computed before.
+        quick: whether to make a small version that only shows that everything works.
+        seeds: number of seeds (default: the artefact's own, one if `quick`).
+        n_jobs: processes; -1 for one per core.
+        show: whether to show a progress bar.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        UserError: `seeds` is below 1, or `out` cannot be written to.
     """
     if seeds is not None and seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
     n_seeds = seeds or (1 if quick else artefact.seeds)
     cells = artefact.cells(quick, n_seeds)
     folder = out / f"{artefact.family}.cells"
-    try:
+    with writing_to(out):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write to {out}: {error.strerror}") from None
     start = time.perf_counter()
     fresh = _compute_missing(artefact, cells, folder, n_jobs, show)
     done = [_load(folder, artefact.family, settings) for settings in cells]
@@ -122,7 +152,7 @@ def run(
     write_json(out / f"{artefact.name}.json", report)
     path = out / f"{artefact.name}.md"
     # What somebody wrote about the results outlives making them again.
-    path.write_text(with_reading(markdown(artefact, report, done), path))
+    write_text_atomic(path, with_reading(markdown(artefact, report, done), path))
     return path
 
 
@@ -160,17 +190,22 @@ def timed(compute: Callable[[Settings], Result], settings: Settings) -> tuple[Se
 
 
 def mean_rows(
-    done: Sequence[Done],
+    done: Sequence[CellResult],
     key: Callable[[Settings], tuple[str, str]],
     value: str,
     published: dict[tuple[str, str], float] | None = None,
     exact: str | None = None,
 ) -> list[Row]:
-    """One row for each `(row, column)` that `key` gives: mean and standard deviation over its cells.
+    """Mean and standard deviation over the cells of each `(row, column)`.
 
-    Cells without the value (none, for a run that diverged) are left out.
+    Args:
+        done: results; those whose value is None, of runs that diverged, are left out.
+        key: the row and the column that settings belong to.
+        value: name of the number in the results.
+        published: the paper's numbers, by row and column.
+        exact: name of the true value in the results.
     """
-    groups: dict[tuple[str, str], list[Done]] = {}
+    groups: dict[tuple[str, str], list[CellResult]] = {}
     for d in (d for d in done if d.result[value] is not None):
         groups.setdefault(key(d.settings), []).append(d)
     rows = []
@@ -190,8 +225,14 @@ def mean_rows(
     return rows
 
 
-def markdown(artefact: Artefact, report: dict[str, Any], done: Sequence[Done]) -> str:
-    """The page of an artefact: the command, the table with published beside measured, the figures."""
+def markdown(artefact: Artefact, report: dict[str, Any], done: Sequence[CellResult]) -> str:
+    """The page of an artefact: the command, the table with published beside measured, the figures.
+
+    Args:
+        artefact: whose page it is.
+        report: what its JSON file holds.
+        done: all results, for the notes.
+    """
     words = [artefact.command or artefact.name, "--quick" if report["quick"] else "", f"--seeds {report['seeds']}"]
     command = "pscd reproduce " + " ".join(word for word in words if word)
     lines = [f"# {artefact.title}", "", f"Made by `{command}`. {report['machine']}; {report['versions']['torch']}."]
@@ -202,13 +243,21 @@ def markdown(artefact: Artefact, report: dict[str, Any], done: Sequence[Done]) -
     has_exact = any("exact" in row for row in report["rows"])
     has_published = any(row["published"] is not None for row in report["rows"])
     head = ["", "", *(["published"] if has_published else []), *(["exact"] if has_exact else []), "measured", "sd", "n"]
-    lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for row in report["rows"]:
-        shown = [row[name].replace("|", "\\|") for name in ("row", "column")]
-        shown += [number(row["published"])] if has_published else []
-        shown += [number(row.get("exact"))] if has_exact else []
-        shown += [number(row["measured"]), number(row["std"]), str(row["n"])]
-        lines.append("| " + " | ".join(shown) + " |")
+
+    def shown(row: dict[str, Any]) -> list[str]:
+        published = [number(row["published"])] if has_published else []
+        exact = [number(row.get("exact"))] if has_exact else []
+        return [
+            row["row"],
+            row["column"],
+            *published,
+            *exact,
+            number(row["measured"]),
+            number(row["std"]),
+            str(row["n"]),
+        ]
+
+    lines.append(markdown_table(head, map(shown, report["rows"])))
     for figure in report["figures"]:
         lines += ["", f"![{figure}]({figure})"]
     return "\n".join(lines) + "\n"
@@ -243,13 +292,6 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}"
 
 
-def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
-    """Write atomically, so that a kill leaves the old file or the new one."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(value, indent=indent) + "\n")
-    os.replace(temporary, path)
-
-
 def _scalars(result: Result) -> Result:
     """Without what is only kept to be drawn."""
     return {name: value for name, value in result.items() if not isinstance(value, list | dict)}
@@ -264,15 +306,15 @@ def digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _load(folder: Path, name: str, settings: Settings) -> Done:
-    kept = json.loads(_path(folder, name, settings).read_text())
-    return Done(kept["settings"], kept["result"])
+def _load(folder: Path, name: str, settings: Settings) -> CellResult:
+    kept = read_json(_path(folder, name, settings))
+    return CellResult(kept["settings"], kept["result"])
 
 
 def _readable(path: Path) -> bool:
     try:
-        return bool(json.loads(path.read_text())["result"])
-    except (OSError, ValueError, KeyError):
+        return bool(read_json(path)["result"])
+    except (UserError, KeyError, TypeError):
         return False
 
 

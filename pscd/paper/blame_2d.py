@@ -21,11 +21,12 @@ from pscd.config import TrainConfig
 from pscd.coordinates import Coordinates
 from pscd.data import TOYS_2D
 from pscd.errors import Diverged
+from pscd.files import markdown_table
 from pscd.model import Model
 from pscd.objectives import PseudoSpherical
-from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, mean_rows, number, objective_label
+from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, number, objective_label
 from pscd.paper.toys_2d import MANY, cell
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.training.loop import fit
 from pscd.types import Energy
 
@@ -43,13 +44,23 @@ RULES = ("KL", "gamma-1 divergence")  # what the objectives of `GAMMAS` minimise
 class Quadrature:
     """The objective of a rule with exact expectations: the negative gamma-score, differentiable.
 
-    L = -1/gamma log E_p[exp(-gamma E)] + log ||exp(-E)||_(gamma+1), and E_p[E] + log Z at gamma = 0. The norm
-    is an integral over a grid; E_p is one too where `log_p` is known, and the mean over the batch where not.
-    Grids lie in the coordinates of the data, and the network sees standardised ones: the Jacobian between
-    them is a constant factor of the norm, which no gradient sees.
+    L = -1/gamma log E_p[exp(-gamma E)] + log ||exp(-E)||_(gamma+1), and E_p[E] + log Z at gamma = 0. Grids lie in the
+    coordinates of the data, and the network sees standardised ones: the Jacobian is a constant factor of the norm,
+    which
+    does not enter the gradient.
 
-    Updates take the grids in turn. A network that sees the points of one grid alone learns to be right there
-    and wrong between them; on several grids that interleave it cannot, at the price of one.
+    Updates take the grids in turn. A network that sees the points of one grid alone learns to be right there and
+    wrong
+    between them; interleaved grids prevent that at the price of one.
+
+    Args:
+        rule: whose gamma and warm-up are taken.
+        grids: to integrate the norm on.
+        log_p: log density of the data on each grid; None takes the mean over the batch for E_p.
+        shift: of the standardisation.
+        scale: of the standardisation.
+        steps: updates in all.
+        turn: which grid is next.
     """
 
     rule: PseudoSpherical
@@ -75,7 +86,7 @@ class Quadrature:
         self, energy: Energy, aux: nn.Module | None, x_pos: Tensor, x_neg: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss; the batch `x_pos` is in the network's coordinates, and not looked at if p is known."""
-        gamma, grid = self.rule.gamma, self.grids[self.turn]
+        gamma, grid = self.rule.number, self.grids[self.turn]
 
         def in_data_coordinates(x: Tensor) -> Tensor:
             return energy(((x - self.shift) / self.scale).float())
@@ -106,7 +117,7 @@ def interleaved_grids(box: exact.Box, n: int) -> tuple[exact.Grid, ...]:
 def compute(settings: Settings) -> Result:
     """Train one stage on one set and measure it; nothing to measure if it diverged."""
     config, name, stage = TrainConfig.from_dict(settings["config"]), settings["set"], settings["stage"]
-    x = TOYS_2D[name](config.n_data, generator(config.seed, 0))
+    x = TOYS_2D[name](config.n_data, generator(config.seed, Stream.TOY_TRAIN))
     # An untrained model reaches beyond the box; what it has there fades with the Gaussian base of the network.
     grids = interleaved_grids(replace(TOYS_2D[name].quadrature_box, cut=math.inf), settings["n_train"])
     log_p = tuple(_log_density(name, grid) for grid in grids)
@@ -131,7 +142,13 @@ def _log_density(name: str, grid: exact.Grid) -> Tensor:
 
 @torch.no_grad()
 def measure(model: Model, name: str, n_grid: int) -> Result:
-    """A model under both scoring rules, and MMD^2 x 1e4, by quadrature: no noise at all."""
+    """KL, the gamma-1 divergence and MMD^2 x 1e4 between data and model, by quadrature: without noise.
+
+    Args:
+        model: trained on the toy.
+        name: of the toy.
+        n_grid: cells per axis.
+    """
     grid = exact.grid(replace(TOYS_2D[name].quadrature_box, cut=0.01), n_grid)
     log_p, log_q = _log_density(name, grid), exact.log_density(model, grid)
     return {
@@ -164,7 +181,7 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
     ]
 
 
-def _rows(done: Sequence[Done]) -> list[Row]:
+def _rows(done: Sequence[CellResult]) -> list[Row]:
     rows: list[Row] = []
     for measured, value in MEASURES.items():
         rows += mean_rows(
@@ -175,7 +192,7 @@ def _rows(done: Sequence[Done]) -> list[Row]:
     return sorted(rows, key=lambda row: list(TOYS_2D).index(row.row))
 
 
-def _values(done: Sequence[Done], gamma: float, stage: str, value: str) -> dict[str, float]:
+def _values(done: Sequence[CellResult], gamma: float, stage: str, value: str) -> dict[str, float]:
     """For each set the mean over its seeds, without runs that diverged."""
     groups: dict[str, list[float]] = {}
     for d in done:
@@ -184,20 +201,20 @@ def _values(done: Sequence[Done], gamma: float, stage: str, value: str) -> dict[
     return {name: statistics.mean(values) for name, values in groups.items()}
 
 
-def _mean_lines(done: Sequence[Done]) -> list[str]:
+def _mean_table(done: Sequence[CellResult]) -> str:
     """A table of means over the sets: one line for each objective and scoring rule, one column for each stage."""
-    lines = ["| mean over the sets | " + " | ".join(STAGES) + " |", "|---|" + "---|" * len(STAGES)]
+    rows = []
     # A set without a number somewhere is left out everywhere: the means are to be compared.
     common = set.intersection(*(set(_values(done, gamma, stage, "kl")) for gamma in GAMMAS for stage in STAGES))
     for measured in RULES:
         for gamma in GAMMAS:
             sets = [_values(done, gamma, stage, MEASURES[measured]) for stage in STAGES]
             means = [number(statistics.mean(s[name] for name in common) if common else None) for s in sets]
-            lines.append(f"| {objective_label(gamma)}: {measured} | " + " | ".join(means) + " |")
-    return lines
+            rows.append([f"{objective_label(gamma)}: {measured}", *means])
+    return markdown_table(["mean over the sets", *STAGES], rows)
 
 
-def _rule_line(done: Sequence[Done], stage: str) -> str:
+def _rule_line(done: Sequence[CellResult], stage: str) -> str:
     """On how many sets each objective is the better one under its own scoring rule."""
     counts = []
     for gamma, other, measured in zip(GAMMAS, reversed(GAMMAS), RULES, strict=True):
@@ -208,13 +225,13 @@ def _rule_line(done: Sequence[Done], stage: str) -> str:
     return f"- *{stage}*: {', and '.join(counts)}."
 
 
-def _grid_error(done: Sequence[Done], stage: str) -> float | None:
+def _grid_error(done: Sequence[CellResult], stage: str) -> float | None:
     """The largest change of KL from the grids of training to the finer one of measuring."""
     results = [d.result for d in done if d.settings["stage"] == stage and d.result["kl"] is not None]
     return max((abs(result["kl"] - result["kl_train"]) for result in results), default=None)
 
 
-def _notes(done: Sequence[Done]) -> str:
+def _notes(done: Sequence[CellResult]) -> str:
     first = done[0].settings
     n_train, n_grid, steps = first["n_train"], first["n_grid"], first["config"]["steps"]
     errors = ", ".join(f"{number(_grid_error(done, stage))} (*{stage}*)" for stage in STAGES)
@@ -228,7 +245,7 @@ positive phase from batches of {MANY:,} drawn points, the same batches as in the
 is to blame on the noise of data. *sampled*: the recipe itself, with chains; the rise from *data* is to blame on the
 sampler. A difference means something only where it is larger than that between two seeds.
 """,
-        *_mean_lines(done),
+        _mean_table(done),
         """
 All numbers are by quadrature, between densities: KL(p || q), the gamma-divergence for gamma 1, and MMD^2 x 1e4 with
 the kernel exp(-|x - y|^2 / 4). CD minimises the first of them and gamma 1 the second, so that each is the better one
@@ -247,7 +264,7 @@ Of {len(done)} runs, {lost} diverged.
     return "\n".join(parts)
 
 
-def _draw(done: Sequence[Done], out: Path) -> list[Path]:
+def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
     from pscd.paper import figures
 
     rows = [replace(row, column=row.column.removesuffix(": KL")) for row in _rows(done) if row.column.endswith(": KL")]

@@ -54,7 +54,13 @@ def draw(log_p: Tensor, n: int, rng: torch.Generator) -> Tensor:
 
 
 def gradient(log_p: Tensor, theta: Tensor, gamma: float) -> Tensor:
-    """The exact gradient, E_a[phi] - E_r[phi] (Theorem 2)."""
+    """The exact gradient of the loss, E_a[phi] - E_r[phi] (Theorem 2).
+
+    Args:
+        log_p: log density of the data on `GRID`.
+        theta: parameters, `(2,)`.
+        gamma: of the score.
+    """
     phi = features(GRID.points)
     e = phi @ theta
     attract = (log_p - gamma * e + GRID.h.log()).softmax(0)

@@ -4,7 +4,6 @@ The warm-up is contrastive divergence on clean images, one for each seed. From i
 every objective goes on, on the same contaminated images; a control goes on with clean ones.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,14 +13,15 @@ from torch import Tensor
 from pscd.config import TrainConfig
 from pscd.data import Dataset, contaminate, load_dataset, to_bytes
 from pscd.errors import Diverged
+from pscd.files import read_json, write_json
 from pscd.images.features import FeatureMap, load_feature_map
 from pscd.losses import effective_sample_fraction, energy_spread, importance_weights
 from pscd.metrics import frechet_distance
 from pscd.model import Model
 from pscd.paper import published
-from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, digest, mean_rows, write_json
+from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, digest, mean_rows
 from pscd.paper.images import SHOWN, Choice, decode, encode
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.training import checkpoint
 from pscd.training.loop import fit
 
@@ -31,7 +31,13 @@ STAGES = 2
 
 
 def line(gamma: float, *, unit: str = "spread", contaminated: bool = True) -> Settings:
-    """One way to go on after the warm-up."""
+    """One way to go on after the warm-up.
+
+    Args:
+        gamma: of PS-CD; 0 is CD.
+        unit: of gamma: per `spread` of the energies, or per `nats`.
+        contaminated: whether a tenth of the images is noise, or none.
+    """
     return {"gamma": gamma, "unit": unit, "contaminated": contaminated}
 
 
@@ -52,7 +58,16 @@ def cells(
     stages: int = STAGES,
     updates: int = STAGE,
 ) -> list[Settings]:
-    """A cell for each seed, with all its lines, which share a warm-up."""
+    """A cell for each seed, with all its lines, which share a warm-up.
+
+    Args:
+        choice: of images, preset and features.
+        quick: whether to make it small.
+        seeds: number of cells.
+        lines: ways to go on.
+        stages: measurements after the warm-up.
+        updates: between two of them.
+    """
     made = []
     for seed in range(seeds):
         # Without labels, as the paper has it.
@@ -124,20 +139,31 @@ def training_images(data: Dataset, settings: Settings) -> tuple[Tensor, Tensor]:
     def noise(n: int, rng: torch.Generator | None) -> Tensor:
         return torch.randint(256, (n, *data.train.shape[1:]), generator=rng).to(torch.uint8)
 
-    dirty = contaminate(data.train, settings["ratio"], noise, generator=generator(settings["seed"], 26))
+    dirty = contaminate(
+        data.train, settings["ratio"], noise, generator=generator(settings["seed"], Stream.NOISY_IMAGES)
+    )
     return dirty.x, dirty.is_noise
 
 
 def measure(
     model: Model, data: Dataset, real: Tensor, feature_map: FeatureMap, settings: Settings, folder: Path
 ) -> Result:
-    """FID of samples, their looks, and how far above the data noise lies, in spreads; kept in the run folder."""
+    """FID of samples, their looks, and how far above the data noise lies, in spreads; kept in the run folder.
+
+    Args:
+        model: to measure.
+        data: real images.
+        real: features of held-out images.
+        feature_map: that gave them.
+        settings: of the cell.
+        folder: of the run.
+    """
     kept = folder / f"measured-{digest(feature_map.name, settings['n'])}.json"
     if kept.is_file():
-        return dict(json.loads(kept.read_text()))
+        return dict(read_json(kept))
     samples = to_bytes(model.sample(settings["n"], seed=settings["seed"]))
     e = model.energies(data.held_out[:1000])
-    noise = torch.rand(1000, *model.shape, generator=generator(settings["seed"], 27))
+    noise = torch.rand(1000, *model.shape, generator=generator(settings["seed"], Stream.NOISE_PROBES))
     gap = (model.energies(noise).median() - e.median()) / energy_spread(e).clamp(min=1e-9)
     found: Result = {
         "fid": frechet_distance(real, feature_map(samples)),
@@ -159,8 +185,16 @@ def _kept(path: Path, make: Callable[[], Tensor]) -> Tensor:
 
 
 def weights(model: Model, x: Tensor, noise: Tensor, gamma: float, unit: str) -> Result:
-    """What share of the training weight noise has, and how many images are in play."""
-    order = torch.randperm(len(x), generator=generator(0, 28))[:5000]
+    """The share of the training weight that noise has, and the effective share of the images.
+
+    Args:
+        model: whose energies weigh.
+        x: training images.
+        noise: which of them are noise, `(n,)`.
+        gamma: of the weights exp(-gamma E).
+        unit: of gamma: per `spread` of the energies, or per `nats`.
+    """
+    order = torch.randperm(len(x), generator=generator(0, Stream.IMAGE_WEIGHTS))[:5000]
     e = model.energies(x[order])
     w = importance_weights(e / energy_spread(e).clamp(min=1e-9) if unit == "spread" else e, gamma)
     return {"weight_of_noise": float(w[noise[order]].sum()), "ess": float(effective_sample_fraction(w))}
@@ -212,12 +246,12 @@ def label(way: Settings) -> str:
     return name if way["contaminated"] else f"{name}, clean images"
 
 
-def _lines(done: Sequence[Done]) -> list[Done]:
+def _lines(done: Sequence[CellResult]) -> list[CellResult]:
     """A cell for each line."""
-    return [Done({**d.settings, **way}, way) for d in done for way in d.result["lines"]]
+    return [CellResult({**d.settings, **way}, way) for d in done for way in d.result["lines"]]
 
 
-def _rows(done: Sequence[Done]) -> list[Row]:
+def _rows(done: Sequence[CellResult]) -> list[Row]:
     is_cifar = done[0].settings["data"] == "cifar10"
     lines = _lines(done)
     rows: list[Row] = []
@@ -232,13 +266,13 @@ def _rows(done: Sequence[Done]) -> list[Row]:
         kept = [d for d in lines if value in d.result]
         rows += mean_rows(kept, lambda s, c=column: (label(s), c), value, table)  # type: ignore[misc]
     for value, column in (("weight_of_noise", "share of the weight on noise, last"), ("ess", "ESS of the data, last")):
-        kept = [Done(d.settings, d.result["stages"][-1]) for d in lines if value in d.result["stages"][-1]]
+        kept = [CellResult(d.settings, d.result["stages"][-1]) for d in lines if value in d.result["stages"][-1]]
         rows += mean_rows(kept, lambda s, c=column: (label(s), c), value)  # type: ignore[misc]
     order = list(dict.fromkeys(label(d.settings) for d in lines))
     return sorted(rows, key=lambda row: order.index(row.row))
 
 
-def _draw(done: Sequence[Done], path: Path) -> list[Path]:
+def _draw(done: Sequence[CellResult], path: Path) -> list[Path]:
     from pscd.paper import figures
 
     first = _lines(done[:1])
@@ -252,7 +286,7 @@ def _draw(done: Sequence[Done], path: Path) -> list[Path]:
     return [figures.image_grids(grids, path)]
 
 
-def _draw_curve(done: Sequence[Done], path: Path) -> list[Path]:
+def _draw_curve(done: Sequence[CellResult], path: Path) -> list[Path]:
     from pscd.paper import figures
 
     found: dict[str, list[tuple[float, Result]]] = {"spread": [], "nats": []}
@@ -264,7 +298,7 @@ def _draw_curve(done: Sequence[Done], path: Path) -> list[Path]:
     return [figures.robustness(found, before, path)]
 
 
-def _notes(done: Sequence[Done]) -> str:
+def _notes(done: Sequence[CellResult]) -> str:
     warm, config = (TrainConfig.from_dict(done[0].settings[name]) for name in ("warm", "after"))
     stage = done[0].result["lines"][0]["stages"][0]
     lost = [label(d.settings) for d in _lines(done) if d.result["stages"][-1]["fid"] is None]

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from pscd import discrete
 from pscd.losses import pseudo_spherical
-from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, mean_rows, number
-from pscd.rng import generator
+from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, number
+from pscd.rng import Stream, generator
 
 D = 8  # variables, each -1 or 1
 SCALE = 0.4  # standard deviation of the true biases and couplings; for larger ones 500 rows may lack a finite fit
@@ -62,7 +62,7 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
 
 def true_machine(d: int, seed: int) -> discrete.BoltzmannMachine:
     """Random biases and couplings, for each seed its own."""
-    machine, rng = discrete.BoltzmannMachine(d), generator(seed, 20)
+    machine, rng = discrete.BoltzmannMachine(d), generator(seed, Stream.DISCRETE_MACHINE)
     with torch.no_grad():
         for p in machine.parameters():
             p.copy_(SCALE * torch.randn(p.shape, generator=rng, dtype=p.dtype))
@@ -70,8 +70,18 @@ def true_machine(d: int, seed: int) -> discrete.BoltzmannMachine:
 
 
 def rows_of(e: Tensor, data: str, n: int, seed: int) -> Tensor:
-    """Indices of the states in the data, `(n,)`: draws of the machine with energies `e`, some replaced by junk."""
-    rng = generator(seed, 21, n)  # the same clean rows whatever replaces some of them
+    """The states in the data: draws of a machine, some replaced by junk.
+
+    Args:
+        e: energies of all states.
+        data: a key of `CONTAMINATIONS`.
+        n: number of rows.
+        seed: of the draws.
+
+    Returns:
+        Indices of states, `(n,)`.
+    """
+    rng = generator(seed, Stream.DISCRETE_ROWS, n)  # the same clean rows whatever replaces some of them
     rows = discrete.draw(e, n, rng)
     is_junk = torch.rand(n, generator=rng) < (0.0 if data == "clean" else JUNK)
     # The one state is the least likely one: nothing but junk is to be found there.
@@ -82,7 +92,15 @@ def rows_of(e: Tensor, data: str, n: int, seed: int) -> Tensor:
 def contrast(
     machine: discrete.BoltzmannMachine, x: Tensor, rows: Tensor, settings: Settings, rng: torch.Generator
 ) -> None:
-    """PS-CD with exact draws of q, weighted as published; Adam whose rate falls to 0. In place."""
+    """PS-CD with exact draws of q, weighted as published, by Adam with a cosine decay; in place.
+
+    Args:
+        machine: what is trained.
+        x: all states.
+        rows: indices of the states in the data.
+        settings: of the cell.
+        rng: source of randomness.
+    """
     steps, batch = settings["steps"], settings["batch"]
     optimiser = torch.optim.Adam(machine.parameters(), lr=0.05)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
@@ -99,7 +117,13 @@ def contrast(
 
 
 def fit(x: Tensor, rows: Tensor, settings: Settings) -> discrete.BoltzmannMachine:
-    """A machine fitted by the cell's method, from parameters 0."""
+    """A machine fitted by the cell's method, from parameters 0.
+
+    Args:
+        x: all states.
+        rows: indices of the states in the data.
+        settings: of the cell.
+    """
     method = settings["method"]
     machine = discrete.BoltzmannMachine(x.shape[1])
     frequencies = torch.bincount(rows, minlength=len(x)).double() / len(rows)
@@ -112,7 +136,7 @@ def fit(x: Tensor, rows: Tensor, settings: Settings) -> discrete.BoltzmannMachin
 
         discrete.minimise(machine, seen, loss, tolerance=TOLERANCE)
     elif method in (PSCD, PSCD_WARM):
-        contrast(machine, x, rows, settings, generator(settings["seed"], 22, len(rows)))
+        contrast(machine, x, rows, settings, generator(settings["seed"], Stream.DISCRETE_CHAINS, len(rows)))
     else:
         for gamma in {MLE: (0.0,), SCORE: (GAMMA,), WARM: (0.0, GAMMA)}[method]:
             discrete.fit_exact(machine, x, frequencies, gamma, tolerance=TOLERANCE)
@@ -134,17 +158,17 @@ def _compute(settings: Settings) -> Result:
     }
 
 
-def _rows(done: Sequence[Done]) -> list[Row]:
+def _rows(done: Sequence[CellResult]) -> list[Row]:
     return mean_rows(done, lambda s: (f"n = {s['n']}, {CONTAMINATIONS[s['data']]}", s["method"]), "kl")
 
 
-def _pick(done: Sequence[Done], method: str, name: str, **settings: object) -> list[float]:
+def _pick(done: Sequence[CellResult], method: str, name: str, **settings: object) -> list[float]:
     """A result of a method's cells with these settings, in the order of the seeds."""
     chosen = [d for d in done if d.settings["method"] == method]
     return [d.result[name] for d in chosen if all(d.settings[key] == value for key, value in settings.items())]
 
 
-def _notes(done: Sequence[Done]) -> str:
+def _notes(done: Sequence[CellResult]) -> str:
     sizes, states = sorted({d.settings["n"] for d in done}), 2 ** done[0].settings["d"]
     large = sizes[-1]
     seen = ", ".join(f"{statistics.mean(_pick(done, MLE, 'seen', n=n, data='clean')):.0f} at n = {n}" for n in sizes)
@@ -202,7 +226,7 @@ Junk on one state can be as heavy as a mode (the likeliest states of the true ma
 """
 
 
-def _draw(done: Sequence[Done], out: Path) -> list[Path]:
+def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
     from pscd.paper import figures
 
     return [figures.bars(_rows(done), out / "discrete.png", quantity="KL(p || q)", floor=0.001)]

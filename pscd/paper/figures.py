@@ -16,7 +16,13 @@ CYCLE = ["#1b6ca8", "#d1603d", "#3a7d44", "#7b4ea3", "#b8860b", "#444444", "#c21
 
 
 def gaussians(p: GaussianMixture1d, fits: dict[str, tuple[float, float, float, float]], path: Path) -> Path:
-    """The data density and, for each fit, the exact Gaussian (line) and the trained one (dots)."""
+    """The data density and, for each fit, the exact Gaussian (line) and the trained one (dots).
+
+    Args:
+        p: the data density.
+        fits: by name the exact mean and deviation, then the trained ones.
+        path: where to write the picture.
+    """
     figure, axis = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
     x = torch.linspace(-6, 8, 700, dtype=torch.float64)
     axis.fill_between(x.numpy(), p.log_prob(x[:, None]).exp().numpy(), color="0.85", label="data")
@@ -30,7 +36,14 @@ def gaussians(p: GaussianMixture1d, fits: dict[str, tuple[float, float, float, f
 
 
 def landscapes(panels: dict[str, dict[str, Any]], means: torch.Tensor, sds: torch.Tensor, path: Path) -> Path:
-    """Contours of how far D lies above its lowest value, over mean and deviation, with the optimum marked."""
+    """Contours of log10(D - min D) over mean and deviation, with the optimum marked.
+
+    Args:
+        panels: six results by name, with `surface`, `exact_mean` and `exact_sd`.
+        means: of the surface's first axis.
+        sds: deviations of its second.
+        path: where to write the picture.
+    """
     figure, axes = plt.subplots(2, 3, figsize=(8.4, 5.2), layout="constrained", sharex=True, sharey=True)
     for axis, (name, result) in zip(axes.flat, panels.items(), strict=True):
         # What is infinite (none) lies above every level.
@@ -90,7 +103,13 @@ def rates(panels: list[tuple[str, str, Series, Series]], path: Path) -> Path:
 def histograms(
     rows: dict[str, dict[str, list[list[int]]]], windows: dict[str, tuple[float, float]], path: Path
 ) -> Path:
-    """One row of histograms for the data and for each model, one column for each set."""
+    """One row of histograms for the data and for each model, one column for each set.
+
+    Args:
+        rows: counts by row and by set; the row `data` sets the colours.
+        windows: the interval that each set is shown on.
+        path: where to write the picture.
+    """
     names = list(next(iter(rows.values())))
     figure, axes = plt.subplots(
         len(rows), len(names), figsize=(1.6 * len(names), 1.7 * len(rows)), layout="constrained", squeeze=False
@@ -112,7 +131,11 @@ def histograms(
 def bars(rows: list[Row], path: Path, *, quantity: str = "MMD x 1e4", floor: float = 0.02) -> Path:
     """One group of bars for each row's name, one colour for each column; what has no number has no bar.
 
-    The axis is logarithmic: what lies below `floor` is drawn there.
+    Args:
+        rows: of the table.
+        path: where to write the picture.
+        quantity: what is measured.
+        floor: where lower numbers are drawn, since the axis is logarithmic.
     """
     names, columns = list(dict.fromkeys(r.row for r in rows)), list(dict.fromkeys(r.column for r in rows))
     figure, axis = plt.subplots(figsize=(6.6, max(0.34, 0.11 * len(columns)) * len(names) + 1), layout="constrained")
@@ -144,7 +167,13 @@ def image_grids(images_by_name: dict[str, torch.Tensor], path: Path) -> Path:
 
 
 def over_gamma(gammas: list[float], curves: dict[str, list[list[float]]], path: Path) -> Path:
-    """A panel for each quantity: its values over gamma, a dot for each seed and a line through the means."""
+    """A panel for each quantity: its values over gamma, a dot for each seed and a line through the means.
+
+    Args:
+        gammas: in order.
+        curves: for each quantity a list of values for each gamma.
+        path: where to write the picture.
+    """
     n_columns = 3
     n_rows = -(-len(curves) // n_columns)
     figure, axes = plt.subplots(n_rows, n_columns, figsize=(7.5, 2.3 * n_rows), layout="constrained", squeeze=False)
@@ -161,7 +190,13 @@ def over_gamma(gammas: list[float], curves: dict[str, list[list[float]]], path: 
 
 
 def robustness(found: dict[str, list[tuple[float, dict[str, Any]]]], before: float, path: Path) -> Path:
-    """FID, share of the weight on noise, and ESS over gamma, for both units; CD stands at the left edge."""
+    """FID, share of the weight on noise, and ESS over gamma, for both units; CD stands at the left edge.
+
+    Args:
+        found: for each unit pairs of gamma and result.
+        before: FID after the warm-up.
+        path: where to write the picture.
+    """
     panels = {"fid": "FID after contaminated training", "weight_of_noise": "share of the weight on noise", "ess": "ESS"}
     figure, axes = plt.subplots(1, 3, figsize=(9.5, 2.9), layout="constrained")
     for axis, (name, title) in zip(axes, panels.items(), strict=True):

@@ -18,10 +18,10 @@ from pscd.errors import Diverged, UserError
 from pscd.images.features import load_feature_map
 from pscd.metrics import frechet_distance, prdc
 from pscd.paper import published
-from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, digest, mean_rows, objective_label
+from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, digest, mean_rows, objective_label
 from pscd.paper.ood import measure_ood, ood_rows
 from pscd.presets import DEFAULT_OF, PRESETS
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.training.loop import fit
 
 GAMMAS = (0.0, -0.5, 0.5, 1.0, 2.0)
@@ -31,7 +31,14 @@ PRDC = ("density", "coverage", "precision", "recall")
 
 @dataclass(frozen=True)
 class Choice:
-    """What `--data`, `--preset` and `--features` ask for."""
+    """What `--data`, `--preset`, `--features` and `--n` ask for.
+
+    Args:
+        data: a set of images.
+        preset: settings of the training (default: those of the data).
+        features: of the metrics (see `pscd.images.features`).
+        n: images to measure by.
+    """
 
     data: str = "mnist"
     preset: str | None = None
@@ -57,7 +64,14 @@ class Choice:
 
 
 def cells(choice: Choice, gammas: Sequence[float], quick: bool, seeds: int) -> list[Settings]:
-    """A model for each gamma and seed, with all that decides its numbers."""
+    """A model for each gamma and seed, with all that decides its numbers.
+
+    Args:
+        choice: of images, preset and features.
+        gammas: of the objective.
+        quick: whether to make it small.
+        seeds: number of seeds.
+    """
     return [
         {
             "data": choice.data,
@@ -96,11 +110,17 @@ def compute(settings: Settings, runs: Path) -> Result:
 
 
 def measure(samples: Tensor, data: Dataset, features: str) -> Result:
-    """FID and PRDC of samples against held-out images, and FID of training images as the level to compare with."""
+    """FID and PRDC of samples against held-out images, beside the FID of training images.
+
+    Args:
+        samples: bytes `(n, C, H, W)`.
+        data: real images.
+        features: what to see them through (see `pscd.images.features`).
+    """
     feature_map = load_feature_map(features, data)
     n = min(len(samples), len(data.held_out))
     real, fake = feature_map(data.held_out[:n]), feature_map(samples[:n])
-    known = feature_map(data.train[torch.randperm(len(data.train), generator=generator(0, 23))[:n]])
+    known = feature_map(data.train[torch.randperm(len(data.train), generator=generator(0, Stream.IMAGES_SHOWN))[:n]])
     return {
         "fid": frechet_distance(real, fake),
         "fid_data": frechet_distance(real, known),
@@ -128,8 +148,8 @@ def _artefact(
     name: str,
     title: str,
     where: str,
-    rows: Callable[[Sequence[Done]], list[Row]],
-    draw: Callable[[Sequence[Done], Path], list[Path]] = lambda done, path: [],
+    rows: Callable[[Sequence[CellResult]], list[Row]],
+    draw: Callable[[Sequence[CellResult], Path], list[Path]] = lambda done, path: [],
     gammas: Sequence[float] = GAMMAS,
     seeds: int = 2,
 ) -> Artefact:
@@ -169,14 +189,14 @@ def images_samples(choice: Choice) -> Artefact:
 def ood(choice: Choice) -> Artefact:
     """AUROC against other sets of images."""
 
-    def rows(done: Sequence[Done]) -> list[Row]:
+    def rows(done: Sequence[CellResult]) -> list[Row]:
         return ood_rows(done, choice.data)
 
     title = f"Out-of-distribution detection with models of {choice.data}"
     return _artefact(choice, "ood", title, "Table 5", rows, gammas=(0.0, 1.0))
 
 
-def _fid_rows(done: Sequence[Done]) -> list[Row]:
+def _fid_rows(done: Sequence[CellResult]) -> list[Row]:
     data = done[0].settings["data"]
     table = (
         {(data, objective_label(g)): value for g, value in published.CIFAR10_FID.items()} if data == "cifar10" else {}
@@ -185,7 +205,7 @@ def _fid_rows(done: Sequence[Done]) -> list[Row]:
     return [*rows, *mean_rows(done[:1], lambda s: (s["data"], "training images"), "fid_data")]
 
 
-def _gamma_rows(done: Sequence[Done]) -> list[Row]:
+def _gamma_rows(done: Sequence[CellResult]) -> list[Row]:
     rows: list[Row] = []
     for name in (*PRDC, "fid", "ess_pos"):
         table = {
@@ -198,7 +218,7 @@ def _gamma_rows(done: Sequence[Done]) -> list[Row]:
     return sorted(rows, key=lambda row: [objective_label(g) for g in GAMMAS].index(row.row))
 
 
-def _draw_gamma(done: Sequence[Done], path: Path) -> list[Path]:
+def _draw_gamma(done: Sequence[CellResult], path: Path) -> list[Path]:
     from pscd.paper import figures
 
     names = (*PRDC, "ess_pos", "fid")
@@ -211,7 +231,7 @@ def _draw_gamma(done: Sequence[Done], path: Path) -> list[Path]:
     return [figures.over_gamma(gammas, curves, path)]
 
 
-def _draw_samples(done: Sequence[Done], path: Path) -> list[Path]:
+def _draw_samples(done: Sequence[CellResult], path: Path) -> list[Path]:
     from pscd.paper import figures
 
     first = [d for d in done if d.settings["seed"] == 0 and "samples" in d.result]
@@ -220,7 +240,7 @@ def _draw_samples(done: Sequence[Done], path: Path) -> list[Path]:
     ]
 
 
-def _notes(done: Sequence[Done], where: str) -> str:
+def _notes(done: Sequence[CellResult], where: str) -> str:
     one = next((d for d in done if d.result["fid"] is not None), None)
     if one is None:
         return "Every run diverged."

@@ -11,7 +11,7 @@ from torch import Tensor
 from pscd import exact, losses
 from pscd.data.toys import MIXTURE_1D
 from pscd.energies import Quadratic
-from pscd.errors import Diverged
+from pscd.errors import Diverged, UserError
 from pscd.objectives import (
     FEBM,
     DenoisingScoreMatching,
@@ -19,13 +19,15 @@ from pscd.objectives import (
     NoiseContrastive,
     Objective,
     PseudoSpherical,
+    ScoreMatching,
+    SlicedScoreMatching,
     WeightedNegatives,
 )
 from pscd.objectives.nce import Noise
-from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, mean_rows
+from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows
+from pscd.paper.gaussian_fit import GRID, best_gaussian, exact_optimum, gaussian_config, train_gaussian
 from pscd.paper.objectives_2d import BLOCK, RIVALS, ROUNDS, cost_rows, relative_costs, split
-from pscd.paper.one_dimension import GRID, best_gaussian, exact_optimum, gaussian_config, train_gaussian
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.training.initial import init_state
 
 # For distances of a fitted Gaussian to the data: neither has anything outside, or finer than a cell.
@@ -45,12 +47,21 @@ VALUES = ("mean", "sd", "kl", "mmd")
 
 
 def exact_gaussian(objective: Objective, noise: Noise | None, start: tuple[float, float]) -> tuple[float, float]:
-    """(mean, sd) of the Gaussian at which the objective has its minimum, with all of the mixture for data."""
+    """(mean, sd) of the Gaussian at which the objective has its minimum, with the mixture's density for data.
+
+    Args:
+        objective: what is minimised.
+        noise: that of noise-contrastive estimation, which its optimum depends on.
+        start: (mean, sd) to descend from.
+
+    Raises:
+        UserError: there is no exact answer for objectives of this kind.
+    """
     log_p = MIXTURE_1D.log_prob(GRID.points)
     p = log_p.exp() * GRID.h
 
     if isinstance(objective, PseudoSpherical):
-        return exact_optimum(MIXTURE_1D, objective.gamma, start)
+        return exact_optimum(MIXTURE_1D, objective.number, start)
     if isinstance(objective, FEBM):
         f = losses.DIVERGENCES[objective.divergence]
 
@@ -80,11 +91,19 @@ def exact_gaussian(objective: Objective, noise: Noise | None, start: tuple[float
             return whole.sum() / (1 + beta) - (p * (beta * log_q).exp()).sum() / beta
 
         return best_gaussian(density_power, start)
-    # Of a Gaussian, score matching fits the moments, as likelihood does: those of noisy data, if it adds noise.
+    return _by_moments(objective, start)
+
+
+def _by_moments(objective: Objective, start: tuple[float, float]) -> tuple[float, float]:
+    """With a Gaussian these fit the moments, as likelihood does: of noisy data, or too broad, if only samples weigh."""
     mean, sd = exact_optimum(MIXTURE_1D, 0.0, start)
+    if isinstance(objective, ScoreMatching | SlicedScoreMatching):
+        return mean, sd
     if isinstance(objective, DenoisingScoreMatching):
         return mean, math.hypot(sd, objective.sigma)
-    return mean, sd * math.sqrt(1 + objective.gamma) if isinstance(objective, WeightedNegatives) else sd
+    if isinstance(objective, WeightedNegatives):
+        return mean, sd * math.sqrt(1 + objective.gamma)
+    raise UserError(f"the exact answer of {type(objective).__name__} is not known; add it to exact_gaussian")
 
 
 def _bound(log_ratio: Tensor, p: Tensor, q: Tensor, f: losses.Divergence) -> Tensor:
@@ -108,7 +127,7 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
 
 def _compute(settings: Settings) -> Result:
     seed = settings.get("seed", 0)
-    x = MIXTURE_1D.sample(settings["n_data"], generator(seed, 8))
+    x = MIXTURE_1D.sample(settings["n_data"], generator(seed, Stream.DATA_1D))
     start = (float(x.mean()), float(x.std()))
     if "rounds" in settings:
         configs = {name: gaussian_config(o, {**settings, "seed": 0}) for name, o in RIVALS_1D.items()}
@@ -141,7 +160,7 @@ def failed(result: Result) -> bool:
 # --- the page ---
 
 
-def _rows(done: Sequence[Done]) -> list[Row]:
+def _rows(done: Sequence[CellResult]) -> list[Row]:
     runs, cost = split(done)
     rows = list(cost_rows(cost.result["costs"]))
     names = dict.fromkeys(d.settings["objective"] for d in runs)
@@ -153,7 +172,7 @@ def _rows(done: Sequence[Done]) -> list[Row]:
     return sorted(rows, key=lambda row: list(names).index(row.row))
 
 
-def _notes(done: Sequence[Done]) -> str:
+def _notes(done: Sequence[CellResult]) -> str:
     runs, cost = split(done)
     size = runs[0].settings
     return f"""
@@ -168,7 +187,7 @@ parameters: hence their cost. *time of an update* is measured in turns in one pr
 """
 
 
-def _draw(done: Sequence[Done], out: Path) -> list[Path]:
+def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
     from pscd.paper import figures
 
     runs, _ = split(done)

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from pscd.config import TrainConfig
 from pscd.data import TOYS_2D
+from pscd.files import markdown_table
 from pscd.objectives import FEBM, OBJECTIVES, Objective, PseudoSpherical
 from pscd.paper import toys_2d
-from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, mean_rows, number
+from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, number
 from pscd.paper.toys_2d import EMPTY, FAILED, failed, histogram, windows
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.training.initial import init_state
 from pscd.training.loop import train_step
 
@@ -45,10 +46,20 @@ def relative_costs(
     block: int = BLOCK,
     energy: Callable[[], nn.Module] | None = None,
 ) -> dict[str, list[float]]:
-    """Time of a block of updates divided by that of the reference in the same round, for every round, in order.
+    """How long an update takes, relative to the reference.
 
-    Objectives take turns in short blocks, so that whatever else the machine does meets all of them alike.
-    Under the name of the reference stand its seconds per update instead.
+    Objectives take turns in short blocks, so that whatever else the machine does affects all of them alike.
+
+    Args:
+        configs: by the name of the objective.
+        x: rows to train on.
+        rounds: blocks of each objective.
+        block: updates in a block.
+        energy: makes the network (default: that of the configuration).
+
+    Returns:
+        For each objective the ratio of its time to that of the reference in the same round, sorted; for the reference
+        its seconds per update instead.
     """
     device = torch.device("cpu")
     states = {name: init_state(x, c, energy() if energy else None, device) for name, c in configs.items()}
@@ -79,14 +90,14 @@ def cost_rows(costs: dict[str, list[float]]) -> list[Row]:
     return rows
 
 
-def failure_rows(done: Sequence[Done]) -> list[Row]:
+def failure_rows(done: Sequence[CellResult]) -> list[Row]:
     """How many runs of each objective failed."""
     names = dict.fromkeys(d.settings["objective"] for d in done)
     groups = {name: [d for d in done if d.settings["objective"] == name] for name in names}
     return [Row(name, "failures", float(sum(map(failed, group))), n=len(group)) for name, group in groups.items()]
 
 
-def split(done: Sequence[Done]) -> tuple[list[Done], Done]:
+def split(done: Sequence[CellResult]) -> tuple[list[CellResult], CellResult]:
     """The runs, and the measurement of time."""
     (cost,) = [d for d in done if "rounds" in d.settings]
     return [d for d in done if "rounds" not in d.settings], cost
@@ -116,7 +127,7 @@ def _compute(settings: Settings) -> Result:
     return {"costs": relative_costs(configs, x, rounds=settings["rounds"], block=settings["block"])}
 
 
-def _rows(done: Sequence[Done]) -> list[Row]:
+def _rows(done: Sequence[CellResult]) -> list[Row]:
     runs, cost = split(done)
     rows = [*cost_rows(cost.result["costs"]), *failure_rows(runs)]
     ended = [d for d in runs if d.result["mmd"] is not None]
@@ -131,7 +142,7 @@ def _key(what: str) -> Callable[[Settings], tuple[str, str]]:
     return lambda settings: (settings["objective"], f"{settings['set']}: {what}")
 
 
-def _notes(done: Sequence[Done]) -> str:
+def _notes(done: Sequence[CellResult]) -> str:
     runs, cost = split(done)
     update = 1e3 * statistics.median(cost.result["costs"][REFERENCE])
     steps = runs[0].settings["config"]["steps"]
@@ -148,8 +159,7 @@ runs that have a number. *time*: an update relative to `cd`, measured in turns i
 
 MMD^2 x 1e4, samples / density / exact:
 
-{_table(runs, _means)}
-{_floor(runs)}
+{_table(runs, _means, floor=True)}
 
 KL(p || q), exact, with time and failures:
 
@@ -159,29 +169,40 @@ All of it:
 """
 
 
-def _table(runs: Sequence[Done], show: Callable[[list[Result]], str], cost: Done | None = None) -> str:
-    """One line for each objective, one column for each set; time and failures at its end if there is a `cost`."""
+def _table(
+    runs: Sequence[CellResult],
+    show: Callable[[list[Result]], str],
+    cost: CellResult | None = None,
+    *,
+    floor: bool = False,
+) -> str:
+    """One line for each objective, one column for each set.
+
+    Args:
+        runs: all of them.
+        show: what to write about the runs of one objective on one set.
+        cost: the measurement of time, for columns of time and failures at the end.
+        floor: whether to end with a line of data against data.
+    """
     sets = list(dict.fromkeys(d.settings["set"] for d in runs))
-    more = ["time", "failures"] if cost is not None else []
-    lines = ["| objective | " + " | ".join([*sets, *more]) + " |", "|" + "---|" * (1 + len(sets) + len(more))]
-    lost = {row.row: f"{row.measured:g} of {row.n}" for row in failure_rows(runs)}
     times = {} if cost is None else {row.row: row.measured for row in cost_rows(cost.result["costs"])}
-    for label, failures in lost.items():
-        mine = [d for d in runs if d.settings["objective"] == label]
-        line = [
-            show([d.result for d in mine if d.settings["set"] == name and d.result["mmd"] is not None]) for name in sets
-        ]
-        line += [f"{times[label]:.2f}", failures] if cost is not None else []
-        lines.append(f"| {label} | " + " | ".join(line) + " |")
-    return "\n".join(lines)
+    rows = []
+    for failures in failure_rows(runs):
+        mine = [d for d in runs if d.settings["objective"] == failures.row and d.result["mmd"] is not None]
+        line = [failures.row, *(show([d.result for d in mine if d.settings["set"] == name]) for name in sets)]
+        if cost is not None:
+            line += [f"{times[failures.row]:.2f}", f"{failures.measured:g} of {failures.n}"]
+        rows.append(line)
+    if floor:
+        rows.append(["data against data", *(_floor(runs, name) for name in sets)])
+    return markdown_table(["objective", *sets, *(["time", "failures"] if cost is not None else [])], rows)
 
 
-def _floor(runs: Sequence[Done]) -> str:
-    """The line of data against data: the same points for all objectives, so that one of them tells it."""
-    of_one = [d for d in runs if d.settings["objective"] == REFERENCE and d.result["mmd"] is not None]
-    sets = dict.fromkeys(d.settings["set"] for d in runs)
-    groups = [[d.result["mmd_data"] for d in of_one if d.settings["set"] == name] for name in sets]
-    return "| data against data | " + " | ".join(f"{statistics.mean(g):.2f}" if g else "" for g in groups) + " |"
+def _floor(runs: Sequence[CellResult], name: str) -> str:
+    """MMD of data against data: the same points for all objectives, so that one of them tells it."""
+    of_one = [d for d in runs if d.settings["objective"] == REFERENCE and d.settings["set"] == name]
+    values = [d.result["mmd_data"] for d in of_one if d.result["mmd"] is not None]
+    return f"{statistics.mean(values):.2f}" if values else ""
 
 
 def _means(results: list[Result]) -> str:
@@ -195,7 +216,7 @@ def _mean_kl(results: list[Result]) -> str:
     return number(statistics.mean(r["kl"] for r in results)) if results and "kl" in results[0] else "none"
 
 
-def _draw(done: Sequence[Done], out: Path) -> list[Path]:
+def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
     from pscd.paper import figures
 
     runs, _ = split(done)
@@ -205,7 +226,10 @@ def _draw(done: Sequence[Done], out: Path) -> list[Path]:
         label: {name: first[label, name].result.get("histogram", EMPTY) for name in sets}
         for label in dict.fromkeys(label for label, _ in first)
     }
-    data = {name: histogram(TOYS_2D[name](runs[0].settings["n_fresh"], generator(0, 6)), name) for name in sets}
+    data = {
+        name: histogram(TOYS_2D[name](runs[0].settings["n_fresh"], generator(0, Stream.FRESH_REAL)), name)
+        for name in sets
+    }
     return [figures.histograms({"data": data, **models}, windows(sets), out / "objectives-2d.png")]
 
 

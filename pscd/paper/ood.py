@@ -10,8 +10,8 @@ from pscd.data import IMAGE_SETS, Dataset, as_shape, gaussian_noise, interpolati
 from pscd.errors import UserError
 from pscd.metrics import aupr, auroc, fpr_at_95
 from pscd.paper import published
-from pscd.paper.artefact import Done, Result, Row, Settings, mean_rows, objective_label
-from pscd.rng import generator
+from pscd.paper.artefact import CellResult, Result, Row, Settings, mean_rows, objective_label
+from pscd.rng import Stream, generator
 
 OTHERS = tuple(name for name in IMAGE_SETS if name != "digits")  # whose 8 x 8 pixels would tell by their blur
 MADE: dict[str, Callable[[Dataset, int, torch.Generator], Tensor]] = {
@@ -22,9 +22,16 @@ MADE: dict[str, Callable[[Dataset, int, torch.Generator], Tensor]] = {
 
 
 def other_images(data: Dataset, name: str, n: int, seed: int) -> dict[str, Tensor]:
-    """Up to `n` images of every other set that is there, in the shape of `data`."""
+    """Up to `n` images of every other set on this machine, in the shape of `data`, and as many made of noise.
+
+    Args:
+        data: the images that a model knows.
+        name: of their set, which is left out.
+        n: images of each set at most.
+        seed: of noise and choice.
+    """
     channels, size = data.train.shape[1], data.train.shape[2]
-    sets = {kind: make(data, n, generator(seed, 24)) for kind, make in MADE.items()}
+    sets = {kind: make(data, n, generator(seed, Stream.OOD_MADE)) for kind, make in MADE.items()}
     for other in OTHERS:
         if other == name:
             continue
@@ -32,16 +39,23 @@ def other_images(data: Dataset, name: str, n: int, seed: int) -> dict[str, Tenso
             images = load_images(other, train=False)
         except UserError:  # not on this machine; the table then has no such row
             continue
-        order = torch.randperm(len(images.x), generator=generator(seed, 25))[:n]
+        order = torch.randperm(len(images.x), generator=generator(seed, Stream.OOD_OTHERS))[:n]
         sets[other] = as_shape(images.x[order], channels, size)
     return sets
 
 
 def measure_ood(energy: Callable[[Tensor], Tensor], data: Dataset, name: str, *, n: int, seed: int) -> Result:
-    """AUROC, AUPR and FPR at 95 % for every other set, with the sizes.
+    """AUROC, AUPR and FPR at 95 % of an energy for every other set of images, with the sizes.
 
-    `energy` is higher for what is strange. That of a conditional model is the energy of an image's likeliest label,
-    min over y of E(x, y).
+    Args:
+        energy: higher for what is strange; of a conditional model min over y of E(x, y).
+        data: the images that it was trained on.
+        name: of their set.
+        n: images of each set at most.
+        seed: of noise and choice.
+
+    Returns:
+        For each set a dictionary of the three and the sizes.
     """
     inside = energy(data.held_out[:n])
     found: Result = {}
@@ -57,11 +71,11 @@ def measure_ood(energy: Callable[[Tensor], Tensor], data: Dataset, name: str, *,
     return found
 
 
-def ood_rows(done: Sequence[Done], data: str) -> list[Row]:
+def ood_rows(done: Sequence[CellResult], data: str) -> list[Row]:
     """AUROC, AUPR with its balance and FPR at 95 % by set and objective."""
     rows: list[Row] = []
     for other in (name for name in [*MADE, *OTHERS] if any(name in d.result.get("ood", {}) for d in done)):
-        kept = [Done(d.settings, d.result["ood"][other]) for d in done if other in d.result.get("ood", {})]
+        kept = [CellResult(d.settings, d.result["ood"][other]) for d in done if other in d.result.get("ood", {})]
         size = kept[0].result
         share = size["n_out"] / (size["n_in"] + size["n_out"])
         for value, label in (("auroc", "AUROC"), ("aupr", f"AUPR, {share:.2f} outside"), ("fpr_at_95", "FPR at 95 %")):

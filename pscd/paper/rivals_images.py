@@ -17,7 +17,7 @@ from pscd.data import Dataset, load_dataset, to_bytes
 from pscd.errors import Diverged
 from pscd.objectives import FEBM
 from pscd.paper import images
-from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, digest, mean_rows, objective_label
+from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, digest, mean_rows, objective_label
 from pscd.paper.images import SHOWN, Choice, decode, encode
 from pscd.paper.ood import MADE, OTHERS, measure_ood
 from pscd.training.loop import fit
@@ -106,25 +106,25 @@ def label(settings: Settings) -> str:
     return str(settings["method"]) if "method" in settings else objective_label(settings["gamma"])
 
 
-def _rows(done: Sequence[Done]) -> list[Row]:
+def _rows(done: Sequence[CellResult]) -> list[Row]:
     rows = mean_rows(done, lambda s: (label(s), "FID"), "fid")
     raw = [d for d in done if "fid_without_denoising" in d.result]
     rows += mean_rows(raw, lambda s: (label(s), "FID without denoising"), "fid_without_denoising")
     for other in (*MADE, *OTHERS):
-        kept = [Done(d.settings, d.result["ood"][other]) for d in done if other in d.result.get("ood", {})]
+        kept = [CellResult(d.settings, d.result["ood"][other]) for d in done if other in d.result.get("ood", {})]
         rows += mean_rows(kept, lambda s, other=other: (label(s), f"AUROC, {other}"), "auroc")  # type: ignore[misc]
     order = list(dict.fromkeys(label(d.settings) for d in done))
     return sorted(rows, key=lambda row: order.index(row.row))
 
 
-def _draw(done: Sequence[Done], path: Path) -> list[Path]:
+def _draw(done: Sequence[CellResult], path: Path) -> list[Path]:
     from pscd.paper import figures
 
     first = [d for d in done if d.settings["seed"] == 0 and "samples" in d.result]
     return [figures.image_grids({label(d.settings): decode(d.result["samples"]) for d in first}, path)]
 
 
-def _notes(done: Sequence[Done]) -> str:
+def _notes(done: Sequence[CellResult]) -> str:
     one = next(d for d in done if d.result.get("fid_data") is not None)
     return f"""
 FID with {one.result["feature_map"]}, {one.result["n_measured"]} samples; training images give

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pscd import exact, theory
 from pscd.losses import pseudo_spherical
-from pscd.paper.artefact import Artefact, Done, Result, Row, Settings
+from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings
 from pscd.paper.bounded_model import (
     FEATURE_BOUND,
     GAMMAS,
@@ -24,7 +24,7 @@ from pscd.paper.bounded_model import (
     smoothness,
 )
 from pscd.paper.lemma_checks import LEMMAS, check_grid, grid_cells, lemma_cells
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 
 ALPHA = 0.5  # relative gradient error that the convergence theorems allow
 DELTA = 0.05  # probability with which their bounds may fail
@@ -53,7 +53,7 @@ def _estimator(settings: Settings) -> Result:
     truth = exact.gamma_gradient(log_p, model, gamma, GRID)["theta"]
     errors = []
     for i in range(settings["repeats"]):
-        rng = generator(i, 10, n)
+        rng = generator(i, Stream.THEOREM_SAMPLES, n)
         x_pos, x_neg = draw(log_p, n, rng), exact.draw(model, GRID, n, rng)
         loss = pseudo_spherical(model(x_pos), model(x_neg), gamma)
         (estimate,) = torch.autograd.grad(loss, model.theta)
@@ -88,7 +88,7 @@ def _sgd(settings: Settings) -> Result:
     weights = theory.stopping_distribution(steps, ALPHA, m)
     expected, stopped = [], []
     for i in range(settings["runs"]):
-        rng = generator(i, 11, n_steps)
+        rng = generator(i, Stream.THEOREM_STEPS, n_steps)
         path = descend(log_p, gamma, steps, settings["batch"], rng)
         squared = torch.stack([gradient(log_p, theta, gamma).square().sum() for theta in path])
         expected.append(float((weights * squared).sum()))
@@ -103,7 +103,18 @@ START = (-0.3, -0.3)
 
 
 def descend(log_p: Tensor, gamma: float, steps: Tensor, batch: int, rng: torch.Generator) -> Tensor:
-    """SGD with the estimator of Theorem 3 from `START`, projected to the ball; all iterates, theta_1 first."""
+    """SGD with the estimator of Theorem 3 from `START`, projected to the ball.
+
+    Args:
+        log_p: log density of the data on `GRID`.
+        gamma: of the score.
+        steps: step sizes, `(T,)`.
+        batch: draws of data, and of the model, per step.
+        rng: source of randomness.
+
+    Returns:
+        All iterates, `(T, 2)`, theta_1 first.
+    """
     theta = torch.tensor(START, dtype=torch.float64)
     path = [theta]
     for step in steps[:-1].tolist():
@@ -166,7 +177,7 @@ def _convex(settings: Settings) -> Result:
     steps = theory.strongly_convex_steps(n_steps, j) if strongly else theory.convex_steps(n_steps)
     values = []
     for i in range(settings["runs"]):
-        path = descend(log_p, gamma, steps, settings["batch"], generator(i, 12, n_steps))
+        path = descend(log_p, gamma, steps, settings["batch"], generator(i, Stream.THEOREM_DESCENT, n_steps))
         if strongly:
             values.append(float((path[-1] - best).square().sum()))
         else:
@@ -200,8 +211,16 @@ def slope(pairs: Sequence[tuple[float, float]]) -> float:
     return float(((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum())
 
 
-def series(done: Sequence[Done], check: str, by: str, x: str, y: str) -> dict[str, list[tuple[float, float]]]:
-    """Points `(x, y)` of a check, one list for each value of the setting `by`."""
+def series(done: Sequence[CellResult], check: str, by: str, x: str, y: str) -> dict[str, list[tuple[float, float]]]:
+    """Points (x, y) of a check.
+
+    Args:
+        done: all results.
+        check: whose points.
+        by: setting that splits them into lists, or an empty text for one.
+        x: name of a setting.
+        y: name of a result.
+    """
     lists: dict[str, list[tuple[float, float]]] = {}
     for d in done:
         if d.settings["check"] == check:
@@ -209,7 +228,7 @@ def series(done: Sequence[Done], check: str, by: str, x: str, y: str) -> dict[st
     return lists
 
 
-def _rows(done: Sequence[Done]) -> list[Row]:
+def _rows(done: Sequence[CellResult]) -> list[Row]:
     rows = [
         Row("estimator (Theorem 3)", f"slope of log error over log N, {name}", slope(points), exact=-0.5)
         for name, points in series(done, "estimator", "gamma", "n", "rms_error").items()
@@ -234,7 +253,7 @@ def _rows(done: Sequence[Done]) -> list[Row]:
     return rows
 
 
-def _notes(done: Sequence[Done]) -> str:
+def _notes(done: Sequence[CellResult]) -> str:
     j = next(d.result["convexity"] for d in done if d.settings["check"] == "convex")
     return f"""
 The model is theta . (sin x, cos 2x) on [-3, 3], bounded as the theorems ask (K = {RADIUS * FEATURE_BOUND:g}, L =
@@ -256,7 +275,7 @@ SGD, so a steeper slope is better than promised).
 """
 
 
-def _draw(done: Sequence[Done], out: Path) -> list[Path]:
+def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
     from pscd.paper import figures
 
     estimator = series(done, "estimator", "gamma", "n", "rms_error")

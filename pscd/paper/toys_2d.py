@@ -12,12 +12,13 @@ from pscd import exact
 from pscd.config import TrainConfig
 from pscd.data import TOYS_2D
 from pscd.errors import Diverged, UserError
+from pscd.files import markdown_table
 from pscd.metrics import mmd
 from pscd.model import Model
 from pscd.objectives import PseudoSpherical
 from pscd.paper import published
-from pscd.paper.artefact import Artefact, Done, Result, Row, Settings, mean_rows, number, objective_label
-from pscd.rng import generator
+from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, number, objective_label
+from pscd.rng import Stream, generator
 from pscd.training.loop import fit
 
 # Cells of the quadrature per axis: doubling them changes log Z of a trained model by less than 1e-5.
@@ -39,6 +40,14 @@ def cell(
     """A run with the library's defaults; only data, gamma, seed, and what `changes` says, differ.
 
     The whole configuration is part of the cell, so that a change of a default is a change of its settings.
+
+    Args:
+        name: of the toy.
+        n_data: training points.
+        gamma: of PS-CD.
+        seed: of data and training.
+        quick: whether to make it small.
+        changes: settings to replace in the configuration, named with dots.
     """
     config = TrainConfig(data=name, n_data=n_data, objective=PseudoSpherical(gamma=gamma), seed=seed)
     return {"gamma": gamma, **run_settings(config, quick=quick, changes=changes)}
@@ -52,7 +61,15 @@ def run_settings(
     n_grid: int = N_GRID,
     n_fresh: int = N_FRESH,
 ) -> Settings:
-    """What `compute` needs to train on a set and to measure; `quick` and then `changes` go over the configuration."""
+    """The settings of a cell that trains on a toy and measures.
+
+    Args:
+        config: of the run.
+        quick: whether to make it small.
+        changes: settings to replace in the configuration, named with dots, after those of `quick`.
+        n_grid: cells per axis of the quadrature.
+        n_fresh: fresh points, and samples, to measure by.
+    """
     config = config.changed({**(QUICK if quick else {}), **(changes or {})})
     size = {"n_grid": 96, "n_fresh": 1000} if quick else {"n_grid": n_grid, "n_fresh": n_fresh}
     return {"set": config.data, "n_data": config.n_data, "seed": config.seed, "config": config.to_dict(), **size}
@@ -65,7 +82,7 @@ def compute(settings: Settings) -> Result:
     """
     config, name, seed = TrainConfig.from_dict(settings["config"]), settings["set"], settings["seed"]
     rows: list[dict[str, float]] = []
-    x = TOYS_2D[name](config.n_data, generator(seed, 0))
+    x = TOYS_2D[name](config.n_data, generator(seed, Stream.TOY_TRAIN))
     try:
         model = fit(x, config, log=rows.append, modes=TOYS_2D[name].mode)
         measured = measure(model, name, seed, n_grid=settings["n_grid"], n_fresh=settings["n_fresh"])
@@ -77,14 +94,22 @@ def compute(settings: Settings) -> Result:
     return result
 
 
-def failed(done: Done) -> bool:
+def failed(done: CellResult) -> bool:
     """Whether a run diverged, or ended far from the data."""
     return done.result["mmd_density"] is None or done.result["mmd_density"] > FAILED
 
 
 @torch.no_grad()
 def measure(model: Model, name: str, seed: int, *, n_grid: int, n_fresh: int) -> Result:
-    """MMD^2 by samples and by quadrature, and KL where the data density is known; MMD in units of 1e-4."""
+    """MMD^2 x 1e4 by samples and by quadrature, and KL where the data density is known.
+
+    Args:
+        model: trained on the toy.
+        name: of the toy.
+        seed: of fresh data and samples.
+        n_grid: cells per axis of the quadrature.
+        n_fresh: fresh points, and samples.
+    """
     toy = TOYS_2D[name]
     real, other = (toy(n_fresh, generator(seed, stream)) for stream in (6, 7))
     samples = model.sample(n_fresh, seed=seed)
@@ -105,7 +130,14 @@ def measure(model: Model, name: str, seed: int, *, n_grid: int, n_fresh: int) ->
 
 
 def stray_mass(log_p: Tensor, log_q: Tensor, grid: exact.Grid, emptiest: float = 1e-4) -> float:
-    """The share of q, normalised on the grid, in the cells with the least p, which hold `emptiest` of p together."""
+    """The mass of q where p has next to none: in the emptiest cells, which together hold `emptiest` of p.
+
+    Args:
+        log_p: log density of the data on the grid, `(M,)`.
+        log_q: that of the model; both are normalised on the grid.
+        grid: the cells.
+        emptiest: mass of p in the region.
+    """
     order = log_p.argsort()
     p, q = (torch.softmax(log_f + grid.h.log(), 0)[order] for log_f in (log_p, log_q))
     return float(q[p.cumsum(0) <= emptiest].sum())
@@ -149,7 +181,7 @@ def label(settings: Settings) -> str:
     return name if settings["n_data"] == MANY else f"{name}, {settings['n_data']} points"
 
 
-def _rows(done: Sequence[Done]) -> list[Row]:
+def _rows(done: Sequence[CellResult]) -> list[Row]:
     table = {
         (name, f"{objective_label(gamma)}: MMD, {kind}"): value
         for name, columns in published.TOYS_2D.items()
@@ -168,7 +200,7 @@ def _rows(done: Sequence[Done]) -> list[Row]:
     return sorted(rows, key=lambda row: list(TOYS_2D).index(row.row))
 
 
-def _notes(done: Sequence[Done]) -> str:
+def _notes(done: Sequence[CellResult]) -> str:
     lost = sum(map(failed, done))
     slowest = max(d.result["seconds"] for d in done)
     return f"""
@@ -186,13 +218,13 @@ All of it:
 """
 
 
-def _summary(done: Sequence[Done]) -> str:
+def _summary(done: Sequence[CellResult]) -> str:
     """The published table again, with ours beside: means over the seeds, MMD^2 x 1e4."""
     head = ["set"]
     for gamma in (0.0, 1.0):
         name = objective_label(gamma)
         head += [f"{name}: published", "samples", "density", "largest", "KL"]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    rows = []
     for name in dict.fromkeys(d.settings["set"] for d in done):
         line = [name]
         for gamma in (0.0, 1.0):
@@ -202,8 +234,8 @@ def _summary(done: Sequence[Done]) -> str:
             value, _ = published.TOYS_2D[name][gamma] if name in published.TOYS_2D else (None, None)
             shown = [value, means.get("mmd"), means.get("mmd_density"), worst, means.get("kl")]
             line += [number(value) for value in shown]
-        lines.append("| " + " | ".join(line) + " |")
-    return "\n".join(lines)
+        rows.append(line)
+    return markdown_table(head, rows)
 
 
 def _is(settings: Settings, name: str, gamma: float) -> bool:
@@ -215,7 +247,7 @@ def _is_drawn(settings: Settings) -> bool:
     return settings["seed"] == 0 and settings["n_data"] == MANY and settings.get("gamma", 0.0) in (0.0, 1.0)
 
 
-def _draw(done: Sequence[Done], out: Path) -> list[Path]:
+def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
     from pscd.paper import figures
 
     first = [d for d in done if _is_drawn(d.settings)]
@@ -224,7 +256,7 @@ def _draw(done: Sequence[Done], out: Path) -> list[Path]:
         for name, gamma in (("CD", 0.0), ("PS-CD, gamma 1", 1.0))
     }
     sets = dict.fromkeys(d.settings["set"] for d in first)
-    data = {name: histogram(TOYS_2D[name](N_FRESH, generator(0, 6)), name) for name in sets}
+    data = {name: histogram(TOYS_2D[name](N_FRESH, generator(0, Stream.FRESH_REAL)), name) for name in sets}
     return [figures.histograms({"data": data, **models}, windows(data), out / "toys-2d.png")]
 
 

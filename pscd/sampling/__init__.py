@@ -6,25 +6,27 @@ beside each function holds its settings for the trainer.
 """
 
 from pscd.sampling.buffer import ReplayBuffer
+from pscd.sampling.jumps import Jumps, jumps
 from pscd.sampling.langevin import Langevin, langevin
 from pscd.sampling.mala import Mala, adapt_step_size, mala
-from pscd.sampling.proposals import Chains, MixtureProposal
+from pscd.sampling.proposals import Chains
 from pscd.sampling.protocol import Callback, Proposal, Sampler
 
 # By the name that `--sampler` knows. One of your own needs no entry: `--sampler package.module:Name`.
-SAMPLERS: dict[str, type[Sampler]] = {"mala": Mala, "langevin": Langevin}
+SAMPLERS: dict[str, type[Sampler]] = {"mala": Mala, "langevin": Langevin, "jumps": Jumps}
 
 __all__ = [
     "SAMPLERS",
     "Callback",
     "Chains",
+    "Jumps",
     "Langevin",
     "Mala",
-    "MixtureProposal",
     "Proposal",
     "ReplayBuffer",
     "Sampler",
     "adapt_step_size",
+    "jumps",
     "langevin",
     "mala",
 ]

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from pscd.coordinates import Coordinates
 from pscd.errors import UserError
+from pscd.mixtures import Mixture
 from pscd.sampling.buffer import ReplayBuffer
-from pscd.sampling.proposals import Chains, MixtureProposal
+from pscd.sampling.proposals import Chains
 
 BROAD = 2.0  # width of the Gaussian that chains restart from, in standard deviations of the data
 
@@ -54,33 +55,41 @@ class GaussianStart:
         noise = torch.randn(n, *self.centre.shape, generator=generator, device=self.centre.device)
         return self.centre + BROAD * self.spread * noise
 
-    def proposal(self, z: Tensor, *, components: int, seed: int) -> MixtureProposal:
-        """The density to draw jumps from: a mixture of Gaussians fitted to the rows.
-
-        Args:
-            z: rows `(n, *shape)` in the network's coordinates.
-            components: Gaussians in the mixture.
-            seed: of the fit.
-
-        Returns:
-            The mixture.
-        """
-        return MixtureProposal.fit(z, components=components, seed=seed)
+    def proposal(self, z: Tensor, *, components: int, seed: int) -> Mixture:
+        """Where jumps come from: a mixture of Gaussians fitted to the rows."""
+        return Mixture.fit(z, components=components, seed=seed)
 
     def confine(self, x: Tensor) -> Tensor:
         """`x` itself: neither chains nor data are confined."""
         return x
 
-    def kept(self, proposal: MixtureProposal | Chains, buffer: ReplayBuffer) -> MixtureProposal | Chains:
-        """What a trained model's chains start from: the proposal.
+    def kept(self, proposal: Mixture | Chains, buffer: ReplayBuffer) -> Mixture | Chains:
+        """Where a trained model's chains start: at draws of the proposal."""
+        return proposal
 
-        Args:
-            proposal: of the jumps.
-            buffer: the chains of the training.
 
-        Returns:
-            `proposal`.
-        """
+@dataclass(frozen=True)
+class MixtureStart:
+    """Chains start at draws of a robust mixture, and jump to others.
+
+    Args:
+        mixture: in the network's coordinates.
+    """
+
+    mixture: Mixture
+
+    in_bytes = False
+
+    def draw(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """`n` fresh points."""
+        return self.mixture.sample(n, generator)
+
+    def confine(self, x: Tensor) -> Tensor:
+        """Chains may go anywhere, and so may data."""
+        return x
+
+    def kept(self, proposal: Mixture | Chains, buffer: ReplayBuffer) -> Mixture | Chains:
+        """Where a trained model's chains start: at draws of the proposal."""
         return proposal
 
 
@@ -145,18 +154,10 @@ class BoxStart:
         """Points clamped to the box, since noise must not move data to where no chain can go."""
         return x.clamp(0, 1)
 
-    def kept(self, proposal: MixtureProposal | Chains, buffer: ReplayBuffer) -> Chains:
-        """What a trained model's chains start from: the chains of the training.
-
-        Args:
-            proposal: not used.
-            buffer: the chains of the training.
-
-        Returns:
-            The chains.
-        """
+    def kept(self, proposal: Mixture | Chains, buffer: ReplayBuffer) -> Chains:
+        """Where a trained model's chains start: where those of the training ended."""
         return Chains(buffer.x.clone(), buffer.label)
 
 
-Start = GaussianStart | BoxStart
+Start = GaussianStart | MixtureStart | BoxStart
 STARTS: dict[str, type[GaussianStart] | type[BoxStart]] = {"gaussian": GaussianStart, "box": BoxStart}

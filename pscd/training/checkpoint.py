@@ -5,6 +5,7 @@ import os
 import pickle
 import warnings
 import zipfile
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pscd.errors import UserError
 from pscd.files import replacing
 from pscd.run_folder import RunFolder
 from pscd.sampling.proposals import from_tensors
-from pscd.training.state import TrainState
+from pscd.training.state import Best, TrainState
 
 
 def snapshot(state: TrainState) -> dict[str, Any]:
@@ -32,10 +33,10 @@ def snapshot(state: TrainState) -> dict[str, Any]:
         "buffer": distributed.gather(state.buffer.x),
         "label": distributed.gather(label) if label is not None else None,
         "step_size": state.step_size,
-        "shift": state.coordinates.shift,
-        "scale": state.coordinates.scale,
+        **state.coordinates.tensors(),
         "proposal": state.proposal.tensors(),
         "rows": state.rows,
+        "best": None if state.best is None else {"gain": state.best.gain, "weights": state.best.weights},
     }
     return copy.deepcopy(values)
 
@@ -61,8 +62,11 @@ def restore(state: TrainState, values: dict[str, Any]) -> None:
     if values["label"] is not None:
         state.buffer.label = values["label"][share].to(device)
     state.step_size = values["step_size"].to(device)
-    state.coordinates = Coordinates(values["shift"], values["scale"]).to(device)
-    state.proposal = from_tensors(values["proposal"]).to(device)  # its derived tensors are recomputed
+    best = values.get("best")
+    state.best = None if best is None else Best(best["gain"], best["weights"])
+    known = {f.name: values[f.name] for f in fields(Coordinates) if f.name in values}
+    state.coordinates = Coordinates(**known).to(device)
+    state.proposal = from_tensors(values["proposal"]).to(device)  # its derived tensors are made anew
 
 
 def save(values: dict[str, Any], folder: Path) -> None:

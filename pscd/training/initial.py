@@ -9,13 +9,17 @@ from torch import Tensor, nn
 
 from pscd import distributed
 from pscd.config import TrainConfig
-from pscd.coordinates import Coordinates
+from pscd.energies import local_waves
 from pscd.errors import UserError
 from pscd.fast import frozen, prefer_channels_last
+from pscd.mixtures import Mixture
 from pscd.rng import Stream, generator, integer_seed, seeded
-from pscd.sampling import Chains, MixtureProposal, ReplayBuffer
-from pscd.sampling.starts import STARTS
+from pscd.sampling import Chains, ReplayBuffer
+from pscd.sampling.starts import STARTS, MixtureStart, Start
+from pscd.training.prepare import Prepared, prepare
 from pscd.training.state import TrainState
+
+WAVE_COLUMNS = 10  # above, waves beside the input are noise
 
 
 def init_state(
@@ -24,7 +28,8 @@ def init_state(
     energy: nn.Module | None,
     device: torch.device,
     columns: tuple[str, ...] | None = None,
-    proposal: MixtureProposal | Chains | None = None,
+    proposal: Mixture | Chains | None = None,
+    prepared: Prepared | None = None,
 ) -> TrainState:
     """The initial state: random weights, coordinates and proposal from the data, fresh chains.
 
@@ -34,21 +39,21 @@ def init_state(
         energy: a network of your own; by default the one that `config.energy` describes.
         device: where to train.
         columns: their names, for messages.
-        proposal: what jumps draw from, in the network's coordinates; by default fitted to the rows.
+        proposal: where jumps come from, in the network's coordinates; by default fitted to the rows.
+        prepared: what `prepare` made of the rows, if that was done.
 
     Returns:
         The state before the first update, the same in all processes except for their chains.
     """
-    shape = tuple(x.shape[1:])
-    coordinates = coordinates_of(x, config, columns)
-    z = coordinates.forward(x)
-    start = STARTS[config.base].fit(z, device)
-    proposal = (proposal or start.proposal(z, components=config.jump_components, seed=config.seed)).to(device)
-    energy = seeded(lambda: config.energy.build(shape), config.seed) if energy is None else energy
+    if prepared is None:
+        prepared, config = prepare(x, config, columns)
+    z, coordinates = prepared.z, prepared.coordinates
+    start, proposal = _start(prepared, config, proposal, device)
+    energy = _energy(prepared, config) if energy is None else energy
     energy = prefer_channels_last(energy.to(device))
     _check_energy(energy, z[:2].to(device))
     coordinates = coordinates.to(device)
-    shared = [*energy.state_dict().values(), coordinates.shift, coordinates.scale, *proposal.tensors().values()]
+    shared = [*energy.state_dict().values(), *coordinates.tensors().values(), *proposal.tensors().values()]
     distributed.broadcast(shared)
     aux = _init_aux(energy, z.to(device), config)
     parameters = [*energy.parameters(), *(aux.parameters() if aux is not None else [])]
@@ -76,6 +81,7 @@ def init_state(
         proposal=proposal,
         start=start,
         rows=checksum(x),
+        chances=None if prepared.clean is None else prepared.clean.double().cumsum(0).to(device),
     )
 
 
@@ -88,29 +94,29 @@ def _init_aux(energy: nn.Module, z: Tensor, config: TrainConfig) -> nn.Module | 
     return aux
 
 
-def coordinates_of(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = None) -> Coordinates:
-    """The network's coordinates that a configuration asks for.
+def _start(
+    prepared: Prepared, config: TrainConfig, proposal: Mixture | Chains | None, device: torch.device
+) -> tuple[Start, Mixture | Chains]:
+    """Where chains start, and where they jump to."""
+    if prepared.mixture is None:
+        plain = STARTS[config.base].fit(prepared.z, device)
+        proposal = proposal or plain.proposal(prepared.z, components=config.jump_components, seed=config.seed)
+        return plain, proposal.to(device)
+    density = prepared.mixture.density
+    proposal = (proposal or (density if config.energy.name == "corrected" else density.broadened())).float().to(device)
+    assert isinstance(proposal, Mixture)
+    return MixtureStart(proposal), proposal
 
-    Args:
-        x: rows `(n, *shape)`.
-        config: of the run.
-        columns: their names, for messages.
 
-    Returns:
-        Shift and scale.
-
-    Raises:
-        UserError: a column is constant and cannot be standardised.
-    """
-    if config.standardise == "none":
-        return Coordinates.identity(tuple(x.shape[1:]))
-    found = Coordinates.standard(x)
-    constant = (found.scale.flatten() == 0).nonzero().flatten().tolist()
-    if constant:
-        name = columns[constant[0]] if columns is not None else str(constant[0])
-        more = f" and {len(constant) - 1} more" if len(constant) > 1 else ""
-        raise UserError(f"column {name}{more} is constant; leave it out, or use standardise none")
-    return found
+def _energy(prepared: Prepared, config: TrainConfig) -> nn.Module:
+    """The network that the configuration describes, with random weights."""
+    shape = tuple(prepared.z.shape[1:])
+    if config.energy.name != "corrected" or prepared.mixture is None:
+        return seeded(lambda: config.energy.build(shape), config.seed)
+    density = prepared.mixture.density
+    n_waves = config.energy.fourier if shape[0] <= WAVE_COLUMNS else 0
+    waves = local_waves(density, n_waves, generator(config.seed, Stream.WAVES))
+    return seeded(lambda: config.energy.correct(density, waves), config.seed)
 
 
 def checksum(x: Tensor) -> str:

@@ -1,5 +1,6 @@
 """Training: one loop, readable top to bottom."""
 
+import copy
 import math
 import sys
 from collections.abc import Callable, Iterable
@@ -13,19 +14,23 @@ from torch import Tensor, nn
 from pscd import distributed, fast, theory
 from pscd.config import TrainConfig
 from pscd.data import Rows, as_rows
-from pscd.energies import TemperedEnergy, as_function
+from pscd.energies import CorrectedEnergy, TemperedEnergy, as_function
 from pscd.errors import Diverged, NotFinite, UserError
+from pscd.mixtures import Mixture
 from pscd.model import Model, run_chains
+from pscd.presets import for_rows
 from pscd.progress import progress_bar
 from pscd.rng import Stream, generator
 from pscd.run_folder import RunFolder
-from pscd.sampling import MixtureProposal, ReplayBuffer
+from pscd.sampling import ReplayBuffer
 from pscd.sampling import buffer as buffers
 from pscd.training import checkpoint
 from pscd.training.guard import Modes, check, mode_shares, summary
+from pscd.training.held_out import HeldOut
 from pscd.training.initial import check_label, init_state
 from pscd.training.interrupt import deferred_interrupt
-from pscd.training.state import TrainState
+from pscd.training.prepare import Prepared, prepare
+from pscd.training.state import Best, TrainState
 
 WARMUP_STEPS = 100  # updates over which the learning rate rises, while Adam's moment estimates are rough
 SETTLE_CHAINS, SETTLE_ROUNDS = 256, 300  # enough for an initial step size off by a factor of a thousand
@@ -54,7 +59,7 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
     rng = generator(config.seed, Stream.UPDATE, state.step, distributed.rank(), state.retries, device=x.device)
     n = config.batch_size // distributed.world_size()
 
-    index = torch.randint(len(x), (n,), generator=rng, device=x.device)
+    index = _draw_rows(len(x), n, state.chances, rng)
     x_pos = x[index]
     label_pos = label[index] if label is not None else None
     if config.data_noise:
@@ -107,6 +112,14 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
     return stats
 
 
+def _draw_rows(n_rows: int, n: int, chances: Tensor | None, rng: torch.Generator) -> Tensor:
+    """Which rows a batch takes: any alike, or by their chances."""
+    if chances is None:
+        return torch.randint(n_rows, (n,), generator=rng, device=rng.device)
+    at = torch.rand(n, generator=rng, device=rng.device, dtype=chances.dtype) * chances[-1]
+    return torch.searchsorted(chances, at).clamp(max=n_rows - 1)
+
+
 def _starts(
     buffer: ReplayBuffer, x_pos: Tensor, label: Tensor | None, config: TrainConfig, generator: torch.Generator
 ) -> buffers.Rows:
@@ -118,11 +131,11 @@ def _starts(
 
 def fit(
     x: Rows,
-    config: TrainConfig,
+    config: TrainConfig | None = None,
     *,
     label: Tensor | None = None,
     energy: nn.Module | None = None,
-    proposal: MixtureProposal | None = None,
+    proposal: Mixture | None = None,
     folder: Path | str | None = None,
     device: torch.device | str = "cpu",
     progress: bool = False,
@@ -137,9 +150,8 @@ def fit(
     trained in place, and the model holds a copy with averaged weights.
 
     Args:
-        x: rows `(n, *shape)` as a tensor, an array or a DataFrame of finite numbers; images as bytes
-            `(n, channels, height, width)`.
-        config: every setting.
+        x: a tensor, an array or a DataFrame of finite numbers; images as bytes `(n, channels, height, width)`.
+        config: every setting; by default a robust one for rows of this shape, see `pscd.presets.for_rows`.
         label: `(n,)` integers, for an energy with `classes`.
         energy: any module `(B, *shape) -> (B,)`; by default the one that `config.energy` describes.
         proposal: what jumps draw from, in the network's coordinates; by default a mixture fitted to the data.
@@ -168,22 +180,22 @@ def fit(
     >>> bool(e[0] < e[1])  # the second row is the stranger one
     True
     """
+    x = as_rows(x)
+    config = for_rows(tuple(x.shape[1:])) if config is None else config
     if config.batch_size % distributed.world_size() or config.buffer_size % distributed.world_size():
         raise UserError(f"batch_size and buffer_size must be multiples of the {distributed.world_size()} processes")
-    device, x = torch.device(device), as_rows(x)
+    device = torch.device(device)
     label = check_label(label, len(x), config, device)
-    run = RunFolder(Path(folder)) if folder is not None else None
-    if run is not None:
-        run.make()
-    state = init_state(x, config, energy, device, columns, proposal)
-    resumed = checkpoint.load(run.path) if run is not None else None
-    if resumed is not None:
-        _check_same_rows(resumed, state, run)
-        checkpoint.restore(state, resumed)
+    run = _made(folder)
+    prepared, config = prepare(x, config, columns)
+    prepared, held_out = _hold_out(prepared, config)
+    state = init_state(x, config, energy, device, columns, proposal, prepared)
+    judge = _judge(held_out, state, config)
+    _resume(state, run)
     # Without negatives there are no chains to count.
     modes = modes if config.objective.needs_negatives else None
     true_shares = mode_shares(x, modes, int(modes(x).max()) + 1) if modes is not None else None
-    x = state.coordinates.forward(x.to(device))
+    x = prepared.z.to(device)
     good = checkpoint.snapshot(state)
     end = last_step(config)
     main = distributed.rank() == 0
@@ -208,9 +220,7 @@ def fit(
                 continue
             bar.update()
             if state.step % config.log_every == 0 or state.step == end:
-                row = {"step": state.step, **{name: float(value) for name, value in stats.items()}}
-                row["retries"] = state.retries
-                row |= _mode_stats(state, modes, true_shares)
+                row = _row(state, stats, judge) | _mode_stats(state, modes, true_shares)
                 bar.set_postfix_str(summary(row), refresh=False)
                 if log is not None and main:
                     log(row)
@@ -222,7 +232,55 @@ def fit(
             if stop:
                 raise KeyboardInterrupt
         settle_step_size(state, config)
-    return _as_model(state, config, columns, fingerprint)
+    return _as_model(state, config, columns, fingerprint, prepared.notes)
+
+
+def _made(folder: Path | str | None) -> RunFolder | None:
+    if folder is None:
+        return None
+    run = RunFolder(Path(folder))
+    run.make()
+    return run
+
+
+def _hold_out(prepared: Prepared, config: TrainConfig) -> tuple[Prepared, Prepared | None]:
+    """The rows to train on, and those that choose the update to keep."""
+    n_held = int(config.hold_out * len(prepared.z))
+    if n_held == 0:
+        return prepared, None
+    order = torch.randperm(len(prepared.z), generator=generator(config.seed, Stream.HOLD_OUT))
+
+    def part(index: Tensor) -> Prepared:
+        clean = prepared.clean[index] if prepared.clean is not None else None
+        return replace(prepared, z=prepared.z[index], clean=clean)
+
+    return part(order[n_held:]), part(order[:n_held])
+
+
+def _judge(held_out: Prepared | None, state: TrainState, config: TrainConfig) -> HeldOut | None:
+    """What tells how good a correction is; at first the mixture alone is the best there is."""
+    if held_out is None:
+        return None
+    if not isinstance(state.averaged, CorrectedEnergy):
+        raise UserError("hold_out judges a network that corrects a mixture; set it to 0, or the energy to corrected")
+    state.best = Best(0.0, copy.deepcopy(state.averaged.state_dict()))
+    gamma = getattr(config.objective, "gamma", 0.0)
+    z = held_out.z.to(state.coordinates.shift.device)
+    return HeldOut.of(state.averaged, z, held_out.clean, gamma=gamma, seed=config.seed)
+
+
+def _row(state: TrainState, stats: dict[str, Tensor], judge: HeldOut | None) -> dict[str, float]:
+    """A row of the log."""
+    row = {"step": state.step, **{name: float(value) for name, value in stats.items()}, "retries": state.retries}
+    return row if judge is None else {**row, "gain": _look(judge, state)}
+
+
+def _look(judge: HeldOut, state: TrainState) -> float:
+    """Ask held-out rows for the gain of the averaged weights, and keep them if it is the largest so far."""
+    gain = judge.gain(state.averaged)
+    if state.best is None or gain > state.best.gain:
+        state.best = Best(gain, copy.deepcopy(state.averaged.state_dict()))
+    return gain
 
 
 def settle_step_size(state: TrainState, config: TrainConfig) -> None:
@@ -234,7 +292,7 @@ def settle_step_size(state: TrainState, config: TrainConfig) -> None:
         state: its step size is changed in place.
         config: of the run.
     """
-    if config.objective.needs_negatives or not isinstance(state.proposal, MixtureProposal):
+    if config.objective.needs_negatives or not isinstance(state.proposal, Mixture):
         return
     rng = generator(config.seed, Stream.SETTLE_STEP, device=state.coordinates.shift.device)
     x = state.proposal.sample(SETTLE_CHAINS, rng).view(-1, *state.coordinates.shift.shape)
@@ -338,24 +396,36 @@ def _roll_back(state: TrainState, good: dict[str, Any], error: Diverged) -> str:
 
 
 def _as_model(
-    state: TrainState, config: TrainConfig, columns: tuple[str, ...] | None, fingerprint: str | None
+    state: TrainState,
+    config: TrainConfig,
+    columns: tuple[str, ...] | None,
+    fingerprint: str | None,
+    notes: tuple[str, ...] = (),
 ) -> Model:
+    averaged = copy.deepcopy(state.averaged)
+    if state.best is not None:
+        averaged.load_state_dict(state.best.weights)
     return Model(
-        state.averaged,
+        averaged,
         config,
         coordinates=state.coordinates,
         step_size=state.step_size,
         proposal=state.start.kept(state.proposal, state.buffer),
         columns=columns,
         fingerprint=fingerprint,
+        notes=notes,
     )
 
 
-def _check_same_rows(resumed: dict[str, Any], state: TrainState, run: RunFolder | None) -> None:
-    """Refuse to resume a checkpoint of other rows, which would give a model of neither."""
+def _resume(state: TrainState, run: RunFolder | None) -> None:
+    """Go on from the newest checkpoint, if there is one; not from one of other rows, which would end in neither."""
+    resumed = checkpoint.load(run.path) if run is not None else None
+    if resumed is None or run is None:
+        return
     found = resumed.get("rows")
-    if found and found != state.rows and run is not None:
+    if found and found != state.rows:
         raise UserError(f"{run.path} holds a run on other rows; choose another folder")
+    checkpoint.restore(state, resumed)
 
 
 def _last_words(message: str, good: int, config: TrainConfig, run: RunFolder | None) -> str:

@@ -6,8 +6,22 @@ import torch
 from torch import Tensor, nn
 
 from pscd.coordinates import Coordinates
-from pscd.sampling import Chains, MixtureProposal, ReplayBuffer
+from pscd.mixtures import Mixture
+from pscd.sampling import Chains, ReplayBuffer
 from pscd.sampling.starts import Start
+
+
+@dataclass
+class Best:
+    """The averaged weights that held-out rows liked best so far.
+
+    Args:
+        gain: nats by which they improve on the start.
+        weights: the averaged network's state.
+    """
+
+    gain: float
+    weights: dict[str, Tensor]
 
 
 @dataclass
@@ -24,7 +38,9 @@ class TrainState:
         coordinates: the network's coordinates.
         proposal: what jumps draw from.
         start: where fresh chains start.
-        rows: checksum of the data, so that a checkpoint is not resumed with other rows.
+        rows: checksum of the data, so that a checkpoint is not gone on from with others.
+        chances: `(n,)`, cumulative chances by which rows are drawn; None: all alike.
+        best: the weights that held-out rows liked best so far, where there are such rows.
         step: updates so far.
         retries: roll-backs so far; each halves the learning rate and changes the randomness.
     """
@@ -36,8 +52,10 @@ class TrainState:
     buffer: ReplayBuffer
     step_size: Tensor
     coordinates: Coordinates
-    proposal: MixtureProposal | Chains
+    proposal: Mixture | Chains
     start: Start
     rows: str = ""
+    chances: Tensor | None = None
+    best: Best | None = None
     step: int = 0
     retries: int = 0

@@ -59,7 +59,7 @@ def test_a_field_is_a_flag_of_its_type(words, expected):
         (["--count", "much"], "invalid integer value: 'much'"),
         (["--rate", "much"], "invalid number value: 'much'"),
         (["--on", "maybe"], "invalid true|false value: 'maybe'"),
-        (["--mood", "sad"], "invalid choice: 'sad' (choose from 'calm', 'wild')"),
+        (["--mood", "sad"], "invalid choice: 'sad' (choose from"),
         (["--level", "3"], "invalid choice: '3'"),
         (["--sizes", "1,x"], "invalid list value: '1,x'"),
         (["--hidden", "3"], "unrecognized arguments: --hidden"),

@@ -134,6 +134,8 @@ def test_parts_of_ones_own_by_import_path_with_their_flags(mine):
     assert config.objective == module.Mine(gamma=0.5, softness=3.0, mood="wild", steps=8)
     assert config.sampler == module.Slow(n_steps=2, patience=4)
     assert (config.data, config.steps) == ("moon", 9)
+    # The value of a flag of one's own is not the data either.
+    assert parse(f"train --softness 3 --objective {mine}:Mine digits").lr == PRESETS["digits"].lr
 
 
 def test_a_toy_of_ones_own_is_imported_when_it_is_named(mine):
@@ -153,7 +155,7 @@ def test_modules_are_imported_before_anything_else(mine):
         ("--objective {}:Slow", "is not an objective: it has no needs_negatives"),
         ("--sampler {}:Mine", "is not a sampler: it has no n_steps"),
         ("--objective {}:Needy", "every field needs a default"),
-        ("--objective {}:Plain", "is not an objective: it has no init"),
+        ("--objective {}:Plain", "is not an objective: it has no sampling_power"),
         ("--objective {}:Mine --softness much", "invalid number value: 'much'"),
         ("--objective {}:Mine --mood sad", "invalid choice: 'sad'"),
         ("--patience 3", "unrecognized arguments: --patience 3"),

@@ -1,5 +1,6 @@
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pscd import EnergyDetector, UserError
+from pscd.files import read_tensors, write_tensors
 
 CHECKS = """
 import warnings
@@ -154,6 +156,44 @@ def test_saved_loaded_and_pickled_are_the_same(fitted, tmp_path):
         EnergyDetector.load(tmp_path)
 
 
+def test_files_of_two_fits_are_not_mixed_up(fitted, tmp_path):
+    detector, x, _ = fitted
+    other = EnergyDetector(n_updates=5, random_state=1).fit(x)
+    detector.save(tmp_path / "one")
+    other.save(tmp_path / "two")
+    network = "network.safetensors"
+    shutil.copy(tmp_path / "two" / network, tmp_path / "one" / network)
+    with pytest.raises(UserError, match="not the network of the detector beside it, but of another fit"):
+        EnergyDetector.load(tmp_path / "one")
+    (tmp_path / "one" / network).write_bytes(b"junk")
+    with pytest.raises(UserError, match=r"network\.safetensors: damaged"):
+        EnergyDetector.load(tmp_path / "one")
+    (tmp_path / "one" / network).unlink()
+    with pytest.raises(UserError, match="no such file"):
+        EnergyDetector.load(tmp_path / "one")
+
+
+def test_a_detector_saved_without_a_link_still_loads(fitted, tmp_path):
+    detector, x, _ = fitted
+    detector.save(tmp_path)
+    tensors, metadata = read_tensors(tmp_path / "detector.safetensors")
+    write_tensors(tmp_path / "detector.safetensors", tensors, {"facts": metadata["facts"]})
+    np.testing.assert_array_equal(EnergyDetector.load(tmp_path).score_samples(x), detector.score_samples(x))
+
+
+def test_a_detector_does_not_claim_to_be_trained_on_a_toy(fitted):
+    assert fitted[0].model_.config.data == ""
+
+
+def test_saved_files_have_the_permissions_that_the_umask_gives(fitted, tmp_path):
+    before = os.umask(0o027)
+    try:
+        fitted[0].save(tmp_path)
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o640}
+
+
 def test_works_in_a_pipeline():
     x, y = table()
     pipeline = make_pipeline(StandardScaler(), EnergyDetector(n_updates=20)).set_output(transform="pandas")
@@ -174,9 +214,26 @@ def test_bad_input(x, message):
         EnergyDetector().fit(x)
 
 
-@pytest.mark.parametrize("settings", [{"gamma": -0.1}, {"gamma": "much"}, {"contamination": 0.7}, {"n_updates": 0}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"gamma": -0.1},
+        {"gamma": "much"},
+        {"gamma": float("nan")},
+        {"bound": float("inf")},
+        {"gamma": None},
+        {"contamination": 0.7},
+        {"contamination": 0},
+        {"contamination": "some"},
+        {"bound": 0},
+        {"bound": "2"},
+        {"n_updates": 0},
+        {"n_updates": 2.5},
+        {"n_updates": True},
+    ],
+)
 def test_bad_parameters(settings):
-    with pytest.raises(ValueError, match=next(iter(settings))):
+    with pytest.raises(ValueError, match=f"^{next(iter(settings))} must be "):
         EnergyDetector(**settings).fit(table()[0])
 
 

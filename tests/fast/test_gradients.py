@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from pscd.energies import MLP, Quadratic
+from pscd.energies import MLP, Quadratic, TemperedEnergy
 from pscd.errors import UserError
 from pscd.fast import gradients
 from pscd.fast.gradients import MODES, by_hand, evaluator, using
@@ -65,7 +65,7 @@ def test_whatever_is_not_known_goes_through_autograd(energy):
 @pytest.mark.parametrize("power", [1.0, 1.5])
 def test_the_energy_alone_is_that_beside_the_gradient(mode, power):
     torch.manual_seed(0)
-    energy = langevin.Tempered(MLP((4,), width=8), power)
+    energy = TemperedEnergy(MLP((4,), width=8), power)
     x = torch.randn(13, 4, generator=generator(0))
     with using(mode):
         evaluate = evaluator(energy)
@@ -108,18 +108,18 @@ def test_a_chain_is_the_same_whichever_way(settings, power, block, batch, monkey
     """
     monkeypatch.setattr(gradients, "NOISE_NUMBERS", block)
     torch.manual_seed(0)
-    energy = langevin.Tempered(MLP((2, 2), width=8), power)
+    energy = TemperedEnergy(MLP((2, 2), width=8), power)
     settings = {"n_steps": 21, "step_size": 0.02, **settings}
     x = torch.randn(batch, 2, 2, generator=generator(0))
     ends = {}
     for mode in MODES:
         with using(mode):
-            ends[mode] = langevin.langevin(energy, x, generator=generator(1), **settings)
+            ends[mode] = langevin(energy, x, generator=generator(1), **settings)
     torch.testing.assert_close(ends["eager"], ends["plain"], rtol=0 if power == 1 else 1e-5, atol=1e-5 * (power != 1))
     torch.testing.assert_close(ends["auto"], ends["plain"], rtol=1e-5, atol=1e-5)
     assert not torch.allclose(ends["auto"], x)
     steps = []
-    seen = langevin.langevin(energy, x, generator=generator(1), callback=steps.append, **settings)
+    seen = langevin(energy, x, generator=generator(1), callback=steps.append, **settings)
     assert len(steps) == 21
     torch.testing.assert_close(seen, ends["auto"], rtol=1e-5, atol=1e-5)
 

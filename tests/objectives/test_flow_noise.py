@@ -10,9 +10,9 @@ from pscd.config import TrainConfig
 from pscd.data.toys import TOYS
 from pscd.energies import Quadratic
 from pscd.errors import UserError
+from pscd.mixtures import Mixture
 from pscd.objectives import NoiseContrastive, flow_noise
 from pscd.rng import generator
-from pscd.sampling import MixtureProposal
 from pscd.training.loop import fit
 
 
@@ -42,7 +42,7 @@ def test_its_density_integrates_to_one_and_fits_better_than_a_gaussian(noise, mo
         log_density = noise.log_prob(grid.points.float())
     # Splines have kinks in their second derivatives, and cells are a tenth wide.
     assert exact.log_integral(log_density, grid).item() == pytest.approx(0, abs=2e-3)
-    ours, theirs = noise.log_prob(moons).mean(), MixtureProposal.gaussian(moons).log_prob(moons).mean()
+    ours, theirs = noise.log_prob(moons).mean(), Mixture.gaussian(moons).log_prob(moons).mean()
     assert ours > theirs + 0.3  # the moons' entropy is about a nat below that of their Gaussian
 
 

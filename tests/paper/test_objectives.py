@@ -9,9 +9,10 @@ import torch
 from pscd.data import TOYS_2D
 from pscd.data.toys import MIXTURE_1D
 from pscd.energies import Quadratic
+from pscd.errors import UserError
 from pscd.objectives import OBJECTIVES, DenoisingScoreMatching, DensityPower, NoiseContrastive
 from pscd.paper import objectives_1d, objectives_2d
-from pscd.paper.artefact import Done, Row
+from pscd.paper.artefact import CellResult, Row
 from pscd.paper.objectives_1d import RIVALS_1D, exact_gaussian
 from pscd.rng import generator
 
@@ -54,10 +55,20 @@ def run(objective, value, seed=0, name="moon"):
     """A finished cell; its MMD and KL are all one number, or none for a run that diverged."""
     settings = {"objective": objective, "set": name, "seed": seed, "n_fresh": 10, "config": {"steps": 3}}
     result = {"mmd": value, "mmd_density": value}
-    return Done(settings, result | ({} if value is None else {"mmd_exact": value, "kl": value, "mmd_data": 0.5}))
+    return CellResult(settings, result | ({} if value is None else {"mmd_exact": value, "kl": value, "mmd_data": 0.5}))
 
 
-COST = Done({"rounds": 4}, {"costs": {"cd": [0.01, 0.02, 0.03, 0.04], "nce": [0.2, 0.3, 0.5, 0.6]}})
+COST = CellResult({"rounds": 4}, {"costs": {"cd": [0.01, 0.02, 0.03, 0.04], "nce": [0.2, 0.3, 0.5, 0.6]}})
+
+
+def test_an_objective_without_a_known_answer_gets_none():
+    """Not that of score matching, which it would meet last."""
+
+    class Mine:
+        gamma = 1.0
+
+    with pytest.raises(UserError, match="the exact answer of Mine is not known"):
+        exact_gaussian(Mine(), None, (0.0, 1.0))
 
 
 def test_failures_are_runs_that_diverged_or_ended_far_away():

@@ -19,10 +19,12 @@ from pscd.energies import MLP, Architecture, Quadratic
 from pscd.errors import UserError
 from pscd.objectives import PseudoSpherical
 from pscd.paper import ARTEFACTS, reproduce
-from pscd.paper.artefact import SCHEMA, Artefact, Done, Row, mean_rows, run
+from pscd.paper.artefact import SCHEMA, Artefact, CellResult, Row, mean_rows, run
 from pscd.paper.blame_2d import GAMMAS, STAGES, Quadrature, interleaved_grids
+from pscd.paper.contamination_gaussian import kl_to_clean
+from pscd.paper.gaussian_fit import exact_optimum
+from pscd.paper.landscapes import CASES
 from pscd.paper.lemma_checks import check_grid, grid_cells
-from pscd.paper.one_dimension import CASES, exact_optimum, kl_to_clean
 from pscd.paper.published import CONTAMINATION_GAUSSIAN
 from pscd.paper.toys_2d import stray_mass
 from pscd.rng import generator
@@ -173,7 +175,7 @@ def test_a_bar_in_a_name_does_not_break_the_table(tmp_path):
 
 
 def test_mean_and_standard_deviation_over_seeds():
-    done = [Done({"value": 1, "seed": s}, {"square": v}) for s, v in enumerate((1.0, 3.0))]
+    done = [CellResult({"value": 1, "seed": s}, {"square": v}) for s, v in enumerate((1.0, 3.0))]
     assert rows(done) == [Row("square", "1", 2.0, std=math.sqrt(2), n=2, published=1.0)]
 
 
@@ -330,7 +332,7 @@ def test_notes_of_blame_are_computed_from_the_cells():
                 result = {"kl": kl, "gamma_1": kl if name == "mog" else -kl, "kl_train": kl - 0.25 * (i == 0)}
                 if (stage, name, gamma) == ("sampled", "rings", 1.0):
                     result = dict.fromkeys(result)
-                done.append(Done(settings, result))
+                done.append(CellResult(settings, result))
     notes = ARTEFACTS["blame-2d"].notes(done)
     assert "| CD: KL | 1.5 | 2.5 | 3.5 |" in notes  # of moon and mog: rings has no number at one stage
     assert "| gamma 1: KL | 2.5 | 3.5 | 4.5 |" in notes

@@ -6,8 +6,9 @@ from torch import nn
 from pscd.energies import MLP, Quadratic
 from pscd.errors import UserError
 from pscd.fast import frozen, using
+from pscd.mixtures import Mixture
 from pscd.rng import generator
-from pscd.sampling import SAMPLERS, Langevin, Mala, MixtureProposal, adapt_step_size, langevin, mala
+from pscd.sampling import SAMPLERS, Langevin, Mala, adapt_step_size, langevin, mala
 
 
 def gumbel(x):
@@ -111,7 +112,7 @@ def test_mala_is_exact_where_langevin_is_not():
 
 def test_jumps_put_the_right_mass_into_far_modes():
     rough = torch.cat([torch.randn(500, 1, generator=generator(0)) * 1.5 + centre for centre in (-5.0, 5.0)])
-    proposal = MixtureProposal.fit(rough, components=2, seed=0)
+    proposal = Mixture.fit(rough, components=2, seed=0)
     start = torch.full((4000, 1), -5.0)
     local, _ = mala(far_modes, start, n_steps=60, step_size=0.5, generator=generator(1))
     jumped, info = mala(

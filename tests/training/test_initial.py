@@ -3,9 +3,10 @@ import torch
 
 from pscd.config import TrainConfig
 from pscd.errors import UserError
+from pscd.mixtures import Mixture
 from pscd.presets import PRESETS
 from pscd.rng import generator
-from pscd.sampling import Chains, MixtureProposal
+from pscd.sampling import Chains
 from pscd.training.initial import check_label, init_state
 
 SMALL = {"energy.width": 2, "buffer_size": 50}
@@ -32,7 +33,7 @@ def test_labelled_chains_keep_to_the_classes():
 
 def test_rows_of_numbers_get_a_mixture():
     state = init_state(torch.randn(50, 2, generator=generator(0)), TrainConfig(buffer_size=10), None, CPU)
-    assert isinstance(state.proposal, MixtureProposal)
+    assert isinstance(state.proposal, Mixture)
     assert state.buffer.x.dtype == torch.float32
 
 

@@ -1,14 +1,14 @@
 import pytest
 import torch
 
+from pscd.mixtures import Mixture
 from pscd.rng import generator
-from pscd.sampling import MixtureProposal
 
 
 @pytest.fixture(scope="module")
 def proposal():
     x = torch.cat([torch.randn(500, 2, generator=generator(0)) * 0.2 + centre for centre in (-2.0, 2.0)])
-    return MixtureProposal.fit(x, components=4, seed=0)
+    return Mixture.fit(x, components=4, seed=0)
 
 
 def test_log_prob_is_that_of_torch_distributions(proposal):
@@ -39,26 +39,26 @@ def test_one_gaussian_has_the_moments_of_the_rows_that_are_not_far_out():
     x = torch.randn(1000, 2, generator=generator(0)) @ torch.tensor([[1.0, 0.5], [0.0, 0.8]])
     reference = torch.distributions.MultivariateNormal(x.mean(0), x.T.cov(correction=0))
     for rows in (x, torch.cat([x, torch.full((3, 2), 1e6)])):
-        gaussian = MixtureProposal.gaussian(rows)
+        gaussian = Mixture.gaussian(rows)
         torch.testing.assert_close(gaussian.log_prob(x), reference.log_prob(x), rtol=1e-3, atol=1e-3)
 
 
 def test_survives_constant_and_duplicate_columns_and_few_rows():
     x = torch.zeros(12, 3)
     x[:, 1] = torch.arange(12) % 2
-    proposal = MixtureProposal.fit(x, components=32, seed=0)
+    proposal = Mixture.fit(x, components=32, seed=0)
     assert proposal.sample(10, generator(0)).isfinite().all()
     assert proposal.log_prob(x).isfinite().all()
 
 
 def test_tensors_are_enough_to_build_it_again(proposal):
-    again = MixtureProposal(**proposal.tensors()).to(torch.device("cpu"))
+    again = Mixture(**proposal.tensors()).to(torch.device("cpu"))
     x = torch.randn(5, 2, generator=generator(4))
     assert torch.equal(again.log_prob(x), proposal.log_prob(x))
 
 
 def test_standard_is_a_gaussian_with_a_broad_tenth():
-    proposal = MixtureProposal.standard(3)
+    proposal = Mixture.standard(3)
     x = torch.randn(50, 3, generator=generator(0))
     normal = torch.distributions.Independent(torch.distributions.Normal(torch.zeros(3), torch.ones(3)), 1)
     broad = torch.distributions.Independent(torch.distributions.Normal(torch.zeros(3), 3 * torch.ones(3)), 1)
@@ -68,10 +68,10 @@ def test_standard_is_a_gaussian_with_a_broad_tenth():
 
 def test_a_wide_standard_gaussian_needs_no_matrices():
     """The same numbers as with its matrices, which the slightest skew brings back."""
-    proposal = MixtureProposal.standard(20)
+    proposal = Mixture.standard(20)
     skewed = proposal.factors.clone()
     skewed[:, 1, 0] = 1e-9
-    general = MixtureProposal(proposal.weights, proposal.means, skewed)
+    general = Mixture(proposal.weights, proposal.means, skewed)
     assert proposal.is_round
     assert not general.is_round
     x = proposal.sample(1000, generator(0))
@@ -82,13 +82,13 @@ def test_a_wide_standard_gaussian_needs_no_matrices():
 def test_wide_rows_are_drawn_like_narrow_ones(monkeypatch):
     torch.manual_seed(0)
     factors = torch.linalg.cholesky(torch.eye(12) + 0.3 * torch.ones(3, 12, 12))
-    proposal = MixtureProposal(torch.tensor([0.2, 0.3, 0.5]), torch.randn(3, 12), factors)
+    proposal = Mixture(torch.tensor([0.2, 0.3, 0.5]), torch.randn(3, 12), factors)
     wide = proposal.sample(100, generator(0))
-    monkeypatch.setattr("pscd.sampling.proposals.NARROW", 12)
+    monkeypatch.setattr("pscd.mixtures.mixture.NARROW", 12)
     torch.testing.assert_close(wide, proposal.sample(100, generator(0)))
 
 
 def test_wide_data_get_few_components(monkeypatch):
-    monkeypatch.setattr("pscd.sampling.proposals.WIDEST", 100)
+    monkeypatch.setattr("pscd.mixtures.mixture.WIDEST", 100)
     x = torch.randn(200, 40, generator=generator(0))
-    assert len(MixtureProposal.fit(x, components=32, seed=0).weights) == 3  # two, and the broad one
+    assert len(Mixture.fit(x, components=32, seed=0).weights) == 3  # two, and the broad one

@@ -1,0 +1,106 @@
+"""An energy that starts as a robust density of the data, and a network that learns what is missing."""
+
+import torch
+from torch import Tensor, nn
+
+from pscd import fast
+from pscd.fast import Evaluator, Sequence
+from pscd.mixtures import Mixture
+
+
+class BoundedNetwork(nn.Module):
+    """f(z) = bound tanh(net(z) / bound), 0 at the start.
+
+    Args:
+        dim: columns.
+        width: hidden units per layer.
+        depth: hidden layers.
+        bound: |f| stays below it, so that draws of the density that f corrects always say something about the model.
+        frequencies: `(dim, waves)`; sine and cosine of these projections stand beside the input.
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, dim: int, *, width: int, depth: int, bound: float, frequencies: Tensor) -> None:
+        super().__init__()
+        self.bound = bound
+        self.register_buffer("frequencies", frequencies)
+        layers: list[nn.Module] = []
+        size = dim + 2 * frequencies.shape[1]
+        for _ in range(depth):
+            layers += [nn.Linear(size, width), nn.SiLU()]
+            size = width
+        last = nn.Linear(size, 1)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+        self.net = nn.Sequential(*layers, last)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """`(B, dim)` to `(B,)`."""
+        phase = z @ self.frequencies
+        features = torch.cat([z, phase.sin(), phase.cos()], 1) if self.frequencies.shape[1] else z
+        return self.bound * torch.tanh(self.net(features).squeeze(1) / self.bound)
+
+    def as_sequence(self) -> Sequence:
+        """See `pscd.fast`."""
+        return Sequence(self.net, frequencies=self.frequencies if self.frequencies.shape[1] else None, bound=self.bound)
+
+
+class CorrectedEnergy(nn.Module):
+    """E(z) = -log m(z) + f(z): a mixture that knows the majority, corrected by a bounded network.
+
+    It starts as the mixture. The model stays within a factor exp(2 bound) of it, so that draws of the mixture are
+    accepted as jumps in any dimension, and log Z is a mean over such draws of exp(-f), weights that are bounded too.
+
+    Args:
+        mixture: m; it is not trained.
+        network: f.
+    """
+
+    def __init__(self, mixture: Mixture, network: BoundedNetwork) -> None:
+        super().__init__()
+        self.mixture, self.network = mixture, network
+
+    def forward(self, z: Tensor) -> Tensor:
+        """`(B, dim)` to `(B,)`."""
+        return self.network(z) - self.mixture.log_prob(z)
+
+    def input_gradient(self) -> Evaluator | None:
+        """By the components' responsibilities for m, and what `pscd.fast` does for f."""
+        inner = fast.by_hand(self.network)
+        if inner is None:
+            return None
+
+        def evaluate(z: Tensor) -> tuple[Tensor, Tensor]:
+            f, slope = inner(z)
+            log_m, rise = self.mixture.log_prob_and_gradient(z)
+            return f - log_m, slope - rise
+
+        def alone(z: Tensor) -> Tensor:
+            return inner.energy(z) - self.mixture.log_prob(z)
+
+        return Evaluator(evaluate, inner.how, alone=alone)
+
+
+def local_waves(mixture: Mixture, n: int, generator: torch.Generator) -> Tensor:
+    """Frequencies `(dim, n)` at the scales of the mixture: each half a normal number of radians a deviation of one.
+
+    One scale for all is blind to thin structure, which is where a mixture leaves something to correct.
+
+    Args:
+        mixture: whose components, drawn by their weights, give the scales.
+        n: how many; may be 0.
+        generator: of the draws.
+
+    Returns:
+        Float32.
+    """
+    dim = mixture.means.shape[1]
+    if n == 0:
+        return torch.empty(dim, 0)
+    k = torch.multinomial(mixture.weights, n, replacement=True, generator=generator)
+    direction = torch.randn(n, dim, 1, generator=generator, dtype=mixture.means.dtype)
+    direction = direction / direction.norm(dim=1, keepdim=True)
+    length = torch.randn(n, 1, 1, generator=generator, dtype=direction.dtype).abs()
+    waves = torch.linalg.solve_triangular(mixture.factors[k].mT, direction * length, upper=True)
+    return waves.squeeze(2).T.float().contiguous()

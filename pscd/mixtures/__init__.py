@@ -1,0 +1,7 @@
+"""Mixtures of Gaussians: densities to jump by, and robust ones to start from."""
+
+from pscd.mixtures.mixture import Mixture
+from pscd.mixtures.robust import RobustMixture, fit_robust_mixture
+from pscd.mixtures.ties import dequantise
+
+__all__ = ["Mixture", "RobustMixture", "dequantise", "fit_robust_mixture"]

@@ -1,0 +1,166 @@
+"""Mixtures of Gaussians: what chains jump by, and what a robust energy starts from."""
+
+import math
+import warnings
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from pscd.rng import Stream, generator, integer_seed
+
+BROAD_WEIGHT = 0.1
+BROAD_SCALE = 3.0
+WIDEST = 4096  # components times columns: covariances cost the cube of the columns, and wide data let few jumps pass
+NARROW = 8  # columns up to which it is quicker to multiply each row by a factor of its own
+FAR = 10.0  # standard deviations beyond which a row is no part of a rough picture of the data
+
+
+class Mixture(nn.Module):
+    """A mixture of K Gaussians on d columns, drawn from and evaluated by one matrix product for all components.
+
+    Args:
+        weights: `(K,)`, summing to one.
+        means: `(K, d)`.
+        factors: `(K, d, d)`, lower Cholesky factors of the covariances.
+    """
+
+    weights: Tensor
+    means: Tensor
+    factors: Tensor
+    whiten: Tensor
+    log_scale: Tensor
+    offset: Tensor
+    radii: Tensor
+
+    def __init__(self, weights: Tensor, means: Tensor, factors: Tensor) -> None:
+        super().__init__()
+        diagonals = torch.diagonal(factors, dim1=1, dim2=2)
+        log_det = diagonals.log().sum(1)
+        log_scale = weights.log() - log_det - 0.5 * means.shape[1] * math.log(2 * math.pi)
+        for name, value in (("weights", weights), ("means", means), ("factors", factors)):
+            self.register_buffer(name, value)
+        # Wide and the same in all directions: no matrix is needed, which would be most of the work.
+        same = diagonals[:, :1].expand_as(diagonals)
+        self.is_round = means.shape[1] > NARROW and torch.equal(factors, torch.diag_embed(same))
+        inverse = factors[:, :0] if self.is_round else torch.linalg.inv(factors)
+        # Rows are whitened for all components by one matrix product, whose columns are d blocks of K.
+        whiten = inverse.permute(2, 1, 0).flatten(1)
+        offset = -torch.einsum("kij,kj->ik", inverse, means).flatten()
+        radii = diagonals[:, 0]
+        for name, value in (("whiten", whiten), ("offset", offset), ("log_scale", log_scale), ("radii", radii)):
+            self.register_buffer(name, value.contiguous(), persistent=False)
+
+    @classmethod
+    def fit(cls, x: Tensor, *, components: int, seed: int, max_rows: int = 10_000) -> Self:
+        """A rough density to jump by, fitted to rows `(n, d)` of unit scale; a tenth of it is a broad Gaussian.
+
+        The broad part keeps the tails heavier than those of the model, without which an independence sampler gets
+        stuck where the proposal is too thin.
+
+        Args:
+            x: the rows; none that is far out counts.
+            components: at most so many.
+            seed: of the starts of EM.
+            max_rows: so many rows are looked at, at most.
+
+        Returns:
+            The mixture, in float32.
+        """
+        from sklearn import config_context
+        from sklearn.mixture import GaussianMixture
+
+        x = _near(x[:max_rows])
+        rows = x.numpy()
+        k = max(1, min(components, len(rows) // 10, WIDEST // rows.shape[1]))
+        random_state = integer_seed(generator(seed, Stream.PROPOSAL))
+        mixture = GaussianMixture(k, reg_covar=1e-3, max_iter=50, tol=1e-2, random_state=random_state)
+        # The rows are numpy's, whatever array interface a caller has turned on for rows of their own.
+        with warnings.catch_warnings(), config_context(array_api_dispatch=False):
+            # A proposal need not be converged, and duplicated rows may leave fewer clusters than asked for.
+            warnings.simplefilter("ignore")
+            mixture.fit(rows)
+        spread = x.var(0, correction=0) + 1e-3
+        weights = torch.cat([torch.from_numpy(mixture.weights_) * (1 - BROAD_WEIGHT), torch.tensor([BROAD_WEIGHT])])
+        means = torch.cat([torch.from_numpy(mixture.means_), x.mean(0, keepdim=True)])
+        covariances = torch.cat([torch.from_numpy(mixture.covariances_), torch.diag(BROAD_SCALE**2 * spread)[None]])
+        return cls(weights.float(), means.float(), torch.linalg.cholesky(covariances).float())
+
+    @classmethod
+    def gaussian(cls, x: Tensor) -> Self:
+        """One Gaussian with the mean and covariance of rows `(n, d)` of unit scale, but for those far out."""
+        x = _near(x)
+        centred = x - x.mean(0)
+        covariance = centred.T @ centred / len(x) + 1e-6 * torch.eye(x.shape[1]).double()
+        factor = torch.linalg.cholesky(covariance).float()
+        return cls(torch.ones(1), x.mean(0, keepdim=True).float(), factor[None])
+
+    @classmethod
+    def standard(cls, dim: int) -> Self:
+        """For rows that are whitened already: a standard Gaussian, a tenth of it broad."""
+        weights, eye = torch.tensor([1 - BROAD_WEIGHT, BROAD_WEIGHT]), torch.eye(dim)
+        return cls(weights, torch.zeros(2, dim), torch.stack([eye, BROAD_SCALE * eye]))
+
+    def broadened(self) -> Self:
+        """The same with a tenth of a broad Gaussian around all of it: a density to jump by."""
+        mean = self.weights @ self.means
+        apart = self.means - mean
+        variance = self.weights @ (self.factors.square().sum(2) + apart.square())
+        broad = torch.diag(BROAD_SCALE * variance.sqrt())
+        weights = torch.cat([(1 - BROAD_WEIGHT) * self.weights, self.weights.new_full((1,), BROAD_WEIGHT)])
+        return type(self)(weights, torch.cat([self.means, mean[None]]), torch.cat([self.factors, broad[None]]))
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """`(n, d)` draws."""
+        k = torch.multinomial(self.weights, n, replacement=True, generator=generator)
+        means = self.means
+        z = torch.randn(n, means.shape[1], 1, generator=generator, device=means.device, dtype=means.dtype)
+        if self.is_round:
+            return means[k] + self.radii[k, None] * z.squeeze(2)
+        if means.shape[1] <= NARROW:
+            return means[k] + (self.factors[k] @ z).squeeze(2)
+        x = means[k]
+        for j, factor in enumerate(self.factors):  # a factor for every row would take n d^2 numbers
+            x[k == j] += z[k == j].squeeze(2) @ factor.T
+        return x
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Log density of rows `(n, d)`."""
+        parts = self.parts(x.flatten(1))
+        top = parts.amax(1, keepdim=True)
+        # What is smaller than the largest by exp(-80) does not count, and an exponential that underflows is slow.
+        return (parts - top).clamp(min=-80).exp().sum(1).log() + top.squeeze(1)
+
+    def parts(self, x: Tensor) -> Tensor:
+        """Log of weight times density of each component at rows `(n, d)`, `(n, K)`."""
+        if self.is_round:
+            squared = torch.stack([(x - mean).square().sum(1) for mean in self.means], 1) / self.radii.square()
+        else:
+            white = torch.addmm(self.offset, x, self.whiten)
+            squared = white.square().view(len(x), -1, len(self.weights)).sum(1)
+        return torch.add(self.log_scale, squared, alpha=-0.5)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What `Mixture(**tensors)` needs, for saving."""
+        return {"weights": self.weights, "means": self.means, "factors": self.factors}
+
+    def log_prob_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Log density of rows `(n, d)` and its gradient, -sum over k of r_k(x) P_k (x - mean_k), `(n, d)`.
+
+        The shares r_k(x) are the components' responsibilities; one matrix product leads there and one back.
+        """
+        if self.is_round:
+            parts, apart = self.parts(x), x[:, None] - self.means
+            share = parts.softmax(1) / self.radii.square()
+            return parts.logsumexp(1), -torch.einsum("nk,nkd->nd", share, apart)
+        white = torch.addmm(self.offset, x, self.whiten).view(len(x), -1, len(self.weights))
+        parts = torch.add(self.log_scale, white.square().sum(1), alpha=-0.5)
+        pull = white * parts.softmax(1)[:, None, :]
+        return parts.logsumexp(1), -(pull.flatten(1) @ self.whiten.T)
+
+
+def _near(x: Tensor) -> Tensor:
+    """The rows without those far out, in float64, `(n, d)`; all of them if most are far out."""
+    x = x.flatten(1).double().cpu()
+    near = (x.abs() < FAR).all(1)
+    return x[near] if near.sum() > len(x) // 2 else x

@@ -1,0 +1,194 @@
+"""A robust mixture: Gaussians for the majority, and a background that takes what is spread thinly over the ranges.
+
+    p(z) = (1 - sum_b junk_b) [(1 - TAIL) sum_k w_k N_k(z) + TAIL N_tail(z)] + sum_b junk_b B_b(z)
+
+is fitted to all rows by EM; the background is then left out. Its weight says how much junk there is, and its share of a
+row how likely that row is junk. Trimming, the usual way, cuts the tails of clean data too and has to be told how much
+to cut; here both come out of the fit. Components start on rows that have near neighbours, so that none starts on junk.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from pscd.mixtures.background import Background
+from pscd.mixtures.mixture import Mixture
+from pscd.mixtures.neighbours import NEIGHBOUR_ROWS, isolation
+from pscd.rng import Stream, generator
+
+COMPONENTS = (1, 2, 4, 8, 16, 32, 64)  # tried in turn, until two in a row are no better
+BETTER = 1e-3  # nats a held-out row by which more components must be better
+MOST_ROWS = 20_000  # that the mixture is fitted to
+ROWS_PER_COMPONENT = 10  # at least, and at least one for each column
+HELD_OUT = 0.2  # share of the rows that choose the number of components
+KEPT, KEPT_IN_THE_PLANE = 0.9, 0.8  # share of the rows, those with the nearest neighbours, that components start from
+FIRST_JUNK, MOST_JUNK = 0.05, 0.5  # share of the background at the start of EM, and at most
+TAIL, TAIL_SCALE = 0.01, 2.0  # weight and width of the component that keeps the mixture's own tails from being too thin
+PSEUDO_ROWS = 0.5  # times sqrt(d): each component counts so many rows of the pooled covariance beside its own
+TO_DIAGONAL = 0.5  # times d / n: share of the diagonal in the pooled covariance
+RIDGE = 1e-6  # of each column's variance, added to every covariance
+ROUNDS, LAST_ROUNDS, SETTLED = 100, 20, 1e-3  # of EM; and nats a row below which it has settled
+CLUSTER_ROUNDS = 10  # of k-means
+
+
+@dataclass(frozen=True)
+class RobustMixture:
+    """What the fit finds.
+
+    Args:
+        components: the Gaussians of the majority.
+        tail: one broad Gaussian around them.
+        junk: `(kinds,)`, weights of the background's densities; empty for a fit in which every row counts.
+        background: None for such a fit.
+        held_out: mean log density of rows that had no say in it, background included, in nats.
+    """
+
+    components: Mixture
+    tail: Mixture
+    junk: Tensor
+    background: Background | None
+    held_out: float = -math.inf
+
+    @property
+    def share_of_junk(self) -> float:
+        """The weight of the background among the rows."""
+        return float(self.junk.sum())
+
+    @property
+    def density(self) -> Mixture:
+        """The mixture of the majority: tail included, background left out."""
+        parts = (self.components, self.tail)
+        weights = torch.cat([(1 - TAIL) * self.components.weights, TAIL * self.tail.weights])
+        return Mixture(weights, torch.cat([p.means for p in parts]), torch.cat([p.factors for p in parts]))
+
+    def log_parts(self, z: Tensor) -> Tensor:
+        """Log of weight times density at rows `(n, d)`: components, tail, backgrounds, `(n, 2 + kinds)`."""
+        majority = [self.components.log_prob(z) + math.log(1 - TAIL), self.tail.log_prob(z) + math.log(TAIL)]
+        clean = torch.stack(majority, 1)
+        if self.background is None:
+            return clean
+        return torch.cat([clean + (1 - self.junk.sum()).log(), self.background.log_prob(z) + self.junk.log()], 1)
+
+    def clean(self, z: Tensor) -> Tensor:
+        """How likely each of the rows `(n, d)` belongs to the majority, `(n,)`."""
+        return torch.softmax(self.log_parts(z), 1)[:, :2].sum(1)
+
+
+def fit_robust_mixture(z: Tensor, *, robust: bool, seed: int) -> RobustMixture:
+    """Fit the mixture to rows `(n, d)`.
+
+    The number of components is the one that held-out rows find likeliest, background included; then all rows count.
+
+    Args:
+        z: the rows, in coordinates in which columns have comparable scales.
+        robust: whether there is a background; without one this is a mixture of maximum likelihood.
+        seed: the same number gives the same mixture.
+
+    Returns:
+        The mixture, in float64.
+    """
+    rng = generator(seed, Stream.ROBUST_MIXTURE)
+    rows = z[torch.randperm(len(z), generator=rng)[:MOST_ROWS]].double()
+    n_held = int(HELD_OUT * len(rows))
+    held, train = rows[:n_held], rows[n_held:]
+    background = Background.of(rows) if robust else None
+    start = _near_rows(train) if robust else train
+    best, best_score, worse = None, -math.inf, 0
+    for k in _numbers(len(train), z.shape[1]):
+        found = _em(_first(start, min(k, len(start)), background, rng), train, ROUNDS)
+        score = float(found.log_parts(held).logsumexp(1).mean()) if n_held else 0.0
+        if best is None or score > best_score + BETTER:
+            best, best_score, worse = found, score, 0
+        elif (worse := worse + 1) == 2:
+            break
+    assert best is not None
+    return replace(_em(best, rows, LAST_ROUNDS), held_out=best_score)
+
+
+def _numbers(n: int, d: int) -> Iterator[int]:
+    """The numbers of components that so many rows can tell apart."""
+    yield from (k for k in COMPONENTS if k == 1 or n >= k * max(ROWS_PER_COMPONENT, d))
+
+
+def _near_rows(z: Tensor) -> Tensor:
+    """The rows with the nearest neighbours; of the first few thousand, if there are more."""
+    some = z[:NEIGHBOUR_ROWS]
+    away = isolation(some / (some.std(0) + 1e-12))
+    return some[away <= away.quantile(KEPT if z.shape[1] > 2 else KEPT_IN_THE_PLANE)]
+
+
+def _first(z: Tensor, k: int, background: Background | None, generator: torch.Generator) -> RobustMixture:
+    """Components on the clusters of the rows, a tail around all of them, and little junk."""
+    group = k_means(z / (z.std(0) + 1e-12), k, generator)
+    d = z.shape[1]
+    covariance = torch.cov(z.T, correction=0).reshape(d, d)
+    ridge = torch.diag((d / (d + len(z)) + RIDGE) * covariance.diagonal() + 1e-12)
+    tail = _gaussians(z.new_ones(1), z.mean(0, keepdim=True), TAIL_SCALE**2 * (covariance + ridge)[None])
+    kinds = 0 if background is None else background.kinds
+    junk = z.new_full((kinds,), FIRST_JUNK / max(1, kinds))
+    return RobustMixture(_maximise(z, one_hot(group, k).to(z.dtype)), tail, junk, background)
+
+
+def _em(found: RobustMixture, z: Tensor, rounds: int) -> RobustMixture:
+    """Expectation and maximisation until the log density settles; the tail stays as it is."""
+    spread = found.background.log_prob(z) if found.background is not None else z.new_empty(len(z), 0)
+    tail, last = found.tail.log_prob(z)[:, None] + math.log(TAIL), -math.inf
+    k = len(found.components.weights)
+    for i in range(rounds):
+        inner = found.components.parts(z) + math.log(1 - TAIL)
+        clean = torch.cat([inner, tail], 1) + (1 - found.junk.sum()).log()
+        parts = torch.cat([clean, spread + found.junk.log()], 1)
+        total = parts.logsumexp(1, keepdim=True)
+        share = (parts - total).exp()
+        junk = share[:, k + 1 :].mean(0).clamp(min=1e-6)
+        junk = junk * (MOST_JUNK / junk.sum()).clamp(max=1) if len(junk) else junk
+        found = RobustMixture(_maximise(z, share[:, :k]), found.tail, junk, found.background)
+        score = float(total.mean())
+        if i > 5 and abs(score - last) < SETTLED:
+            break
+        last = score
+    return found
+
+
+def _maximise(z: Tensor, share: Tensor) -> Mixture:
+    """The components that rows with these shares `(n, K)` give, their covariances shrunk towards the pooled one.
+
+    Towards the pooled one and not the diagonal: columns may be nearly functions of each other, and a diagonal would
+    hide it.
+    """
+    d = z.shape[1]
+    count = share.sum(0) + 1e-8
+    means = share.T @ z / count[:, None]
+    scatter = torch.stack([((z - mean) * s[:, None]).T @ (z - mean) for mean, s in zip(means, share.T, strict=True)])
+    pooled = scatter.sum(0) / count.sum()
+    part = min(1.0, TO_DIAGONAL * d / float(count.sum()))
+    pooled = (1 - part) * pooled + part * torch.diag(pooled.diagonal())
+    extra = PSEUDO_ROWS * d**0.5
+    ridge = RIDGE * torch.diag(z.var(0, correction=0)) + 1e-12 * torch.eye(d, dtype=z.dtype)
+    covariances = (scatter + extra * pooled) / (count + extra)[:, None, None] + ridge
+    return _gaussians(count / count.sum(), means, covariances)
+
+
+def _gaussians(weights: Tensor, means: Tensor, covariances: Tensor) -> Mixture:
+    return Mixture(weights, means, torch.linalg.cholesky(covariances))
+
+
+def k_means(z: Tensor, k: int, generator: torch.Generator) -> Tensor:
+    """The cluster of each of the rows `(n, d)`, `(n,)`, from starts far apart (k-means++).
+
+    scikit-learn's would do; it takes twenty times as long to be imported as this takes to run.
+    """
+    centres = z[torch.randint(len(z), (1,), generator=generator)]
+    for _ in range(k - 1):
+        squared = torch.cdist(z, centres).square().amin(1).clamp(min=1e-12)
+        centres = torch.cat([centres, z[torch.multinomial(squared, 1, generator=generator)]])
+    for _ in range(CLUSTER_ROUNDS):
+        group = torch.cdist(z, centres).argmin(1)
+        count = torch.bincount(group, minlength=k).to(z.dtype)[:, None]
+        means = torch.zeros_like(centres).index_add_(0, group, z) / count.clamp(min=1)
+        centres = torch.where(count > 0, means, centres)
+    return torch.cdist(z, centres).argmin(1)

@@ -1,0 +1,104 @@
+"""Independence Metropolis: chains that only jump, for energies that stay near a density that can be drawn from."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pscd import fast
+from pscd.errors import UserError
+from pscd.sampling.protocol import Callback, Proposal, box, check_box, check_positive
+from pscd.types import Energy, documented, option
+
+
+def jumps(
+    energy: Energy,
+    x: Tensor,
+    *,
+    n_steps: int,
+    proposal: Proposal,
+    bounds: tuple[float, float] | None = None,
+    generator: torch.Generator | None = None,
+    callback: Callback | None = None,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Independence Metropolis: a fresh y from `proposal`, accepted with min(1, exp(E(x) - E(y)) g(x) / g(y)).
+
+    It leaves q exactly invariant. A step costs one forward pass and no gradient, and an accepted one is independent of
+    where the chain was, so that few are needed where most are accepted.
+
+    Args:
+        energy: maps `(B, *shape)` to `(B,)`.
+        x: starting points; not changed.
+        n_steps: how many.
+        proposal: g, drawn from and evaluated.
+        bounds: a box `(low, high)`; proposals outside are rejected.
+        generator: of the draws.
+        callback: called after each step with `step`, `x`, `energy`, `accept`.
+
+    Returns:
+        The final points, and the mean acceptance (`jumps`).
+    """
+    rows = (-1,) + (1,) * (x.ndim - 1)
+    accepted = torch.zeros((), device=x.device)
+    with torch.no_grad(), fast.evaluating(energy, x) as evaluate:
+        x = x.detach().clone() if bounds is None else x.detach().clamp(*bounds)
+        e, before = evaluate.energy(x), proposal.log_prob(x)
+        for step in range(n_steps):
+            y = proposal.sample(len(x), generator).view_as(x)
+            e_y, after = evaluate.energy(y), proposal.log_prob(y)
+            log_ratio = e - e_y + before - after
+            if bounds is not None:
+                outside = ((y < bounds[0]) | (y > bounds[1])).flatten(1).any(1)
+                log_ratio = log_ratio.masked_fill(outside, -torch.inf)
+            # A NaN ratio compares false, which rejects: the chain stays where it was.
+            accept = torch.rand(e.shape, generator=generator, device=e.device, dtype=e.dtype).log() < log_ratio
+            x = torch.where(accept.view(rows), y, x)
+            e, before = torch.where(accept, e_y, e), torch.where(accept, after, before)
+            accepted += accept.float().mean()
+            if callback is not None:
+                callback({"step": step, "x": x, "energy": e, "accept": accept})
+    return x, {"jumps": accepted / n_steps}
+
+
+@documented
+@dataclass(frozen=True)
+class Jumps:
+    """Independence Metropolis; for energies that correct a density that can be drawn from."""
+
+    n_steps: int = option(2, "jumps per update", flag="steps")
+    low: float | None = option(None, "lower bound of the box that chains stay in, in the network's coordinates")
+    high: float | None = option(None, "upper bound of the box that chains stay in, in the network's coordinates")
+
+    step_size = 1.0  # of no meaning here; the trainer asks every sampler for one
+
+    def __post_init__(self) -> None:
+        check_positive(n_steps=self.n_steps)
+        check_box(self.low, self.high)
+
+    def run(
+        self,
+        energy: Energy,
+        x: Tensor,
+        *,
+        step_size: Tensor,
+        n_steps: int,
+        proposal: Proposal | None = None,
+        generator: torch.Generator | None = None,
+        callback: Callback | None = None,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """See `jumps`."""
+        if proposal is None:
+            raise UserError("jumps need a density to jump by")
+        return jumps(
+            energy,
+            x,
+            n_steps=n_steps,
+            proposal=proposal,
+            bounds=box(self.low, self.high),
+            generator=generator,
+            callback=callback,
+        )
+
+    def adapt(self, step_size: Tensor, stats: dict[str, Tensor]) -> Tensor:
+        """Nothing to adapt."""
+        return step_size

@@ -1,0 +1,176 @@
+"""What is done with the rows before the first update: coordinates, ties, a robust mixture, gamma."""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pscd.config import TrainConfig
+from pscd.coordinates import Coordinates
+from pscd.errors import UserError
+from pscd.mixtures import RobustMixture, dequantise, fit_robust_mixture
+from pscd.mixtures.groups import dense_groups
+from pscd.objectives import PseudoSpherical
+from pscd.rng import Stream, generator
+
+CLEAN_SHARE, CLEAN_FEW = 0.03, 1.0  # background that clean tables have too: so much of any, and over sqrt(n) of n rows
+AUTO_GAMMA = 0.3  # per spread, where there is junk; beyond, good rows go out of play too
+MOST_JUNK = 0.4  # a larger background is a broad majority
+MARGIN, MARGIN_IN_THE_PLANE = 0.05, -0.05  # nats a held-out row by which the background must be worth having
+FEWEST_ROWS = 4  # for each column, below which nothing can be said
+BLOCK = 16_384  # rows at a time
+IGNORED = 0.5  # a row that is less likely than this to belong to the majority counts as ignored
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Rows as the network sees them, and what a robust mixture says of them.
+
+    Args:
+        z: the rows `(n, *shape)` in float32.
+        coordinates: in which they are.
+        mixture: fitted to them, if the configuration asks for one.
+        clean: `(n,)`, how likely each row belongs to the majority; None: every row counts alike.
+        notes: what a person should know of it, a sentence each.
+    """
+
+    z: Tensor
+    coordinates: Coordinates
+    mixture: RobustMixture | None = None
+    clean: Tensor | None = None
+    notes: tuple[str, ...] = ()
+
+
+def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = None) -> tuple[Prepared, TrainConfig]:
+    """Rows as training sees them, and the configuration with a gamma that was to be chosen.
+
+    Args:
+        x: rows `(n, *shape)` in the units of the data.
+        config: of the run.
+        columns: their names, for messages.
+
+    Returns:
+        The rows, and the configuration with a number for gamma.
+
+    Raises:
+        UserError: columns are constant, or gamma cannot be chosen.
+    """
+    if config.start == "none":
+        if is_auto(config):
+            raise UserError("gamma auto is read off a robust mixture; set start to mixture, or give gamma a number")
+        coordinates = coordinates_of(x, config, columns)
+        return Prepared(coordinates.forward(x), coordinates), config
+    if x.ndim != 2:
+        raise UserError("a mixture to start from needs a table, not images; set start to none")
+    rows = dequantise(x.double(), generator(config.seed, Stream.DEQUANTISE))
+    robust = is_auto(config) or getattr(config.objective, "gamma", 0.0) > 0
+    coordinates, mixture = _best_start(rows, _candidates(x, config, columns), robust=robust, seed=config.seed)
+    z = coordinates.forward(rows, torch.float64)
+    objective = config.objective
+    if isinstance(objective, PseudoSpherical) and objective.gamma == "auto":
+        plain = fit_robust_mixture(z, robust=False, seed=config.seed)
+        dirty = has_junk(mixture, plain, len(z))
+        config = replace(config, objective=replace(objective, gamma=AUTO_GAMMA if dirty else 0.0))
+        mixture = mixture if dirty else plain
+    if mixture.background is None:
+        return Prepared(z.float(), coordinates, mixture, notes=("gamma 0: every row counts",)), config
+    clean = torch.cat([mixture.clean(part) for part in z.split(BLOCK)])
+    notes = _notes(x, z, clean, coordinates, mixture.share_of_junk, config.objective, columns)
+    return Prepared(z.float(), coordinates, mixture, clean, notes), config
+
+
+def _candidates(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None) -> list[Coordinates]:
+    """Coordinates to choose from: heavy tails want to be drawn in, and straight columns to stay straight."""
+    found = coordinates_of(x, config, columns)
+    return [found, replace(found, linear=None)] if config.standardise == "robust" else [found]
+
+
+def _best_start(
+    x: Tensor, candidates: list[Coordinates], *, robust: bool, seed: int
+) -> tuple[Coordinates, RobustMixture]:
+    """The coordinates in which held-out rows are likeliest, in the units of the data, and the mixture there."""
+    fits = [(c, fit_robust_mixture(c.forward(x, torch.float64), robust=robust, seed=seed)) for c in candidates]
+    return max(fits, key=lambda pair: pair[1].held_out + float(pair[0].log_slope(x).median()))
+
+
+def coordinates_of(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = None) -> Coordinates:
+    """The coordinates that a configuration asks for.
+
+    Args:
+        x: rows `(n, *shape)`.
+        config: of the run.
+        columns: their names, for messages.
+
+    Returns:
+        Coordinates; robust ones leave constant columns out.
+
+    Raises:
+        UserError: a column is constant and cannot be standardised, or all are.
+    """
+    if config.standardise == "none":
+        return Coordinates.identity(tuple(x.shape[1:]))
+    if config.standardise == "robust":
+        try:
+            return Coordinates.robust(x.double())
+        except ValueError as error:
+            raise UserError(str(error)) from None
+    found = Coordinates.standard(x)
+    constant = (found.scale.flatten() == 0).nonzero().flatten().tolist()
+    if constant:
+        name = columns[constant[0]] if columns is not None else str(constant[0])
+        more = f" and {len(constant) - 1} more" if len(constant) > 1 else ""
+        raise UserError(f"column {name}{more} is constant; leave it out, or use standardise robust")
+    return found
+
+
+def is_auto(config: TrainConfig) -> bool:
+    """Whether gamma is to be chosen from the rows."""
+    return isinstance(config.objective, PseudoSpherical) and config.objective.gamma == "auto"
+
+
+def has_junk(robust: RobustMixture, plain: RobustMixture, n: int) -> bool:
+    """Whether n rows have a background that clean tables do not have.
+
+    Its share must be more than chance gives it, it must not be half of the table, and held-out rows must be likelier
+    with it than without.
+
+    Args:
+        robust: the mixture with a background.
+        plain: the one without.
+        n: number of rows.
+
+    Returns:
+        True where training should be robust.
+    """
+    d = robust.components.means.shape[1]
+    share = robust.share_of_junk
+    margin = MARGIN if d > 2 else MARGIN_IN_THE_PLANE
+    is_there = CLEAN_SHARE + CLEAN_FEW / math.sqrt(n) < share < MOST_JUNK
+    return is_there and n >= FEWEST_ROWS * d and robust.held_out > plain.held_out + margin
+
+
+def _notes(
+    x: Tensor,
+    z: Tensor,
+    clean: Tensor,
+    coordinates: Coordinates,
+    junk: float,
+    objective: object,
+    columns: tuple[str, ...] | None,
+) -> tuple[str, ...]:
+    """What was ignored, and which groups of it may be data after all."""
+    ignored = clean < IGNORED
+    share = float(ignored.double().mean())
+    gamma = getattr(objective, "gamma", 0.0)
+    notes = [f"gamma {gamma:g}: about {junk:.1%} of the rows look like junk, and {share:.1%} are ignored"]
+    seen = torch.arange(x.shape[1]) if coordinates.kept is None else coordinates.kept.nonzero().flatten()
+    names = columns or tuple(f"x{j}" for j in range(x.shape[1]))
+    middle = z[~ignored].median(0).values
+    for group in dense_groups(z, ignored):
+        apart = (z[group].median(0).values - middle).abs().argsort(descending=True)[:2]
+        centre = x[group].double().median(0).values[seen]
+        where = ", ".join(f"{names[int(seen[j])]} = {float(centre[j]):.3g}" for j in apart)
+        part = len(group) / len(x)
+        notes.append(f"a group of {part:.1%} of the rows, around {where}, was ignored; gamma 0 keeps it")
+    return tuple(notes)
