@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-GROSS = 10.0  # interquartile ranges outside the quartiles beyond which a value has no say in mean and deviation
-QUANTILE_ROWS = 100_000  # rows that quartiles are read off, at most
+GROSS = 10.0  # interquartile ranges outside the quartiles beyond which a value does not count
+QUANTILE_ROWS = 100_000  # the most rows to compute quartiles from
 GAUSSIAN_IQR = 1.349  # interquartile range of a standard Gaussian
-LINEAR = 3.0  # deviations up to which a column whose tails are drawn in is nearly linear
+LINEAR = 3.0  # deviations up to which a column with compressed tails is nearly linear
 SPIKED_LINEAR = 1.0  # the same where most rows share one value
 
 
@@ -69,20 +69,20 @@ class Coordinates:
 
     @classmethod
     def robust(cls, x: Tensor, *, tails: bool = True) -> "Coordinates":
-        """Median 0 and interquartile range of a standard Gaussian for rows `(n, d)`, with tails drawn in.
+        """Median 0 and the interquartile range of a standard Gaussian for each column, with heavy tails compressed.
 
         Up to a quarter of junk on either side moves median and quartiles little, and a value a thousand deviations out
-        ends up at 20. Columns that never vary are left out.
+        ends up at 20. Constant columns are left out.
 
         Args:
-            x: rows in float64; a column needs two different values to count.
-            tails: whether they are drawn in.
+            x: rows `(n, d)` in float64.
+            tails: whether to compress them.
 
         Returns:
             Coordinates with `linear`, `kept` and `constants`.
 
         Raises:
-            ValueError: no column varies.
+            ValueError: all columns are constant.
         """
         kept = (x != x[0]).any(0)
         if not kept.any():
@@ -109,11 +109,19 @@ class Coordinates:
         return self.linear is None and self.kept is None and not self.shift.any() and bool((self.scale == 1).all())
 
     def to(self, device: torch.device) -> "Coordinates":
-        """The same on a device."""
+        """The same coordinates on a device."""
         return replace(self, **{name: t.to(device) for name, t in self.tensors().items()})
 
     def forward(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Rows in the units of the data, `(n, *shape)`, as the network sees them."""
+        """Rows as the network sees them.
+
+        Args:
+            x: rows in the units of the data, `(n, *shape)`.
+            dtype: of the result.
+
+        Returns:
+            `(n, *shape)`, without the columns that the network does not see.
+        """
         if self._is_identity:
             return x.to(dtype)
         if self.kept is not None:
@@ -135,7 +143,7 @@ class Coordinates:
         return whole
 
     def log_slope(self, x: Tensor) -> Tensor:
-        """Log of the determinant of dz/dx at rows `(n, *shape)`, `(n,)`: what turns a density of z into one of x."""
+        """Log determinant of dz/dx at rows, `(n, *shape)` to `(n,)`: it turns a density of z into one of x."""
         flat = -self.scale.log().sum().expand(len(x))
         if self.linear is None:
             return flat
@@ -143,7 +151,7 @@ class Coordinates:
         return flat - 0.5 * torch.log1p((u / (self.linear * self.scale)).square()).sum(1)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What `Coordinates(**tensors)` needs, for saving."""
+        """The arguments of `Coordinates(**tensors)`, for saving."""
         return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
 
 
@@ -153,10 +161,8 @@ def _some(x: Tensor) -> Tensor:
 
 
 def _spread_of_the_rest(x: Tensor, centre: Tensor) -> Tensor:
-    """Scale of a column that mostly has one value: typical distance of the others times the root of their share.
-
-    This is the standard deviation of a column with two values, and unlike it does not follow a gross outlier.
-    """
+    """Scale of a column that mostly has one value: median distance of the others times the root of their share."""
+    # For a column with two values this is the standard deviation; unlike it, gross outliers do not move it.
     away = (x - centre).abs()
     others = away[away > 0]
     return others.median() * (len(others) / len(x)) ** 0.5

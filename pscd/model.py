@@ -91,6 +91,7 @@ class Model(nn.Module):
         proposal: where chains start, and what jumps draw from.
         columns: names of the columns.
         fingerprint: checksum of the training data.
+        notes: sentences about the training rows, kept with the model.
 
     >>> import pscd
     >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
@@ -131,7 +132,7 @@ class Model(nn.Module):
 
     @property
     def coordinates(self) -> Coordinates:
-        """In which the network sees the data, on the model's device."""
+        """The network's coordinates, on the model's device."""
         return Coordinates(**{f.name: getattr(self, f.name) for f in fields(Coordinates)})
 
     @property
@@ -187,8 +188,11 @@ class Model(nn.Module):
     def log_z(self) -> LogZ:
         """Log of the integral of exp(-E) over the network's coordinates, with its standard error; computed once.
 
+        Returns:
+            Log Z and its error.
+
         Raises:
-            UserError: the model is one of images, or of labels: no density that can be drawn from is near it.
+            UserError: the model is one of images or of labels, for which there is no proposal close enough.
         """
         if not isinstance(self.proposal, Mixture) or self.config.energy.classes:
             raise UserError("log Z is known for models of tables only; images have energies, not densities")
@@ -289,7 +293,7 @@ class Model(nn.Module):
         if isinstance(self.proposal, Chains):
             index = self.proposal.choose(n, generator, label)
             return self.proposal.at(index), self.proposal.label[index] if classes else None
-        return self.proposal.sample(n, rng).view(n, *self.shift.shape), None
+        return self.proposal.sample(n, generator).view(n, *self.shift.shape), None
 
     def save(self, path: Path | str, *, step: int) -> None:
         """Write weights, coordinates and configuration to one `.safetensors` file, atomically.

@@ -158,11 +158,11 @@ def preset(name: str) -> TrainConfig:
 
 
 def for_rows(shape: tuple[int, ...]) -> TrainConfig:
-    """What `fit` takes for rows of this shape if no configuration is given: robust, with gamma chosen from the rows.
+    """The configuration that `fit` uses by default: robust, with gamma chosen from the rows.
 
-    A table of one or two columns gets a network that can say anything, trained on rows drawn by how likely they are no
-    junk; one with more columns a mixture that a bounded network corrects, since a free network has nothing to hold on
-    to there. Images get the settings of a folder of pictures.
+    A table of one or two columns gets a free network, trained on rows drawn by their probability of not being junk. One
+    with more columns gets a mixture that a bounded network corrects, since there a free network is too little
+    constrained. Images get the settings of a folder of images.
 
     Args:
         shape: of a row.

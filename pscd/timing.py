@@ -247,18 +247,17 @@ def take_turns(
 ) -> dict[str, list[float]]:
     """Time tasks in rounds, each of which starts with another one of them.
 
-    Each task runs once beforehand, to load or compile what it needs, and once more to learn how often it must be
-    repeated
-    for a turn of `block` seconds.
+    Each task first runs once, to load or compile what it needs, and once more to find how often it must be repeated to
+    fill a turn.
 
     Args:
-        tasks: by name.
-        rounds: turns of each task.
-        block: least seconds of a turn.
-        show: whether to show a progress bar.
+        tasks: functions by name.
+        rounds: turns for each.
+        block: seconds that a turn takes at least.
+        show: show a progress line.
 
     Returns:
-        For each task its seconds per call, one for each round.
+        Seconds per call of each task, round by round.
     """
     names = list(tasks)
     repeats = {}
@@ -342,6 +341,12 @@ def estimate(values: Sequence[float]) -> Estimate:
 
     The interval is that of the sign test (`scipy.stats.quantile_test`). Fewer than six values do not reach 95 %: the
     interval then is their range.
+
+    Args:
+        values: a number for each round.
+
+    Returns:
+        Median and interval.
 
     >>> estimate([5.0, 1.0, 3.0])
     Estimate(median=3.0, low=1.0, high=5.0, n=3)

@@ -257,7 +257,7 @@ class Network:
         shapes = [layer.weight.shape[:2] for layer in self.layers] + [self.last.shape]
         parts = torch.empty(sum(out * (inputs + 1) for out, inputs in shapes))
         grad = grad.contiguous()
-        # CellResult once: with a record that was used up it could not be timed again.
+        # Not timed, which would run it twice: the first run overwrites the record.
         self._net.threads = _threads_to_learn.favoured(self._most(len(grad)))
         self._library.learn(self._reference, _floats(grad), len(grad), _floats(record), _floats(parts))
         _spare.clear()

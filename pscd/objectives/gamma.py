@@ -73,12 +73,12 @@ class PseudoSpherical:
 
     @property
     def drawn_from_r(self) -> bool:
-        """Whether chains run on r, so that their samples need no weights."""
+        """Whether chains sample r, so that their samples need no weights."""
         return self.negatives == "direct" or (self.negatives == "auto" and -1 < self.number < 0)
 
     @property
     def sampling_power(self) -> float:
-        """Chains run on `exp(-sampling_power * E)`."""
+        """Chains sample `exp(-sampling_power * E)`."""
         return 1 + self.number if self.drawn_from_r else 1.0
 
     def init(self, energy: nn.Module, x: Tensor) -> None:
@@ -94,7 +94,7 @@ class PseudoSpherical:
         return None
 
     def at(self, progress: float) -> Self:
-        """Gamma in proportion to the warm-up done."""
+        """The objective after a fraction `progress` of the run: gamma rises over the warm-up."""
         return replace(self, gamma=warmed_up(self.number, self.warmup, progress))
 
     def __call__(

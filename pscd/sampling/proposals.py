@@ -77,5 +77,5 @@ class Chains(nn.Module):
 
 
 def from_tensors(tensors: dict[str, Tensor]) -> Mixture | Chains:
-    """What `tensors()` of either kind came from."""
+    """The proposal that `tensors()` was called on, of either kind."""
     return Chains(**tensors) if "points" in tensors else Mixture(**tensors)

@@ -1,4 +1,4 @@
-"""Where fresh chains start, and what follows from it: a broad Gaussian around the data, or the unit box."""
+"""Where fresh chains start, and what follows from it: a broad Gaussian, a robust mixture, or the unit box."""
 
 from dataclasses import dataclass
 
@@ -56,7 +56,16 @@ class GaussianStart:
         return self.centre + BROAD * self.spread * noise
 
     def proposal(self, z: Tensor, *, components: int, seed: int) -> Mixture:
-        """Where jumps come from: a mixture of Gaussians fitted to the rows."""
+        """The density to draw jumps from: a mixture of Gaussians fitted to the rows.
+
+        Args:
+            z: rows `(n, *shape)` in the network's coordinates.
+            components: Gaussians in the mixture.
+            seed: of the fit.
+
+        Returns:
+            The mixture.
+        """
         return Mixture.fit(z, components=components, seed=seed)
 
     def confine(self, x: Tensor) -> Tensor:
@@ -64,13 +73,21 @@ class GaussianStart:
         return x
 
     def kept(self, proposal: Mixture | Chains, buffer: ReplayBuffer) -> Mixture | Chains:
-        """Where a trained model's chains start: at draws of the proposal."""
+        """What a trained model's chains start from: draws of the proposal.
+
+        Args:
+            proposal: of the jumps.
+            buffer: not used.
+
+        Returns:
+            `proposal`.
+        """
         return proposal
 
 
 @dataclass(frozen=True)
 class MixtureStart:
-    """Chains start at draws of a robust mixture, and jump to others.
+    """Chains start at draws of a robust mixture, and jump to other draws.
 
     Args:
         mixture: in the network's coordinates.
@@ -81,15 +98,31 @@ class MixtureStart:
     in_bytes = False
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """`n` fresh points."""
+        """Draw fresh points.
+
+        Args:
+            n: number of points.
+            generator: source of randomness; torch's global one by default.
+
+        Returns:
+            `(n, *shape)`.
+        """
         return self.mixture.sample(n, generator)
 
     def confine(self, x: Tensor) -> Tensor:
-        """Chains may go anywhere, and so may data."""
+        """`x` itself: neither chains nor data are confined."""
         return x
 
     def kept(self, proposal: Mixture | Chains, buffer: ReplayBuffer) -> Mixture | Chains:
-        """Where a trained model's chains start: at draws of the proposal."""
+        """What a trained model's chains start from: draws of the proposal.
+
+        Args:
+            proposal: of the jumps.
+            buffer: not used.
+
+        Returns:
+            `proposal`.
+        """
         return proposal
 
 
@@ -155,7 +188,15 @@ class BoxStart:
         return x.clamp(0, 1)
 
     def kept(self, proposal: Mixture | Chains, buffer: ReplayBuffer) -> Chains:
-        """Where a trained model's chains start: where those of the training ended."""
+        """What a trained model's chains start from: the chains of the training.
+
+        Args:
+            proposal: not used.
+            buffer: the chains of the training.
+
+        Returns:
+            The chains.
+        """
         return Chains(buffer.x.clone(), buffer.label)
 
 

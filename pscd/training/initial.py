@@ -39,8 +39,8 @@ def init_state(
         energy: a network of your own; by default the one that `config.energy` describes.
         device: where to train.
         columns: their names, for messages.
-        proposal: where jumps come from, in the network's coordinates; by default fitted to the rows.
-        prepared: what `prepare` made of the rows, if that was done.
+        proposal: what jumps draw from, in the network's coordinates; by default fitted to the rows.
+        prepared: what `prepare` returned for the rows, if it was called.
 
     Returns:
         The state before the first update, the same in all processes except for their chains.

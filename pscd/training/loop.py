@@ -112,11 +112,11 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
     return stats
 
 
-def _draw_rows(n_rows: int, n: int, chances: Tensor | None, rng: torch.Generator) -> Tensor:
-    """Which rows a batch takes: any alike, or by their chances."""
+def _draw_rows(n_rows: int, n: int, chances: Tensor | None, generator: torch.Generator) -> Tensor:
+    """Indices of the rows of a batch: uniform, or by cumulative probabilities `chances`."""
     if chances is None:
-        return torch.randint(n_rows, (n,), generator=rng, device=rng.device)
-    at = torch.rand(n, generator=rng, device=rng.device, dtype=chances.dtype) * chances[-1]
+        return torch.randint(n_rows, (n,), generator=generator, device=generator.device)
+    at = torch.rand(n, generator=generator, device=generator.device, dtype=chances.dtype) * chances[-1]
     return torch.searchsorted(chances, at).clamp(max=n_rows - 1)
 
 
@@ -150,7 +150,8 @@ def fit(
     trained in place, and the model holds a copy with averaged weights.
 
     Args:
-        x: a tensor, an array or a DataFrame of finite numbers; images as bytes `(n, channels, height, width)`.
+        x: rows `(n, *shape)` as a tensor, an array or a DataFrame of finite numbers; images as bytes
+            `(n, channels, height, width)`.
         config: every setting; by default a robust one for rows of this shape, see `pscd.presets.for_rows`.
         label: `(n,)` integers, for an energy with `classes`.
         energy: any module `(B, *shape) -> (B,)`; by default the one that `config.energy` describes.
@@ -418,7 +419,7 @@ def _as_model(
 
 
 def _resume(state: TrainState, run: RunFolder | None) -> None:
-    """Go on from the newest checkpoint, if there is one; not from one of other rows, which would end in neither."""
+    """Resume from the newest checkpoint, if any; refuse one of other rows, which would give a model of neither."""
     resumed = checkpoint.load(run.path) if run is not None else None
     if resumed is None or run is None:
         return

@@ -13,7 +13,7 @@ from pscd.sampling.starts import Start
 
 @dataclass
 class Best:
-    """The averaged weights that held-out rows liked best so far.
+    """The averaged weights that were best so far by the held-out rows.
 
     Args:
         gain: nats by which they improve on the start.
@@ -38,9 +38,9 @@ class TrainState:
         coordinates: the network's coordinates.
         proposal: what jumps draw from.
         start: where fresh chains start.
-        rows: checksum of the data, so that a checkpoint is not gone on from with others.
-        chances: `(n,)`, cumulative chances by which rows are drawn; None: all alike.
-        best: the weights that held-out rows liked best so far, where there are such rows.
+        rows: checksum of the data, so that a checkpoint is not resumed with other rows.
+        chances: cumulative probabilities with which rows are drawn, `(n,)`; None: uniform.
+        best: the best weights so far by the held-out rows, if there are any.
         step: updates so far.
         retries: roll-backs so far; each halves the learning rate and changes the randomness.
     """
