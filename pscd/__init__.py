@@ -68,7 +68,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """The estimator needs scikit-learn, which takes seconds to load, and so is loaded when asked for."""
+    """Import the detector only when it is used: it needs scikit-learn, which takes seconds to load."""
     if name == "EnergyDetector":
         from pscd.detector.estimator import EnergyDetector
 

@@ -145,9 +145,13 @@ class Mixture(nn.Module):
         return {"weights": self.weights, "means": self.means, "factors": self.factors}
 
     def log_prob_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Log density of rows `(n, d)` and its gradient, -sum over k of r_k(x) P_k (x - mean_k), `(n, d)`.
+        """Log density of rows and its gradient, -sum over k of r_k(x) P_k (x - mean_k), r_k being the responsibilities.
 
-        The shares r_k(x) are the components' responsibilities; one matrix product leads there and one back.
+        Args:
+            x: rows, `(n, d)`.
+
+        Returns:
+            The log density, `(n,)`, and the gradient, `(n, d)`.
         """
         if self.is_round:
             parts, apart = self.parts(x), x[:, None] - self.means

@@ -155,11 +155,8 @@ def _em(found: RobustMixture, z: Tensor, rounds: int) -> RobustMixture:
 
 
 def _maximise(z: Tensor, share: Tensor) -> Mixture:
-    """The components that rows with these shares `(n, K)` give, their covariances shrunk towards the pooled one.
-
-    Towards the pooled one and not the diagonal: columns may be nearly functions of each other, and a diagonal would
-    hide it.
-    """
+    """The components for responsibilities `(n, K)`, with covariances shrunk towards the pooled one."""
+    # Towards the pooled one and not the diagonal: columns may nearly be functions of each other.
     d = z.shape[1]
     count = share.sum(0) + 1e-8
     means = share.T @ z / count[:, None]
@@ -178,9 +175,17 @@ def _gaussians(weights: Tensor, means: Tensor, covariances: Tensor) -> Mixture:
 
 
 def k_means(z: Tensor, k: int, generator: torch.Generator) -> Tensor:
-    """The cluster of each of the rows `(n, d)`, `(n,)`, from starts far apart (k-means++).
+    """Cluster rows by k-means, started by k-means++.
 
-    scikit-learn's would do; it takes twenty times as long to be imported as this takes to run.
+    scikit-learn's would do, but takes twenty times as long to import as this takes to run.
+
+    Args:
+        z: rows, `(n, d)`.
+        k: number of clusters.
+        generator: source of randomness.
+
+    Returns:
+        The cluster of each row, `(n,)`.
     """
     centres = z[torch.randint(len(z), (1,), generator=generator)]
     for _ in range(k - 1):
