@@ -126,15 +126,14 @@ class Coordinates:
             return x.to(dtype)
         if self.kept is not None:
             x = x[:, self.kept]
-        z = (x - self.shift) / self.scale
-        if self.linear is not None:
-            z = self.linear * torch.asinh(z / self.linear)
-        return z.to(dtype)
+        if self.linear is None:
+            return ((x - self.shift) / self.scale).to(dtype)
+        return (self.linear * torch.asinh((x - self.shift) / (self.linear * self.scale))).to(dtype)
 
     def inverse(self, z: Tensor) -> Tensor:
         """Back to the units of the data, in float64; columns that the network does not see have their constants."""
         if self.linear is not None:
-            z = self.linear * torch.sinh(z / self.linear)
+            z = torch.sinh(z / self.linear) * self.linear
         x = z * self.scale + self.shift
         if self.kept is None or self.constants is None:
             return x

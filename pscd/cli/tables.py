@@ -75,9 +75,9 @@ def run_detect(args: argparse.Namespace) -> None:
     Raises:
         UserError: the table or the folder is no good.
     """
+    from pscd.coordinates import Coordinates
     from pscd.data import check_enough, read_table
     from pscd.detector.estimator import EnergyDetector
-    from pscd.detector.scaling import Columns
 
     out = args.out or Path("runs") / args.data.stem
     if RunFolder(out).is_detector and not args.force:
@@ -96,7 +96,7 @@ def run_detect(args: argparse.Namespace) -> None:
         verbose=True,
     )
     try:
-        Columns.fit(table.x)  # a table without anything to learn is told before a folder is made
+        Coordinates.robust(table.x)  # a table without anything to learn is told before a folder is made
         out.mkdir(parents=True, exist_ok=True)
         detector.fit(_named(x, table.columns))
     except ValueError as error:

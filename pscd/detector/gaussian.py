@@ -1,6 +1,5 @@
 """The Gaussian of largest gamma-score: robust mean and covariance, by a fixed-point iteration."""
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from pscd.losses import effective_sample_fraction, importance_weights
 from pscd.metrics import auroc
+from pscd.mixtures.neighbours import NEIGHBOUR_ROWS, isolation
 from pscd.rng import Stream, generator
 
 RIDGE = 0.05  # added to every variance: directions in which the data hardly vary are not blown up without end
@@ -23,9 +23,6 @@ N_CALIBRATION = 20_000  # draws for the energies that Gaussian rows would have
 MAX_GAMMA = 1.0
 ISOLATED = 0.1  # share of the rows, those farthest from their neighbours, that count as odd
 DENSE = 0.75  # rows beyond the majority count as a group if they are closer together than one in four of it
-LEAST_NEIGHBOURS = 5
-NEIGHBOUR_ROWS = 5_000  # rows whose neighbours are looked for, at most, and among which
-NEIGHBOUR_BLOCK = 500  # rows at a time, which bounds the memory
 
 
 @dataclass(frozen=True)
@@ -191,14 +188,6 @@ def majority(z: Tensor, share: float, *, inside: float, clean: float, floor: flo
     odd[away.topk(max(1, int(ISOLATED * len(some)))).indices] = True
     robust_tells, plain_tells = (auroc(e[~odd], e[odd]) for e in (robust.energy(some), plain.energy(some)))
     return robust if robust_tells >= plain_tells else plain
-
-
-def isolation(u: Tensor) -> Tensor:
-    """Distance of each of n rows `(n, k)` to its neighbour number sqrt(n), `(n,)`."""
-    neighbour = min(max(LEAST_NEIGHBOURS, math.isqrt(len(u))), len(u) - 1)
-    # Each row is the nearest to itself.
-    blocks = (torch.cdist(part, u).kthvalue(neighbour + 1, 1).values for part in u.split(NEIGHBOUR_BLOCK))
-    return torch.cat(list(blocks))
 
 
 def silverman(n: int, k: int) -> float:
