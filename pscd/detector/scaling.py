@@ -74,6 +74,9 @@ def _spread_of_the_rest(x: Tensor, centre: Tensor) -> Tensor:
     """Scale of a column that mostly has one value: typical distance of the others times the root of their share.
 
     This is the standard deviation of a column with two values, and unlike it does not follow a gross outlier.
+
+    Returns:
+        A scalar.
     """
     away = (x - centre).abs()
     others = away[away > 0]

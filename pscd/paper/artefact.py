@@ -204,6 +204,9 @@ def mean_rows(
         value: name of the number in the results.
         published: the paper's numbers, by row and column.
         exact: name of the true value in the results.
+
+    Returns:
+        A row of the table for each pair that has a number.
     """
     groups: dict[tuple[str, str], list[CellResult]] = {}
     for d in (d for d in done if d.result[value] is not None):
@@ -232,6 +235,9 @@ def markdown(artefact: Artefact, report: dict[str, Any], done: Sequence[CellResu
         artefact: whose page it is.
         report: what its JSON file holds.
         done: all results, for the notes.
+
+    Returns:
+        The text in Markdown.
     """
     words = [artefact.command or artefact.name, "--quick" if report["quick"] else "", f"--seeds {report['seeds']}"]
     command = "pscd reproduce " + " ".join(word for word in words if word)
