@@ -6,7 +6,6 @@ features says nothing about that of another's.
 
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from pscd.data import Dataset, data_root, to_unit
 from pscd.errors import UserError
+from pscd.fast import threads_set
 from pscd.files import read_tensors, write_tensors
 from pscd.progress import progress_bar
 from pscd.rng import Stream, generator, integer_seed
@@ -153,7 +153,7 @@ class Scripted:
     def __call__(self, x: Tensor) -> Tensor:
         """The network's features, in batches."""
         parts = []
-        with _threads(self.threads), progress_bar(len(x), show=self.progress, unit="image") as bar:
+        with threads_set(self.threads), progress_bar(len(x), show=self.progress, unit="image") as bar:
             for part in _checked(x).split(self.batch_size):
                 parts.append(self._features(part).clone())
                 bar.update(len(part))
@@ -233,7 +233,7 @@ class Classified:
         """The features, in blocks."""
         if tuple(_checked(x).shape[1:]) != self.shape:
             raise ValueError(f"images have shape {tuple(x.shape[1:])}, the classifier was trained on {self.shape}")
-        with _threads(self.threads), torch.inference_mode():
+        with threads_set(self.threads), torch.inference_mode():
             found = torch.cat([self.network.features(part) for part in x.split(BLOCK)])
         return found.clone()
 
@@ -261,7 +261,7 @@ def classifier_of(
     path = folder / f"{data.fingerprint}.safetensors"
     accuracy = _read_classifier(path, network)
     if accuracy is None:
-        with _threads(threads):
+        with threads_set(threads):
             network = train_classifier(x, label, progress=progress)
             accuracy = _accuracy(network, data.held_out, test_label)
         _write_classifier(path, network, accuracy, len(test_label))
@@ -340,17 +340,6 @@ def _read_classifier(path: Path, network: SmallClassifier) -> float | None:
         return float(metadata["accuracy"])
     except (SafetensorError, KeyError, RuntimeError, ValueError, TypeError):
         return None  # it will be trained, and written, again
-
-
-@contextmanager
-def _threads(n: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    if n is not None:
-        torch.set_num_threads(n)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _checked(x: Tensor) -> Tensor:
