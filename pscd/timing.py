@@ -12,8 +12,7 @@ are taken within a round before the median is taken over rounds.
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +23,7 @@ from torch.nn import functional
 from pscd import fast
 from pscd.config import TrainConfig
 from pscd.energies import Architecture
-from pscd.fast import enough_threads
+from pscd.fast import enough_threads, threads_set
 from pscd.mixtures import Mixture
 from pscd.objectives import PseudoSpherical
 from pscd.progress import progress_bar
@@ -302,21 +301,6 @@ def with_threads(task: Task, n: int) -> Callable[[], None]:
             task()
 
     return run
-
-
-@contextmanager
-def threads_set(n: int) -> Iterator[None]:
-    """Set the number of torch threads for the block.
-
-    Args:
-        n: number of threads.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(n)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)

@@ -41,10 +41,21 @@ def read_table(path: Path | str, columns: Sequence[str] | None = None, ids: Sequ
     Args:
         path: `.csv` (with or without a header), `.parquet`, `.npy` or `.npz`.
         columns: columns to take, in this order; by default all but the `ids`.
-        ids: columns to carry along unlearnt.
+        ids: columns to carry along that the model does not learn from.
+
+    Returns:
+        The rows in float64, their column names and the `ids`.
 
     Raises:
-        UserError: any fault of the file; the message names the file, the place and what to do.
+        UserError: the file cannot be used; the message names the file, the place and what to do.
+
+    >>> import pandas, pscd, tempfile
+    >>> rooms = pandas.DataFrame({"room": ["a", "b"], "width": [3.5, 4.0], "height": [2.4, 2.5]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rooms.to_csv(f"{folder}/rooms.csv", index=False)
+    ...     table = pscd.read_table(f"{folder}/rooms.csv", ids=["room"])
+    >>> table.columns, table.x.tolist(), table.ids
+    (('width', 'height'), [[3.5, 2.4], [4.0, 2.5]], {'room': ['a', 'b']})
     """
     path = Path(path)
     suffix = path.suffix.lower()

@@ -204,10 +204,16 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     @torch.no_grad()
     def log_density(self, X: ArrayLike) -> Floats:
-        """Log density of each row of `(n, d)` in the units of the data, `(n,)`; constant columns are left out.
+        """Log density of each row in the units of the data; constant columns are left out.
 
         The normalising constant is estimated by importance sampling from the Gaussian. The estimate is good where the
         network is a small correction of it; in high dimension it has a large variance.
+
+        Args:
+            X: rows, `(n, d)`.
+
+        Returns:
+            Nats, `(n,)`.
         """
         x = self._check(X)
         energy, k = self._energy(), len(self.gaussian_.mean)
@@ -286,6 +292,9 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     def load(cls, folder: Path | str) -> Self:
         """The detector that `save` wrote.
 
+        Returns:
+            The fitted detector.
+
         Raises:
             UserError: there is none, a file is damaged, or the two files are of different fits.
         """
@@ -340,6 +349,9 @@ def settings(gamma: float, n_updates: int, seed: int, noise: float) -> TrainConf
         n_updates: updates of the network.
         seed: of the training.
         noise: deviation of the noise that is added to each batch.
+
+    Returns:
+        The configuration of the training.
     """
     return TrainConfig(
         data="",  # rows in memory

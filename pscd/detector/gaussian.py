@@ -122,6 +122,9 @@ def fit_gaussian(
         shrink: weight of the diagonal precision in the shrunk one, (1 - shrink) S^-1 + shrink diag(S)^-1; the mean
             energy of Gaussian rows is k / 2 for any weight. By default a half with many rows, and more the fewer rows
             there are for each column.
+
+    Returns:
+        The Gaussian, with the gamma that it was fitted by.
     """
     n, k = z.shape
     drawn = 1 - (1 - SHRINK) * n / (n + k) if shrink is None else shrink
@@ -174,6 +177,9 @@ def majority(z: Tensor, share: float, *, inside: float, clean: float, floor: flo
         inside: share of Gaussian rows that the ellipsoid holds.
         clean: share of rows outside it, or in a dense group there, that counts as few.
         floor: least variance of the columns, one number or `(k,)`.
+
+    Returns:
+        The Gaussian that was chosen.
     """
     robust, plain = fit_gaussian(z, share=share, floor=floor), fit_gaussian(z, gamma=0.0, floor=floor)
     beyond = robust.outside(z, inside)
@@ -204,6 +210,9 @@ def gamma_for_share(energy: Tensor, share: float, most: float = MAX_GAMMA) -> fl
         energy: `(n,)`.
         share: effective sample fraction to reach, in (0, 1].
         most: largest gamma, which is also the answer where the fraction stays above `share`.
+
+    Returns:
+        Gamma; 0 if the share is 1.
     """
     from scipy.optimize import brentq
 

@@ -20,7 +20,7 @@ from pscd.fast.gradients import (
     using,
 )
 from pscd.fast.sequence import Sequence, fixed_weights
-from pscd.fast.threads import enough_threads
+from pscd.fast.threads import enough_threads, threads_set
 from pscd.fast.torch_layers import Evaluator, has_hooks, prefer_channels_last
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "frozen",
     "has_hooks",
     "prefer_channels_last",
+    "threads_set",
     "time_to_compile",
     "using",
 ]

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from pscd.fast.threads import Threads
+from pscd.files import replacing
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 SOURCES = (SOURCE, Path(__file__).with_name("vectors.h"))
@@ -360,20 +361,18 @@ def _compile_once(compiler: str, path: Path) -> bool:
 def _compile(compiler: str, path: Path) -> bool:
     """Compile, with OpenMP if the compiler supports it; returns whether it worked."""
     for extra in (("-fopenmp",), ()):
-        temporary = path.with_suffix(f".{os.getpid()}.tmp")
         try:
-            command = [compiler, *FLAGS, *extra, str(SOURCE), "-o", str(temporary)]
-            subprocess.run(command, check=True, capture_output=True, timeout=120)
-        except subprocess.SubprocessError:
-            temporary.unlink(missing_ok=True)
-            continue
-        if temporary.exists():
-            os.replace(temporary, path)
+            with replacing(path) as temporary:
+                command = [compiler, *FLAGS, *extra, str(SOURCE), "-o", str(temporary)]
+                subprocess.run(command, check=True, capture_output=True, timeout=120)
             return True
+        except (subprocess.SubprocessError, FileNotFoundError):  # it failed, or wrote nothing
+            continue
     return False
 
 
 def _cache_folder() -> Path:
+    # Not `pscd.files.cache_folder`: importing pooch takes a tenth of a second, and on a Mac it names another folder.
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pscd"
 
 

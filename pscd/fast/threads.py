@@ -18,6 +18,26 @@ _allowed: ContextVar[int | None] = ContextVar("allowed", default=None)
 
 
 @contextmanager
+def threads_set(n: int | None) -> Iterator[None]:
+    """Set the number of torch threads for the block; the number from before is restored afterwards.
+
+    Args:
+        n: number of threads; None leaves it as it is.
+
+    >>> with threads_set(1):
+    ...     torch.get_num_threads()
+    1
+    """
+    before = torch.get_num_threads()
+    if n is not None:
+        torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def enough_threads(energy: nn.Module, batch_size: int, shape: tuple[int, ...] = ()) -> Iterator[None]:
     """Let torch use one thread while a small network trains; the number from before is restored afterwards.
 
@@ -26,15 +46,13 @@ def enough_threads(energy: nn.Module, batch_size: int, shape: tuple[int, ...] = 
         batch_size: rows per pass.
         shape: of a row; without it a network with convolutions counts as large.
     """
-    before = torch.get_num_threads()
+    is_small = batch_size * _multiply_adds(energy, shape) < SMALL_WORK
     token = _allowed.set(allowed_threads())
-    if batch_size * _multiply_adds(energy, shape) < SMALL_WORK:
-        torch.set_num_threads(1)
     try:
-        yield
+        with threads_set(1 if is_small else None):
+            yield
     finally:
         _allowed.reset(token)
-        torch.set_num_threads(before)
 
 
 def _multiply_adds(energy: nn.Module, shape: tuple[int, ...]) -> float:

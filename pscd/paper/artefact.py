@@ -20,6 +20,7 @@ import joblib
 import torch
 
 from pscd.errors import UserError
+from pscd.fast import threads_set
 from pscd.files import markdown_table, read_json, write_json, write_text_atomic, writing_to
 from pscd.progress import progress_bar
 from pscd.version import __version__
@@ -179,14 +180,10 @@ def _compute_missing(artefact: Artefact, cells: Sequence[Settings], folder: Path
 
 def timed(compute: Callable[[Settings], Result], settings: Settings) -> tuple[Settings, Result]:
     """A cell's result with the processor's seconds it took, on one thread: the cores are shared out by cells."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with threads_set(1):
         start = time.process_time()
         result = compute(settings)
         return settings, {**result, "seconds": round(time.process_time() - start, 2)}
-    finally:
-        torch.set_num_threads(before)
 
 
 def mean_rows(
@@ -204,6 +201,9 @@ def mean_rows(
         value: name of the number in the results.
         published: the paper's numbers, by row and column.
         exact: name of the true value in the results.
+
+    Returns:
+        A row of the table for each pair that has a number.
     """
     groups: dict[tuple[str, str], list[CellResult]] = {}
     for d in (d for d in done if d.result[value] is not None):
@@ -232,6 +232,9 @@ def markdown(artefact: Artefact, report: dict[str, Any], done: Sequence[CellResu
         artefact: whose page it is.
         report: what its JSON file holds.
         done: all results, for the notes.
+
+    Returns:
+        The text in Markdown.
     """
     words = [artefact.command or artefact.name, "--quick" if report["quick"] else "", f"--seeds {report['seeds']}"]
     command = "pscd reproduce " + " ".join(word for word in words if word)
