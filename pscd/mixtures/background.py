@@ -37,8 +37,10 @@ class Background:
         low, high = torch.quantile(z, shares, 0), torch.quantile(z, 1 - shares, 0)
         quartiles = torch.quantile(z, torch.tensor([0.25, 0.5, 0.75], dtype=z.dtype), 0)
         deviation = BROAD * ((quartiles[2] - quartiles[0]) / GAUSSIAN_IQR).clamp(min=THINNEST)
-        middle, reach = (low + high) / 2, ((high - low) / 2).clamp(min=THINNEST)
-        return cls(middle - reach, middle + reach, quartiles[1], deviation)
+        middle = (low + high) / 2
+        # Not middle and reach: rounding would put the outermost rows outside of their own box.
+        low, high = torch.minimum(low, middle - THINNEST), torch.maximum(high, middle + THINNEST)
+        return cls(low, high, quartiles[1], deviation)
 
     @property
     def kinds(self) -> int:

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from pscd.mixtures.neighbours import NEIGHBOUR_ROWS, isolation
-from pscd.mixtures.robust import k_means
 
 DENSE = 0.75  # a row belongs to a group if it is closer to its neighbours than one in four of the majority
 SMALLEST_GROUP = 0.02  # share of the rows below which a group is not worth a word
@@ -26,11 +25,27 @@ def dense_groups(z: Tensor, ignored: Tensor) -> list[Tensor]:
     fewest = max(FEWEST, int(SMALLEST_GROUP * len(some)))
     if int(left_out.sum()) < fewest or bool(left_out.all()):
         return []
-    away = isolation(some / (some.std(0) + 1e-12))
-    dense = (left_out & (away < away[~left_out].quantile(DENSE))).nonzero().flatten()
-    if len(dense) < fewest:
+    u = some / (some.std(0) + 1e-12)
+    away = isolation(u)
+    reach = away[~left_out].quantile(DENSE)
+    core = (left_out & (away < reach)).nonzero().flatten()
+    if len(core) < fewest:
         return []
-    rows = some[dense]
-    cluster = k_means(rows / (rows.std(0) + 1e-12), min(MOST_GROUPS, len(rows)), torch.Generator().manual_seed(0))
-    found = [dense[cluster == j] for j in range(MOST_GROUPS)]
-    return sorted((group for group in found if len(group) >= fewest), key=len, reverse=True)
+    name = _linked(torch.cdist(u[core], u[core]) < reach)
+    # Rows at the edge of a group have fewer neighbours than those inside, and belong to it all the same.
+    rows = left_out.nonzero().flatten()
+    distance, nearest = torch.cdist(u[rows], u[core]).min(1)
+    rows, name = rows[distance < reach], name[nearest[distance < reach]]
+    found = [rows[name == j] for j in name.unique()]
+    return sorted((group for group in found if len(group) >= fewest), key=len, reverse=True)[:MOST_GROUPS]
+
+
+def _linked(near: Tensor) -> Tensor:
+    """A name for each of n rows, the same for rows that a chain of near ones, `(n, n)`, leads between."""
+    name = torch.arange(len(near))
+    while True:
+        smallest = torch.where(near, name, len(near)).amin(1)
+        smallest = smallest[smallest]  # halves what is left of a long chain
+        if torch.equal(smallest, name):
+            return name
+        name = smallest

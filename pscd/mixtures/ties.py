@@ -45,7 +45,7 @@ def _spread_out(x: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _deviation(x: Tensor, commonest: Tensor) -> float:
-    """A robust deviation; where most rows share one value, the mean distance of the others from it."""
+    """A robust deviation; where most rows share one value, the median distance of the others from it."""
     quartiles = torch.quantile(
         x[torch.linspace(0, len(x) - 1, min(len(x), 100_000), dtype=torch.float64).long()],
         torch.tensor([0.25, 0.75], dtype=x.dtype),
@@ -54,4 +54,4 @@ def _deviation(x: Tensor, commonest: Tensor) -> float:
     if deviation > 0:
         return deviation
     away = (x - commonest).abs()
-    return float(away.sum() / (away > 0).sum())
+    return float(away[away > 0].median())

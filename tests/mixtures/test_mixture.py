@@ -92,3 +92,59 @@ def test_wide_data_get_few_components(monkeypatch):
     monkeypatch.setattr("pscd.mixtures.mixture.WIDEST", 100)
     x = torch.randn(200, 40, generator=generator(0))
     assert len(Mixture.fit(x, components=32, seed=0).weights) == 3  # two, and the broad one
+
+
+def any_mixture(d, *, is_round=False):
+    """Three components in float64, skewed in all columns unless round."""
+    rng = generator(d)
+    factors = torch.eye(d).double() * torch.tensor([0.5, 1.0, 2.0]).double()[:, None, None]
+    if not is_round:
+        factors = factors + 0.3 * torch.randn(3, d, d, generator=rng, dtype=torch.float64).tril(-1) / d**0.5
+    means = torch.randn(3, d, generator=rng, dtype=torch.float64)
+    return Mixture(torch.tensor([0.2, 0.3, 0.5]).double(), means, factors)
+
+
+@pytest.mark.parametrize(("d", "is_round"), [(1, False), (2, False), (8, False), (9, False), (30, False), (12, True)])
+def test_the_gradient_is_that_of_autograd(d, is_round):
+    """To rounding: both are sums over three components in float64, of terms below 100."""
+    mixture = any_mixture(d, is_round=is_round)
+    assert mixture.is_round == is_round
+    x = 3 * torch.randn(50, d, generator=generator(1), dtype=torch.float64)
+    leaf = x.clone().requires_grad_()
+    expected = mixture.log_prob(leaf)
+    (slope,) = torch.autograd.grad(expected.sum(), leaf)
+    log_prob, gradient = mixture.log_prob_and_gradient(x)
+    torch.testing.assert_close(log_prob, expected.detach(), rtol=1e-12, atol=1e-11)
+    torch.testing.assert_close(gradient, slope, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize(("d", "is_round"), [(2, False), (9, False), (12, True)])
+def test_the_parts_are_the_components(d, is_round):
+    mixture = any_mixture(d, is_round=is_round)
+    x = torch.randn(20, d, generator=generator(1), dtype=torch.float64)
+    parts = mixture.parts(x)
+    for k in range(3):
+        component = torch.distributions.MultivariateNormal(mixture.means[k], scale_tril=mixture.factors[k])
+        torch.testing.assert_close(parts[:, k], component.log_prob(x) + mixture.weights[k].log())
+    torch.testing.assert_close(parts.logsumexp(1), mixture.log_prob(x))
+
+
+def test_far_away_the_gradient_points_back_and_is_finite():
+    mixture = any_mixture(3)
+    x = torch.full((1, 3), 1e6, dtype=torch.float64)
+    log_prob, gradient = mixture.log_prob_and_gradient(x)
+    assert log_prob.isfinite().all()
+    assert (gradient < 0).all()
+
+
+@pytest.mark.parametrize("d", [1, 3, 12])
+def test_broadened_is_nine_tenths_of_it_and_a_gaussian_three_times_as_wide(d):
+    mixture = any_mixture(d)
+    broad = mixture.broadened()
+    mean = mixture.weights @ mixture.means
+    second = torch.stack([f @ f.T + torch.outer(m, m) for f, m in zip(mixture.factors, mixture.means, strict=True)])
+    covariance = torch.einsum("k,kij->ij", mixture.weights, second) - torch.outer(mean, mean)
+    around = torch.distributions.Normal(mean, 3 * covariance.diagonal().sqrt())
+    x = 2 * torch.randn(30, d, generator=generator(2), dtype=torch.float64)
+    expected = (0.9 * mixture.log_prob(x).exp() + 0.1 * around.log_prob(x).sum(1).exp()).log()
+    torch.testing.assert_close(broad.log_prob(x), expected)

@@ -1,0 +1,79 @@
+import math
+
+import pytest
+import torch
+
+from pscd.mixtures.background import BOXES, BROAD, GAUSSIAN_IQR, OUTSIDE, THINNEST, Background
+from pscd.rng import generator
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Two columns of different scales, one of them skewed."""
+    z = torch.randn(2000, 2, generator=generator(0), dtype=torch.float64)
+    return torch.stack([z[:, 0], 3 * z[:, 1].exp()], 1)
+
+
+@pytest.fixture(scope="module")
+def background(rows):
+    return Background.of(rows)
+
+
+def test_every_density_integrates_to_one(background):
+    """Midpoint rule on a box that the broad Gaussian leaves with less than 1e-8 (6 deviations on each side).
+
+    A box is 1 over its area inside: an edge may cut a cell, so that its sides are known to one cell of 2,000, about
+    1e-2 of the widths of the narrowest; the error of the area is at most twice that.
+    """
+    low = torch.minimum(background.low[0], background.centre - 6 * background.deviation)
+    high = torch.maximum(background.high[0], background.centre + 6 * background.deviation)
+    h = (high - low) / 2000
+    axes = [a + step * (torch.arange(2000) + 0.5) for a, step in zip(low, h, strict=True)]
+    log_density = background.log_prob(torch.cartesian_prod(*axes))
+    mass = log_density.exp().sum(0) * h.prod()
+    bound = [2 * float((h / (b - a)).max()) for a, b in zip(background.low, background.high, strict=True)]
+    for total, error in zip(mass[:-1].tolist(), bound, strict=True):
+        assert error < 0.03
+        assert total == pytest.approx(1, abs=error)
+    assert float(mass[-1]) == pytest.approx(1, abs=1e-7)
+
+
+def test_boxes_are_nested_and_leave_out_what_they_should(rows, background):
+    assert background.kinds == len(BOXES) + 1
+    assert torch.equal(background.low[0], rows.amin(0))
+    assert torch.equal(background.high[0], rows.amax(0))
+    assert (background.low.diff(dim=0) > 0).all()
+    assert (background.high.diff(dim=0) < 0).all()
+    for a, b, share in zip(background.low, background.high, BOXES, strict=True):
+        left_out = ((rows < a) | (rows > b)).double().mean(0)
+        # Quantiles of 2,000 rows are exact to one row on either side.
+        assert (left_out - 2 * share).abs().max() <= 2 / len(rows)
+
+
+def test_outside_a_box_there_is_next_to_nothing(background):
+    outside = background.high[:1] + torch.tensor([[0.1, -0.1]]).double()
+    found = background.log_prob(outside)
+    assert found[0, :-1].tolist() == [OUTSIDE] * len(BOXES)
+    assert found[0, -1] > OUTSIDE
+
+
+def test_the_gaussian_is_that_of_torch_with_robust_deviations(rows, background):
+    quartiles = torch.quantile(rows, torch.tensor([0.25, 0.75]).double(), 0)
+    torch.testing.assert_close(background.deviation, BROAD * (quartiles[1] - quartiles[0]) / GAUSSIAN_IQR)
+    torch.testing.assert_close(background.centre, rows.quantile(0.5, 0))
+    reference = torch.distributions.Normal(background.centre, background.deviation).log_prob(rows).sum(1)
+    torch.testing.assert_close(background.log_prob(rows)[:, -1], reference)
+
+
+def test_a_column_that_hardly_varies_has_a_density_too():
+    z = torch.zeros(100, 2, dtype=torch.float64)
+    z[:, 0] = torch.arange(100) / 100
+    found = Background.of(z)
+    assert (found.high - found.low)[:, 1].tolist() == pytest.approx([2 * THINNEST] * len(BOXES))
+    log_density = found.log_prob(z)
+    assert log_density.isfinite().all()
+    assert log_density[0, 0].item() == pytest.approx(-math.log(0.99 * 2 * THINNEST))
+
+
+def test_tensors_are_enough_to_build_it_again(rows, background):
+    assert torch.equal(Background(**background.tensors()).log_prob(rows), background.log_prob(rows))

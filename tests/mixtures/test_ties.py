@@ -1,0 +1,90 @@
+import pytest
+import torch
+
+from pscd.mixtures import dequantise
+from pscd.mixtures.ties import OFTEN
+from pscd.rng import generator
+
+
+def normal(n, d=1, seed=0):
+    return torch.randn(n, d, generator=generator(seed), dtype=torch.float64)
+
+
+def test_continuous_columns_are_left_bit_for_bit():
+    x = normal(500, 3)
+    assert torch.equal(dequantise(x, generator(0)), x)
+    x[:, 1] = x[:, 1].round()
+    spread = dequantise(x, generator(0))
+    assert torch.equal(spread[:, [0, 2]], x[:, [0, 2]])
+    assert not torch.equal(spread[:, 1], x[:, 1])
+
+
+def test_a_few_ties_do_not_make_a_column_rounded():
+    x = normal(1000)
+    x[: int(OFTEN * 1000) - 1] = 0.5
+    assert torch.equal(dequantise(x, generator(0)), x)
+    x[: int(OFTEN * 1000)] = 0.5
+    assert not torch.equal(dequantise(x, generator(0)), x)
+
+
+@pytest.mark.parametrize("unit", [1.0, 0.25, 1000.0])
+def test_values_on_a_grid_stay_in_their_cells(unit):
+    """Poisson counts: no value is so common that it asks for more than its cell."""
+    counts = torch.poisson(torch.full((2000, 1), 6.0, dtype=torch.float64), generator=generator(0))
+    x = unit * counts
+    spread = dequantise(x, generator(1))
+    # Values that occur once stay where they are, and those of the cells of width 1 at most half away.
+    assert torch.equal((spread / unit).round(), counts)
+    assert len(spread.unique()) > 1900
+
+
+def test_the_noise_fills_the_cell_evenly():
+    x = (torch.arange(40_000) % 4).double()[:, None]
+    offset = (dequantise(x, generator(0)) - x).flatten()
+    # Uniform on (-1/2, 1/2): mean 0, variance 1/12 with a standard error of 1/12 sqrt(.8 / n).
+    assert offset.abs().max() <= 0.5
+    assert offset.mean().item() == pytest.approx(0, abs=5 * (1 / 12 / 40_000) ** 0.5)
+    assert offset.var().item() == pytest.approx(1 / 12, abs=5 / 12 * (0.8 / 40_000) ** 0.5)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_a_spike_gets_a_density_that_is_bounded(share):
+    """A spike at 0 among values 1e-4 apart: its density is at most 1 over the deviation, as the bulk's is."""
+    n = 4000
+    x = (1e4 * normal(n)).round() / 1e4
+    x[: int(share * n)] = 0.0
+    spread = dequantise(x, generator(0)).flatten()
+    inside = spread[: int(share * n)]
+    width = inside.max() - inside.min()
+    quartiles = x.flatten().quantile(torch.tensor([0.25, 0.75]).double())
+    deviation = float(quartiles.diff()) / 1.349
+    if deviation == 0:  # then it is the distance of the others, half a normal number: between .5 and 1
+        assert share / width.item() < 2
+    else:
+        # All of the spike lies in a width of at least share times deviation; the largest and the smallest of n
+        # uniform numbers leave out 2 / n of it on average.
+        assert width.item() == pytest.approx(share * deviation, rel=0.05)
+
+
+def test_a_gross_outlier_does_not_widen_a_spike():
+    """Most rows share one value: what the others' distance is must not follow a slip of the pen."""
+    x = normal(1000).abs()
+    x[:900] = 0.0
+    clean = dequantise(x, generator(0))[:900].abs().max()
+    x[-1] = 1e9
+    assert dequantise(x, generator(0))[:900].abs().max() < 1.1 * clean
+
+
+def test_a_constant_column_and_one_row():
+    x = torch.full((50, 1), 3.0, dtype=torch.float64)
+    assert torch.equal(dequantise(x, generator(0)), x)
+    assert torch.equal(dequantise(x[:1], generator(0)), x[:1])
+
+
+def test_the_generator_decides_and_the_global_one_is_left_alone():
+    x = normal(300, 2).round()
+    before = torch.get_rng_state()
+    first, again, other = (dequantise(x, generator(seed)) for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
