@@ -54,11 +54,13 @@ def reproduce(
     seeds: int | None = None,
     n_jobs: int = -1,
     images: Choice | None = None,
+    hours: float | None = None,
 ) -> Path:
     """Make an artefact of the paper again; returns its page. What was computed before is kept.
 
     Args:
         images: which images, preset and feature map, for artefacts that have a choice.
+        hours: after which no cell is begun any more.
     """
     if name in WITH_IMAGES:
         artefact = WITH_IMAGES[name](images or Choice())
@@ -68,4 +70,4 @@ def reproduce(
         raise UserError(f"{name} has no images to choose; leave --data, --preset, --features and --n out")
     else:
         artefact = ARTEFACTS[name]
-    return run(artefact, Path(out), quick=quick, seeds=seeds, n_jobs=n_jobs)
+    return run(artefact, Path(out), quick=quick, seeds=seeds, n_jobs=n_jobs, hours=hours)
