@@ -19,6 +19,7 @@ from pscd.objectives import (
     PseudoSpherical,
     ScoreMatching,
     SlicedScoreMatching,
+    Trimmed,
     WeightedNegatives,
 )
 from pscd.runs import load, train
@@ -47,6 +48,7 @@ __all__ = [
     "ScoreMatching",
     "SlicedScoreMatching",
     "TrainConfig",
+    "Trimmed",
     "UserError",
     "WeightedNegatives",
     "__version__",

@@ -92,6 +92,22 @@ def weighted_negatives(e_pos: Tensor, e_neg: Tensor, gamma: float) -> Tensor:
     return e_pos.mean() - (weights * e_neg).sum()
 
 
+def trimmed(e_pos: Tensor, e_neg: Tensor, alpha: float) -> Tensor:
+    """Contrastive divergence without the highest energies of the data, of which a share `alpha` does not count.
+
+    A trimmed likelihood, batch by batch. What is left out is a whole number of rows, rounded down.
+
+    >>> trimmed(torch.tensor([0.0, 2.0, 9.0, 1.0]), torch.tensor([3.0]), alpha=0.25).item()
+    -2.0
+    """
+    if not 0 <= alpha < 1:
+        raise ValueError(f"alpha must lie in [0, 1), got {alpha}")
+    _check(e_pos=e_pos, e_neg=e_neg)
+    # A product such as .3 * 10 may fall short of the whole number that it is.
+    left_out = math.floor(alpha * len(e_pos) + 1e-9)
+    return contrastive_divergence(e_pos.topk(len(e_pos) - left_out, largest=False).values, e_neg)
+
+
 def density_power(e_pos: Tensor, e_neg: Tensor, beta: float, *, log_z: float | None = None) -> Tensor:
     """Density power divergence, -1/beta E_p[q^beta] + 1/(1+beta) integral of q^(1+beta) (Basu et al. 1998).
 

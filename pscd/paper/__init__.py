@@ -54,6 +54,7 @@ def reproduce(
     seeds: int | None = None,
     n_jobs: int = -1,
     images: Choice | None = None,
+    hours: float | None = None,
 ) -> Path:
     """Make an artefact of the paper again. Cells that were computed before are reused.
 
@@ -79,4 +80,4 @@ def reproduce(
         raise UserError(f"{name} has no images to choose; leave --data, --preset, --features and --n out")
     else:
         artefact = ARTEFACTS[name]
-    return run(artefact, Path(out), quick=quick, seeds=seeds, n_jobs=n_jobs)
+    return run(artefact, Path(out), quick=quick, seeds=seeds, n_jobs=n_jobs, hours=hours)
