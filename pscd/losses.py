@@ -97,6 +97,17 @@ def trimmed(e_pos: Tensor, e_neg: Tensor, alpha: float) -> Tensor:
 
     A trimmed likelihood, batch by batch. What is left out is a whole number of rows, rounded down.
 
+    Args:
+        e_pos: `(B,)`, energies of data.
+        e_neg: `(B',)`, energies of samples.
+        alpha: the share, in [0, 1).
+
+    Returns:
+        The loss; its gradient is that of contrastive divergence on the rows that are left.
+
+    Raises:
+        ValueError: alpha is no such share.
+
     >>> trimmed(torch.tensor([0.0, 2.0, 9.0, 1.0]), torch.tensor([3.0]), alpha=0.25).item()
     -2.0
     """

@@ -129,6 +129,9 @@ class FlowDensity(_Standardised):
     def fit(self, x: Rows, *, seed: int = 0) -> Self:
         """Fit to rows `(n, d)`; the same seed gives the same flow.
 
+        Returns:
+            Itself, fitted.
+
         Raises:
             UserError: zuko is not installed.
         """
@@ -161,6 +164,9 @@ class FlowDensity(_Standardised):
 
 def trimmed_mean(log_prob: Tensor, alpha: float) -> Tensor:
     """Mean of log densities `(n,)` without the share `alpha` of the lowest.
+
+    Returns:
+        The mean, differentiable.
 
     >>> trimmed_mean(torch.tensor([1.0, -9.0, 3.0, 2.0]), alpha=0.25).item()
     2.0

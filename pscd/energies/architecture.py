@@ -68,7 +68,7 @@ class Architecture:
             bound=BOUND if self.bound is None else self.bound,
             frequencies=frequencies,
         )
-        return CorrectedEnergy(Mixture(**{name: t.float() for name, t in mixture.tensors().items()}), network)
+        return CorrectedEnergy(mixture.single(), network)
 
     def rebuild(self, shape: tuple[int, ...], tensors: dict[str, Tensor]) -> nn.Module:
         """The network that a file's tensors belong to, for inputs of `shape`, before they are read into it."""

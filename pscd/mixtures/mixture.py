@@ -144,6 +144,10 @@ class Mixture(nn.Module):
             squared = white.square().view(len(x), -1, len(self.weights)).sum(1)
         return torch.add(self.log_scale, squared, alpha=-0.5)
 
+    def single(self) -> Self:
+        """The same in float32, as a file of it would be read again."""
+        return type(self)(**{name: t.float() for name, t in self.tensors().items()})
+
     def tensors(self) -> dict[str, Tensor]:
         """What `Mixture(**tensors)` needs, for saving."""
         return {"weights": self.weights, "means": self.means, "factors": self.factors}

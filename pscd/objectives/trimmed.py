@@ -21,6 +21,9 @@ class Trimmed:
     2024) those of large loss from the batches of deep generative models. Unlike gamma, alpha has to be about the share
     of junk, which is seldom known: a smaller one keeps junk, a larger one cuts the tails of good data off. On clean
     data the model is always too narrow, a Gaussian at alpha .1 by a fifth in its deviation.
+
+    >>> Trimmed(alpha=0.2).alpha
+    0.2
     """
 
     alpha: float = option(0.1, "share of each batch, of the highest energies, that does not count; below 1")

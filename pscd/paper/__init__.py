@@ -65,6 +65,7 @@ def reproduce(
         seeds: number of seeds (default: the artefact's own).
         n_jobs: processes, as joblib counts them: -1 for one per core.
         images: which images, preset and feature map, for artefacts that have a choice.
+        hours: after which no cell is begun any more.
 
     Returns:
         The artefact's page.

@@ -103,9 +103,9 @@ def _start(
         proposal = proposal or plain.proposal(prepared.z, components=config.jump_components, seed=config.seed)
         return plain, proposal.to(device)
     density = prepared.mixture.density
-    proposal = (proposal or (density if config.energy.name == "corrected" else density.broadened())).float().to(device)
-    assert isinstance(proposal, Mixture)
-    return MixtureStart(proposal), proposal
+    own = (density if config.energy.name == "corrected" else density.broadened()).single()
+    jumps = proposal.to(device) if isinstance(proposal, Mixture) else own.to(device)
+    return MixtureStart(jumps), jumps
 
 
 def _energy(prepared: Prepared, config: TrainConfig) -> nn.Module:
