@@ -19,6 +19,7 @@ from pscd.objectives import (
     PseudoSpherical,
     ScoreMatching,
     SlicedScoreMatching,
+    Trimmed,
     WeightedNegatives,
 )
 from pscd.runs import load, train
@@ -47,6 +48,7 @@ __all__ = [
     "ScoreMatching",
     "SlicedScoreMatching",
     "TrainConfig",
+    "Trimmed",
     "UserError",
     "WeightedNegatives",
     "__version__",
@@ -68,7 +70,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """The estimator needs scikit-learn, which takes seconds to load, and so is loaded when asked for."""
+    """Import the detector only when it is used: it needs scikit-learn, which takes seconds to load."""
     if name == "EnergyDetector":
         from pscd.detector.estimator import EnergyDetector
 

@@ -1,4 +1,4 @@
-"""The settings of a run: one frozen dataclass, in JSON and back."""
+"""The settings of a run: one frozen dataclass, to JSON and back."""
 
 import json
 import math
@@ -12,8 +12,8 @@ from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, Objective, Pseud
 from pscd.sampling import SAMPLERS, Mala, Sampler
 from pscd.types import check_choices, documented, option
 
-# Younger than the runs and results that people keep: omitted from `to_dict` at their default, so that old run folders
-# still resume and cached results keep their digest.
+# Added later. Omitted from `to_dict` at their default, so that old run folders still resume and cached results keep
+# their digest.
 LATER = {
     "chains": "persistent",
     "gradients": "auto",
@@ -130,7 +130,11 @@ class TrainConfig:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; the kind of objective and of sampler stands beside their settings."""
+        """Plain values for JSON; objective and sampler have their `kind` beside their settings.
+
+        Returns:
+            The inverse of `from_dict`.
+        """
         values = self._all()
         for name, default in LATER.items():
             *path, last = name.split(".")
@@ -149,7 +153,17 @@ class TrainConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
+        """The inverse of `to_dict`.
+
+        Args:
+            values: what `to_dict` returned.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            UserError: a setting is out of range.
+        """
         values = dict(values)
         for name, known in (("objective", map(type, OBJECTIVES.values())), ("sampler", SAMPLERS.values())):
             settings = dict(values[name])
@@ -160,7 +174,17 @@ class TrainConfig:
         return cls(**values)
 
     def changed(self, changes: dict[str, Any]) -> Self:
-        """A copy with some settings replaced, named with dots: `{"steps": 10, "sampler.n_steps": 3}`."""
+        """A copy with some settings replaced.
+
+        Args:
+            changes: new values by name, with dots: `{"steps": 10, "sampler.n_steps": 3}`.
+
+        Returns:
+            The copy.
+
+        Raises:
+            UserError: there is no such setting, or a value is out of range.
+        """
         values = self._all()
         for name, value in changes.items():
             *path, last = name.split(".")
@@ -173,7 +197,7 @@ class TrainConfig:
         return self.from_dict(values)
 
     def differences(self, other: Self) -> list[str]:
-        """The settings in which two configurations differ, as `name: ours asked, theirs there`."""
+        """The settings in which another configuration differs, as `name: ours asked, theirs there`."""
         ours, theirs = _flat(self._all()), _flat(other._all())
         names = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
         return [f"{name}: {ours.get(name)} asked, {theirs.get(name)} there" for name in names]
@@ -181,9 +205,13 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class NotLoaded:
-    """An objective or a sampler of somebody's own whose module is not loaded, kept as what the file says of it.
+    """A user-defined objective or sampler whose module could not be imported, kept as its settings.
 
-    Scoring needs neither, so a run can be read without them; using it says what to import.
+    Evaluating energies needs neither, so a run can be read without them; using it says what to import.
+
+    Args:
+        kind: import path of the class.
+        settings: as saved.
     """
 
     kind: str
@@ -206,7 +234,7 @@ def _part(kind: str, settings: dict[str, Any], known: dict[str, Any]) -> Any:
         found = loaded(kind)
     except UserError:
         return NotLoaded(kind, settings)
-    # A file from a stranger must not be able to call whatever is importable.
+    # A file from a stranger must not be able to call just anything importable.
     _require(is_dataclass(found) and isinstance(found, type), f"{kind} is not a dataclass of settings")
     return found(**settings)
 

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-GROSS = 10.0  # interquartile ranges outside the quartiles beyond which a value has no say in mean and deviation
-QUANTILE_ROWS = 100_000  # rows that quartiles are read off, at most
+GROSS = 10.0  # interquartile ranges outside the quartiles beyond which a value does not count
+QUANTILE_ROWS = 100_000  # the most rows to compute quartiles from
 GAUSSIAN_IQR = 1.349  # interquartile range of a standard Gaussian
-LINEAR = 3.0  # deviations up to which a column whose tails are drawn in is nearly linear
+LINEAR = 3.0  # deviations up to which a column with compressed tails is nearly linear
 SPIKED_LINEAR = 1.0  # the same where most rows share one value
 
 
@@ -17,7 +17,7 @@ SPIKED_LINEAR = 1.0  # the same where most rows share one value
 class Coordinates:
     """z = (x - shift) / scale, column by column; or a asinh((x - shift) / (a scale)), linear up to a = `linear`.
 
-    Shift and scale are float64, so that columns far from 0, such as time stamps, lose no digits on the way.
+    Shift and scale are float64, so that columns far from 0, such as time stamps, lose no precision.
 
     Args:
         shift: of the shape of a row as the network sees it.
@@ -41,15 +41,21 @@ class Coordinates:
 
     @classmethod
     def identity(cls, shape: tuple[int, ...]) -> "Coordinates":
-        """Rows as they are."""
+        """Coordinates that leave rows of a given shape as they are."""
         return cls(torch.zeros(shape).double(), torch.ones(shape).double())
 
     @classmethod
     def standard(cls, x: Tensor) -> "Coordinates":
-        """Mean 0 and deviation 1 for the columns of rows `(n, *shape)`, their grossest outliers left out.
+        """Mean 0 and standard deviation 1 for each column, gross outliers excluded.
 
-        A value further than `GROSS` interquartile ranges outside the quartiles does not count: a single slip of
-        the pen would otherwise squeeze all other rows into a point. Clean data have no such values.
+        A value further than `GROSS` interquartile ranges outside the quartiles does not count: a single typing error
+        would otherwise squeeze all other rows into a point. Clean data have no such values.
+
+        Args:
+            x: rows, `(n, *shape)`.
+
+        Returns:
+            The coordinates; the scale of a constant column is 0.
         """
         rows = _some(x).double().flatten(1)
         low, high = (torch.quantile(rows, q, dim=0).view(x.shape[1:]) for q in (0.25, 0.75))
@@ -63,20 +69,20 @@ class Coordinates:
 
     @classmethod
     def robust(cls, x: Tensor, *, tails: bool = True) -> "Coordinates":
-        """Median 0 and interquartile range of a standard Gaussian for rows `(n, d)`, with tails drawn in.
+        """Median 0 and the interquartile range of a standard Gaussian for each column, with heavy tails compressed.
 
         Up to a quarter of junk on either side moves median and quartiles little, and a value a thousand deviations out
-        ends up at 20. Columns that never vary are left out.
+        ends up at 20. Constant columns are left out.
 
         Args:
-            x: rows in float64; a column needs two different values to count.
-            tails: whether they are drawn in.
+            x: rows `(n, d)` in float64.
+            tails: whether to compress them.
 
         Returns:
             Coordinates with `linear`, `kept` and `constants`.
 
         Raises:
-            ValueError: no column varies.
+            ValueError: all columns are constant.
         """
         kept = (x != x[0]).any(0)
         if not kept.any():
@@ -103,24 +109,31 @@ class Coordinates:
         return self.linear is None and self.kept is None and not self.shift.any() and bool((self.scale == 1).all())
 
     def to(self, device: torch.device) -> "Coordinates":
-        """The same on a device."""
+        """The same coordinates on a device."""
         return replace(self, **{name: t.to(device) for name, t in self.tensors().items()})
 
     def forward(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Rows in the units of the data, `(n, *shape)`, as the network sees them."""
+        """Rows as the network sees them.
+
+        Args:
+            x: rows in the units of the data, `(n, *shape)`.
+            dtype: of the result.
+
+        Returns:
+            `(n, *shape)`, without the columns that the network does not see.
+        """
         if self._is_identity:
             return x.to(dtype)
         if self.kept is not None:
             x = x[:, self.kept]
-        z = (x - self.shift) / self.scale
-        if self.linear is not None:
-            z = self.linear * torch.asinh(z / self.linear)
-        return z.to(dtype)
+        if self.linear is None:
+            return ((x - self.shift) / self.scale).to(dtype)
+        return (self.linear * torch.asinh((x - self.shift) / (self.linear * self.scale))).to(dtype)
 
     def inverse(self, z: Tensor) -> Tensor:
         """Back to the units of the data, in float64; columns that the network does not see have their constants."""
         if self.linear is not None:
-            z = self.linear * torch.sinh(z / self.linear)
+            z = torch.sinh(z / self.linear) * self.linear
         x = z * self.scale + self.shift
         if self.kept is None or self.constants is None:
             return x
@@ -129,7 +142,7 @@ class Coordinates:
         return whole
 
     def log_slope(self, x: Tensor) -> Tensor:
-        """Log of the determinant of dz/dx at rows `(n, *shape)`, `(n,)`: what turns a density of z into one of x."""
+        """Log determinant of dz/dx at rows, `(n, *shape)` to `(n,)`: it turns a density of z into one of x."""
         flat = -self.scale.log().sum().expand(len(x))
         if self.linear is None:
             return flat
@@ -137,7 +150,7 @@ class Coordinates:
         return flat - 0.5 * torch.log1p((u / (self.linear * self.scale)).square()).sum(1)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What `Coordinates(**tensors)` needs, for saving."""
+        """The arguments of `Coordinates(**tensors)`, for saving."""
         return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
 
 
@@ -147,10 +160,8 @@ def _some(x: Tensor) -> Tensor:
 
 
 def _spread_of_the_rest(x: Tensor, centre: Tensor) -> Tensor:
-    """Scale of a column that mostly has one value: typical distance of the others times the root of their share.
-
-    This is the standard deviation of a column with two values, and unlike it does not follow a gross outlier.
-    """
+    """Scale of a column that mostly has one value: median distance of the others times the root of their share."""
+    # For a column with two values this is the standard deviation; unlike it, gross outliers do not move it.
     away = (x - centre).abs()
     others = away[away > 0]
     return others.median() * (len(others) / len(x)) ** 0.5

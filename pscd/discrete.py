@@ -1,11 +1,11 @@
 """Unnormalised models on finite sample spaces: exact by enumeration, and localised to the states in the data.
 
-On a finite space q(x) = exp(-E(x)) / Z is a softmax over all states, so that everything in the paper has an exact
-value while the space is small enough to be listed. For larger ones Takenouchi and Kanamori found scores that need
-only the states that occur in the data: no Z, no samples of the model. See `localised_divergence`.
+On a finite space q(x) = exp(-E(x)) / Z is a softmax over all states, so everything in the paper has an exact value as
+long as the states can be enumerated. For larger spaces Takenouchi and Kanamori found scores that need only the states
+that occur in the data: no Z, and no samples of the model. See `localised_divergence`.
 
-Functions take energies `e` at states, shape `(M,)`, and probabilities `p` of the same states, which sum to 1;
-what a model's parameters do is left to autograd.
+Functions take energies `e` at states, shape `(M,)`, and probabilities `p` of the same states, which sum to 1; gradients
+with respect to a model's parameters are left to autograd.
 
 - T. Takenouchi, T. Kanamori (2015), "Empirical Localization of Homogeneous Divergences on Discrete Sample
   Spaces", NeurIPS 28.
@@ -28,14 +28,24 @@ from pscd.types import Energy
 MAX_STATES = 2**22  # 0.7 GB of float64 for 22 variables of two values
 BITS = (0.0, 1.0)
 SPINS = (-1.0, 1.0)
-SUM_ERROR = 1e-6  # probabilities whose sum is further from 1 are none
+SUM_ERROR = 1e-6  # how far the sum of probabilities may be from 1
 
 
 # --- the space ---
 
 
 def states(d: int, values: tuple[float, ...] = BITS) -> Tensor:
-    """All states of `d` variables that each take one of `values`: `(len(values)^d, d)`, the last running fastest.
+    """All states of `d` variables, the last variable varying fastest.
+
+    Args:
+        d: number of variables.
+        values: the values that each of them takes.
+
+    Returns:
+        `(len(values)^d, d)` in float64.
+
+    Raises:
+        ValueError: there are fewer than two distinct values, or more than `MAX_STATES` states.
 
     >>> states(2).tolist()
     [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
@@ -49,7 +59,16 @@ def states(d: int, values: tuple[float, ...] = BITS) -> Tensor:
 
 
 def empirical(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct rows of data `(n, d)`, and the share of each, `(m,)` in float64.
+    """The distinct rows of data and their frequencies.
+
+    Args:
+        x: data, `(n, d)`.
+
+    Returns:
+        The states, `(m, d)`, and the frequency of each, `(m,)` in float64.
+
+    Raises:
+        ValueError: `x` has another shape, or no rows.
 
     >>> empirical(torch.tensor([[1.0], [0.0], [1.0], [1.0]]))
     (tensor([[0.],
@@ -65,17 +84,24 @@ def empirical(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def log_partition(e: Tensor) -> Tensor:
-    """Log Z, the logarithm of the sum of exp(-E) over all states."""
+    """Log Z, the logarithm of the sum of exp(-E) over all states; `e` are their energies, `(M,)`."""
     return torch.logsumexp(-_energies(e), 0)
 
 
 def log_probability(e: Tensor) -> Tensor:
-    """Log q = -E - log Z at all states, `(M,)`."""
+    """Log q = -E - log Z at all states, `(M,)`; `e` are their energies."""
     return torch.log_softmax(-_energies(e), 0)
 
 
 def kl(p: Tensor, e: Tensor) -> Tensor:
-    """KL(p || q), `e` being the energies of q at all states; 0 log 0 = 0.
+    """KL(p || q), with 0 log 0 = 0.
+
+    Args:
+        p: probabilities of all states, `(M,)`, summing to 1.
+        e: energies of q at all states, `(M,)`.
+
+    Returns:
+        A scalar.
 
     >>> p = torch.tensor([0.75, 0.25], dtype=torch.float64)
     >>> round(kl(p, torch.zeros(2)).item(), 4)  # from uniform: log 2 less the entropy
@@ -86,9 +112,15 @@ def kl(p: Tensor, e: Tensor) -> Tensor:
 
 
 def gamma_score(p: Tensor, e: Tensor, gamma: float) -> Tensor:
-    """Expected gamma-score S = 1/gamma log E_p[q̄^gamma] - log ||q̄||_(gamma+1), q̄ = exp(-E); E_p[log q] at 0.
+    """Expected gamma-score (Eq. 15): 1/gamma log E_p[q̄^gamma] - log ||q̄||_(gamma+1), q̄ = exp(-E); E_p[log q] at 0.
 
-    The sums run over all states. As for `pscd.exact.gamma_score`, gamma > -1.
+    Args:
+        p: probabilities of all states, `(M,)`, summing to 1.
+        e: energies of q at all states, `(M,)`.
+        gamma: above -1.
+
+    Returns:
+        A scalar.
     """
     _check_score_gamma(gamma)
     p, e = _probabilities(p, e), _energies(e)
@@ -100,9 +132,17 @@ def gamma_score(p: Tensor, e: Tensor, gamma: float) -> Tensor:
 
 
 def gamma_divergence(p: Tensor, e: Tensor, gamma: float) -> Tensor:
-    """D(p, q) = S(p, p) - S(p, q) >= 0, and 0 only at p = q; KL(p || q) at gamma = 0.
+    """D(p, q) = S(p, p) - S(p, q) of the gamma-score (Eq. 9): at least 0, and 0 only at p = q.
 
-    `homogeneous_divergence` is the same for log p and -E where p > 0 everywhere.
+    KL(p || q) at gamma = 0. `homogeneous_divergence` of log p and -E is the same where p > 0 everywhere.
+
+    Args:
+        p: probabilities of all states, `(M,)`, summing to 1.
+        e: energies of q at all states, `(M,)`.
+        gamma: above -1.
+
+    Returns:
+        A scalar.
     """
     _check_score_gamma(gamma)
     p = _probabilities(p, e)
@@ -112,9 +152,17 @@ def gamma_divergence(p: Tensor, e: Tensor, gamma: float) -> Tensor:
 
 
 def gamma_gradient(p: Tensor, e: Tensor, gamma: float) -> Tensor:
-    """Gradient of -S (equally of D) by the energies, `(M,)`: a - r, a proportional to p q̄^gamma, r to q̄^(gamma+1).
+    """Gradient of the negative gamma-score with respect to the energies: a - r, a ∝ p q̄^gamma, r ∝ q̄^(gamma+1).
 
-    By a model's parameters it is E_a[grad E] - E_r[grad E] (Theorem 2 of Yu et al. 2021): `e.backward(gradient)`.
+    With respect to a model's parameters it is E_a[grad E] - E_r[grad E] (Theorem 2): `e.backward(gradient)`.
+
+    Args:
+        p: probabilities of all states, `(M,)`, summing to 1.
+        e: energies of q at all states, `(M,)`.
+        gamma: at least -1.
+
+    Returns:
+        `(M,)`.
     """
     check_gamma(gamma)
     p, e = _probabilities(p, e), _energies(e.detach())
@@ -129,8 +177,19 @@ def homogeneous_divergence(log_f: Tensor, log_g: Tensor, gamma: float) -> Tensor
 
     1/gamma [1/(1+gamma) log sum f^(1+gamma) + gamma/(1+gamma) log sum g^(1+gamma) - log sum f g^gamma]
 
-    It is 0 only where f and g are proportional, and KL(f || g) of the normalised ones at gamma = 0. Takenouchi and
+    It is 0 only if f and g are proportional. At gamma = 0 it is KL(f || g) of the normalised functions. Takenouchi and
     Kanamori leave the factor 1/gamma out.
+
+    Args:
+        log_f: log f at the states, `(M,)`.
+        log_g: log g at the same states.
+        gamma: at least 0.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        ValueError: gamma is negative or not finite.
     """
     if not 0 <= gamma < math.inf:
         raise ValueError(f"a homogeneous divergence needs a finite gamma >= 0, got {gamma}")
@@ -146,15 +205,15 @@ def localised_divergence(
 ) -> Tensor:
     """Localised homogeneous divergence: a loss that needs the energies of the states in the data only.
 
-    The divergence of f = (p^alpha q̄^(1-alpha))^power and g = (p^alpha' q̄^(1-alpha'))^power. Where the data have
-    nothing, p = 0, f and g are 0, and the state drops out of all three sums: log Z is never needed. What is left is
-    0 only if q̄ is proportional to p on the states observed, whatever q̄ is elsewhere.
+    The divergence of f = (p^alpha q̄^(1-alpha))^power and g = (p^alpha' q̄^(1-alpha'))^power. At states that do not occur
+    in the data p = 0, so f and g are 0 and the state drops out of all three sums: log Z is never needed. The loss is 0
+    only if q̄ is proportional to p on the observed states, whatever q̄ is elsewhere.
 
     - `power = 1/(1+gamma)`, the default, is the family of Takenouchi and Kanamori: sums of p^a q̄^(1-a) with
       a = alpha, alpha' and (alpha + gamma alpha') / (1+gamma), as in alpha-divergences. Near its minimum it is a
-      regression of log p on -E with weights p, which is what the likelihood is too: it is as efficient, and
-      contamination moves it as much to first order.
-    - `power = 1` with alpha = 1 and alpha' towards 0 is the gamma-divergence itself, its norm summed over the
+      regression of log p on -E with weights p, as the likelihood is: equally efficient, and to first order equally
+      sensitive to contamination.
+    - `power = 1` with alpha = 1 and alpha' towards 0 is the gamma-divergence itself, with the norm summed over the
       observed states alone. The weights are p^(1+gamma): less efficient, and robust.
 
     For an energy linear in its parameters the loss is convex if alpha + gamma alpha' = 1 + gamma, since the sum that
@@ -163,10 +222,16 @@ def localised_divergence(
     Args:
         e: energies of the distinct states in the data, `(m,)`.
         p: their frequencies, positive, with sum 1; `empirical` counts them.
-        gamma: >= 0; 0 is the limit, KL(f || g) with f and g normalised.
-        alpha: > 0. At 0 the sum would run over all states, and the normalising constant would be back.
-        alpha_prime: > 0 for the same reason, and not alpha, for which f = g and the loss is always 0.
-        power: > 0.
+        gamma: at least 0; 0 is the limit, KL(f || g) with f and g normalised.
+        alpha: above 0. At 0 the sum would run over all states, and need the partition function again.
+        alpha_prime: above 0 for the same reason, and different from alpha, for which f = g and the loss is always 0.
+        power: above 0; 1/(1+gamma) by default.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        ValueError: an exponent is out of range, or a frequency is 0.
     """
     if not (0 < alpha < math.inf and 0 < alpha_prime < math.inf):
         raise ValueError(
@@ -198,7 +263,10 @@ class BoltzmannMachine(nn.Module):
     """E(x) = -b . x - x' W x / 2 with W symmetric and zero on its diagonal, all variables visible.
 
     W has a parameter for each pair i < j, `couplings`, in the order of `torch.triu_indices`. On {0, 1}^d and on
-    {-1, 1}^d it is the same family of distributions, with other parameters. Float64, as all of this module.
+    {-1, 1}^d it is the same family of distributions, with other parameters. In float64, like the rest of this module.
+
+    Args:
+        d: number of variables.
     """
 
     pairs: Tensor
@@ -211,24 +279,43 @@ class BoltzmannMachine(nn.Module):
 
     @property
     def weights(self) -> Tensor:
-        """W, `(d, d)`."""
+        """The coupling matrix W, `(d, d)`."""
         d = len(self.bias)
         upper = self.couplings.new_zeros(d, d).index_put((self.pairs[0], self.pairs[1]), self.couplings)
         return upper + upper.T
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(B, d)` to `(B,)`."""
+        """Energies of states, `(B, d)` to `(B,)`."""
         x = x.to(self.bias)
         return -x @ self.bias - 0.5 * ((x @ self.weights) * x).sum(1)
 
 
 def draw(e: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
-    """Indices `(n,)` of `n` exact draws of q among all states, `e` being their energies."""
+    """Exact draws of q among all states.
+
+    Args:
+        e: energies of all states, `(M,)`.
+        n: number of draws.
+        generator: source of randomness; torch's global one by default.
+
+    Returns:
+        Indices of states, `(n,)`.
+    """
     return torch.multinomial(log_probability(e.detach()).exp(), n, replacement=True, generator=generator)
 
 
 def conditional(energy: Energy, x: Tensor, i: int, values: tuple[float, float] = BITS) -> Tensor:
-    """q(x_i = values[1] | the other variables), for each row of `x`: `(B,)`."""
+    """q(x_i = values[1] | the other variables), for each row.
+
+    Args:
+        energy: maps `(B, d)` to `(B,)`.
+        x: states, `(B, d)`.
+        i: the variable.
+        values: the two values that it takes.
+
+    Returns:
+        Probabilities, `(B,)`.
+    """
     low, high = x.clone(), x.clone()
     low[:, i], high[:, i] = values
     return torch.sigmoid(energy(low) - energy(high))
@@ -242,7 +329,18 @@ def gibbs(
     values: tuple[float, float] = BITS,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Chains from the rows of `x`, each variable in turn drawn given the others, `n_sweeps` times over: `(B, d)`."""
+    """Gibbs sampling: in each sweep every variable in turn is drawn given the others.
+
+    Args:
+        energy: maps `(B, d)` to `(B,)`.
+        x: states to start from, `(B, d)`; not changed.
+        n_sweeps: number of sweeps.
+        values: the two values that each variable takes.
+        generator: source of randomness; torch's global one by default.
+
+    Returns:
+        The states at the end, `(B, d)`.
+    """
     x = x.clone()
     for _ in range(n_sweeps):
         for i in range(x.shape[1]):
@@ -258,10 +356,19 @@ def gibbs(
 def minimise(
     energy: nn.Module, x: Tensor, loss: Callable[[Tensor], Tensor], *, max_steps: int = 1000, tolerance: float = 1e-8
 ) -> float:
-    """Minimise `loss(energy(x))` over the parameters in place, by L-BFGS; returns the largest slope that is left.
+    """Minimise `loss(energy(x))` over the parameters in place, by L-BFGS.
 
-    `x` are the states that the loss is about: all of them, or those in the data. The loss must be exact, without
-    noise. Not every loss here is convex, nor has every one a minimum: look at what is returned.
+    Not every loss in this module is convex or has a minimum, so check the returned slope.
+
+    Args:
+        energy: the model.
+        x: the states that the loss is about: all of them, or those in the data.
+        loss: a deterministic function of their energies.
+        max_steps: iterations of L-BFGS.
+        tolerance: of the gradient.
+
+    Returns:
+        The largest remaining component of the gradient.
     """
     parameters = [p for p in energy.parameters() if p.requires_grad]
     optimiser = torch.optim.LBFGS(
@@ -287,10 +394,20 @@ def minimise(
 
 
 def fit_exact(energy: nn.Module, x: Tensor, p: Tensor, gamma: float = 0.0, *, tolerance: float = 1e-8) -> float:
-    """The maximum of the exact gamma-score, in place: all states `x`, their probabilities or frequencies `p`.
+    """Maximise the exact gamma-score over the parameters in place.
 
-    gamma = 0 is maximum likelihood, which is convex for a Boltzmann machine. Above 0 the score can have several
-    maxima, and the search goes uphill from the parameters that the model has. Returns what `minimise` does.
+    gamma = 0 is maximum likelihood, which is concave for a Boltzmann machine. Above 0 the score can have several
+    maxima, and the one found depends on the parameters that the model starts with.
+
+    Args:
+        energy: the model.
+        x: all states.
+        p: their probabilities or frequencies.
+        gamma: above -1.
+        tolerance: of the gradient.
+
+    Returns:
+        The largest remaining component of the gradient.
     """
     return minimise(energy, x, lambda e: -gamma_score(p, e, gamma), tolerance=tolerance)
 

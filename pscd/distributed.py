@@ -1,8 +1,8 @@
-"""The few collectives that make many processes compute one loss; all are the identity in one process.
+"""The few collectives that let several processes compute one loss; all are the identity in a single process.
 
-The gamma-score couples the whole batch, so a loss per process averaged over processes is another
-objective. Instead the energies are gathered, every process computes the same loss on all of them with
-only its own part differentiable, and the parameter gradients are summed: exact for any world size.
+The gamma-score couples the whole batch, so averaging a loss per process would be another objective. Instead the
+energies are gathered, every process computes the same loss on all of them with only its own part differentiable, and
+the parameter gradients are summed: exact for any number of processes.
 """
 
 import os
@@ -21,7 +21,7 @@ def is_on() -> bool:
 
 
 def rank() -> int:
-    """This process's number, 0 in a single process."""
+    """The number of this process, 0 in a single process."""
     return dist.get_rank() if is_on() else 0
 
 
@@ -31,7 +31,14 @@ def world_size() -> int:
 
 
 def start(device: torch.device) -> bool:
-    """Join the process group that `torchrun` announces in the environment; True if this call did."""
+    """Join the process group that `torchrun` announces in the environment.
+
+    Args:
+        device: where this process computes; it decides on the backend.
+
+    Returns:
+        Whether this call joined one.
+    """
     if is_on() or int(os.environ.get("WORLD_SIZE", "1")) <= 1:
         return False
     if device.type == "cuda":
@@ -46,7 +53,14 @@ def stop() -> None:
 
 
 def gather(x: Tensor) -> Tensor:
-    """All processes' rows in rank order; the gradient flows into this process's own rows only."""
+    """The rows of all processes, in rank order; the gradient flows into this process's own rows only.
+
+    Args:
+        x: `(B, *shape)`, of equal size in all processes.
+
+    Returns:
+        `(world_size * B, *shape)`.
+    """
     if not is_on():
         return x
     parts = [torch.empty_like(x) for _ in range(world_size())]
@@ -56,15 +70,30 @@ def gather(x: Tensor) -> Tensor:
 
 
 def gather_parts(x: Tensor, sizes: list[int]) -> list[Tensor]:
-    """All processes' rows of each part of `x`, whose parts have these sizes in every process; in one message."""
+    """Gather several parts in one message.
+
+    Args:
+        x: `(B,)`, the parts one after the other.
+        sizes: their lengths, the same in every process.
+
+    Returns:
+        Each part, gathered from all processes.
+    """
     by_process = gather(x).view(world_size(), -1)
     return [part.flatten() for part in by_process.split(sizes, 1)]
 
 
 def sum_gradients(parameters: Iterable[torch.nn.Parameter], stats: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Add the gradients of all processes, in place, and return the means of their numbers `stats`, in one message.
+    """Sum the gradients of all processes in place, and average their statistics, in one message.
 
     A parameter without a gradient here may have one elsewhere, so it takes part as zeros.
+
+    Args:
+        parameters: whose gradients are summed.
+        stats: scalars by name.
+
+    Returns:
+        The means of the statistics over the processes.
     """
     if not is_on():
         return stats
@@ -82,7 +111,7 @@ def sum_gradients(parameters: Iterable[torch.nn.Parameter], stats: dict[str, Ten
 
 
 def mean(x: Tensor) -> Tensor:
-    """The mean over processes."""
+    """The mean of a tensor over the processes."""
     if not is_on():
         return x
     x = x.clone()
@@ -91,14 +120,21 @@ def mean(x: Tensor) -> Tensor:
 
 
 def broadcast(tensors: Iterable[Tensor]) -> None:
-    """Overwrite the tensors with those of process 0."""
+    """Overwrite the tensors with those of process 0, in place."""
     if is_on():
         for t in tensors:
             dist.broadcast(t, 0)
 
 
 def on_first(action: Callable[[], None]) -> None:
-    """Run on process 0 while the others wait; a `UserError` there is raised by all, so that none hangs."""
+    """Run an action on process 0 while the others wait.
+
+    Args:
+        action: what to run.
+
+    Raises:
+        UserError: the action raised one; all processes raise it, so that none hangs.
+    """
     message: list[str | None] = [None]
     if rank() == 0:
         try:

@@ -2,9 +2,15 @@
 
 
 class UserError(ValueError):
-    """Bad input, told in one line that says what to do.
+    """Bad input, explained in one line that says what to do.
 
     The command line prints the message and exits with code 2, without a traceback.
+
+    >>> from pscd import Mala
+    >>> Mala(n_steps=0)
+    Traceback (most recent call last):
+        ...
+    pscd.errors.UserError: n_steps must be a positive number, got 0
     """
 
 
@@ -13,4 +19,14 @@ class NotFinite(ValueError):
 
 
 class Diverged(RuntimeError):
-    """Training produced a non-finite or run-away energy, and the retries are used up."""
+    """Training diverged more often than `max_retries` allows.
+
+    A number was not finite, or the gap between the energies of data and samples became too wide.
+
+    >>> import pscd, torch
+    >>> from pscd.training.guard import check
+    >>> check({"loss": torch.tensor(float("nan"))}, pscd.TrainConfig())
+    Traceback (most recent call last):
+        ...
+    pscd.errors.Diverged: loss is nan
+    """

@@ -64,6 +64,12 @@ class ImageMeasurement:
 def load_run_data(model: Model) -> Dataset:
     """The data that a model was trained on, split as they were.
 
+    Args:
+        model: from a run folder.
+
+    Returns:
+        Training and held-out rows.
+
     Raises:
         UserError: they were rows in memory, which are not kept, or have changed since.
     """
@@ -98,6 +104,14 @@ def evaluate(
 
     Raises:
         UserError: the model was fitted to rows in memory and no `real` rows are given, or they have another shape.
+
+    >>> import pscd
+    >>> x = torch.randn(300, 2, generator=torch.Generator().manual_seed(0))
+    >>> config = pscd.TrainConfig(steps=10, batch_size=32, buffer_size=100, energy=pscd.Architecture("quadratic"))
+    >>> model = pscd.fit(x[:200], config)
+    >>> samples, floor = pscd.evaluate(model, n=50, real=x[200:])
+    >>> samples.name, samples.n_real, floor.name
+    ('samples', 50, 'data')
     """
     toy = find_toy(model.config.data) if model.config.data else None
     shift, scale = model.shift.cpu(), model.scale.cpu()
@@ -140,6 +154,9 @@ def evaluate_images(
         seed: of the samples, and of the choice of training images.
         features: `pixels`, `classifier` or the path of a TorchScript Inception (see `pscd.images.features`).
         samples: images in [0, 1] drawn already.
+
+    Returns:
+        Samples against held-out images, and training images against them.
 
     Raises:
         UserError: the data have changed since, or hold fewer than 10 images to measure by.

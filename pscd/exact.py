@@ -1,11 +1,11 @@
-"""Exact quantities of energies on the line and in the plane, by quadrature in float64.
+"""Exact quantities of energies in one and two dimensions, by quadrature in float64.
 
-The midpoint rule on a product grid: for a smooth density that vanishes towards the edges of its box
-the error falls faster than any power of the cell size, so a few hundred cells per axis give ten
-digits. A box can say where a density is not like that: `core` for a spike, `jumps` for jumps.
+The midpoint rule on a product grid: for a smooth density that vanishes towards the edges of its box the error falls
+faster than any power of the cell size, so a few hundred cells per axis give ten digits. A box can say where a density
+is not smooth: `core` for a spike, `jumps` for discontinuities.
 
-Densities on a grid are tensors `(M,)` of log values at `grid.points`; results are float64 tensors, and
-differentiable where the energy is. Numbers of theorems are those of Yu, Song, Song, Ermon (2021).
+Densities on a grid are tensors `(M,)` of log values at `grid.points`; results are float64 tensors, and differentiable
+where the energy is. Theorem and equation numbers are those of Yu, Song, Song, Ermon (2021).
 """
 
 import copy
@@ -24,9 +24,9 @@ from pscd.losses import check_gamma
 from pscd.types import Energy
 
 BLOCK = 65_536  # points per call of an energy
-EDGE = 64  # the edge of a box is its outermost 1/64 on each side, however many cells that are
-MASS_ERROR = 1e-3  # a density whose mass on the grid is further from 1 is not one
-MAX_POINTS = 2**24  # about 1.5 GB while a grid of so many is integrated
+EDGE = 64  # the edge of a box is its outermost 1/64 on each side, whatever the number of cells
+MASS_ERROR = 1e-3  # how far the mass of a normalised density on its grid may be from 1
+MAX_POINTS = 2**24  # about 1.5 GB of memory
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,15 @@ class Box:
     """The interval or rectangle from `low` to `high`; all fields but `cut` have an entry per axis.
 
     Args:
-        core: None, or a > 0 for a density with a spike at 0: cells that are fine within about a of 0 and
-            grow in proportion to |x| further out, x = a sinh(u) with u uniform.
-        jumps: places where a density or its slope jumps, if possible at multiples of (high - low) / 64.
-            Cells shrink towards them and the ends: errors of the order 6 in the cell size instead of 2.
-        cut: the largest share of the mass that the edge of the box may hold on one side; more says that
-            the box cuts mass off. `math.inf` for a sample space that ends where the box ends.
+        low: lower ends.
+        high: upper ends.
+        core: None, or a > 0 for a density with a spike at 0: cells that are fine within about a of 0 and grow in
+            proportion to |x| further out, x = a sinh(u) with u uniform.
+        jumps: places where a density or its slope is discontinuous, preferably multiples of (high - low) / 64.
+            Cells shrink towards them and towards the ends, which makes the error of order 6 in the cell size
+            instead of 2.
+        cut: the largest share of the mass that the edge of the box may hold on one side; more means that the box cuts
+            mass off. `math.inf` for a sample space that ends where the box ends.
     """
 
     low: tuple[float, ...]
@@ -60,12 +63,19 @@ class Box:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Cells of a box. Built by `grid`."""
+    """The cells of a box; built by `grid`.
+
+    Args:
+        box: the box.
+        edges: per axis, the edges of the cells, one more than there are cells.
+        axes: per axis, the centres of the cells.
+        widths: per axis, the weights of the midpoint rule.
+    """
 
     box: Box
-    edges: tuple[Tensor, ...]  # per axis, one more than cells
-    axes: tuple[Tensor, ...]  # per axis, the cells' centres
-    widths: tuple[Tensor, ...]  # per axis, the weights of the midpoint rule
+    edges: tuple[Tensor, ...]
+    axes: tuple[Tensor, ...]
+    widths: tuple[Tensor, ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -84,7 +94,14 @@ class Grid:
 
 
 def grid(box: Box, n: int | tuple[int, ...]) -> Grid:
-    """The box in `n` cells per axis, or in `n[i]` along axis i.
+    """Divide a box into cells.
+
+    Args:
+        box: an interval or a rectangle.
+        n: cells per axis: one number for all axes, or one for each.
+
+    Returns:
+        The grid.
 
     >>> grid(Box((0.0,), (1.0,)), 4).points.flatten().tolist()
     [0.125, 0.375, 0.625, 0.875]
@@ -95,7 +112,14 @@ def grid(box: Box, n: int | tuple[int, ...]) -> Grid:
 
 @dataclass(frozen=True)
 class Convergence:
-    """What a converged grid gives, and the largest `change` when one axis gets twice the cells."""
+    """How well a grid has converged.
+
+    Args:
+        shape: cells per axis.
+        log_partition: log Z.
+        mean_energy: E_q[E].
+        change: the largest change of an integral when the cells of one axis are doubled.
+    """
 
     shape: tuple[int, ...]
     log_partition: float
@@ -115,10 +139,21 @@ def converged_grid(
 ) -> tuple[Grid, Convergence]:
     """A grid on which doubling the cells of any axis changes log Z and E_q[E] by less than `tolerance`.
 
-    Each axis is doubled from `start` until that holds for it, so that a density that is rough along one
-    axis needs no square grid. With the log density of the data, its mass, E_p[E] and E_p[log p] have to settle
-    too, and so does KL(p || q). For a log density instead of an energy, give `lambda x: -log_prob(x)`. `start`
-    must be fine enough to see every mode: two grids that both miss one agree.
+    Each axis is doubled on its own until that holds, so a density that is rough along one axis needs no square grid.
+
+    Args:
+        energy: of q; for a log density instead, give `lambda x: -log_prob(x)`.
+        box: where to integrate.
+        tolerance: the largest change allowed.
+        log_p: log density of the data; its mass, E_p[E] and E_p[log p], and with them KL(p || q), must converge too.
+        start: cells per axis to begin with. They must resolve every mode: two grids that both miss one agree.
+        max_points: cells of the largest grid to try.
+
+    Returns:
+        The grid, and how well it has converged.
+
+    Raises:
+        UserError: the integrals still change at `max_points`, or the box cuts mass off.
     """
     cells, changes = _cells(box, start), [math.inf]
     while math.prod(cells) * 2 <= max_points:
@@ -135,11 +170,22 @@ def converged_grid(
 
 
 def evaluate(function: Energy, x: Tensor, *, block: int = BLOCK) -> Tensor:
-    """Values of an energy or a log density at points `(n, d)`, block by block: `(n,)` in float64.
+    """Values of an energy or a log density at given points, computed in blocks.
 
-    Points are float64. A module runs in evaluation mode on a float64 copy of its weights, which keeps the
-    rounding of float32 out of the integrals; gradients reach its parameters all the same. The backward
-    pass computes each block again, so that memory does not grow with points times the size of the network.
+    A module runs in evaluation mode on a float64 copy of its weights, which keeps float32 rounding out of the
+    integrals; gradients still reach its parameters. The backward pass recomputes each block, so memory does not grow
+    with points times the size of the network.
+
+    Args:
+        function: maps `(B, d)` to `(B,)`.
+        x: points `(n, d)`; they are converted to float64.
+        block: points per call.
+
+    Returns:
+        `(n,)` in float64.
+
+    Raises:
+        ValueError: the function returns another shape, or NaN.
     """
     call = _in_float64(function, x.device) if isinstance(function, nn.Module) else function
     again = partial(checkpoint, call, use_reentrant=False, preserve_rng_state=False)
@@ -153,7 +199,19 @@ def evaluate(function: Energy, x: Tensor, *, block: int = BLOCK) -> Tensor:
 
 
 def log_integral(log_f: Tensor, grid: Grid) -> Tensor:
-    """Logarithm of the integral of exp(log_f) over the box; a `UserError` if the box cuts it off."""
+    """Logarithm of the integral of exp(log_f) over the box.
+
+    Args:
+        log_f: values at `grid.points`, `(M,)`.
+        grid: cells of the box.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        UserError: the box cuts mass off.
+        ValueError: the integral is zero or infinite.
+    """
     log_mass = _on(grid, log_f) + grid.h.log()
     total = torch.logsumexp(log_mass, 0)
     if not torch.isfinite(total.detach()):
@@ -163,22 +221,55 @@ def log_integral(log_f: Tensor, grid: Grid) -> Tensor:
 
 
 def log_partition(energy: Energy, grid: Grid) -> Tensor:
-    """Log Z, Z being the integral of exp(-E) over the box."""
+    """Log Z, Z being the integral of exp(-E) over the box.
+
+    Args:
+        energy: maps `(B, d)` to `(B,)`.
+        grid: cells of the box.
+
+    Returns:
+        A scalar.
+
+    >>> normal = grid(Box((-8.0,), (8.0,)), 64)
+    >>> with torch.no_grad():
+    ...     round(log_partition(lambda x: x.square().sum(1) / 2, normal).item(), 6)  # log sqrt(2 pi)
+    0.918939
+    """
     return log_integral(-evaluate(energy, grid.points), grid)
 
 
 def log_density(energy: Energy, grid: Grid) -> Tensor:
-    """Log q = -E - log Z at the points of the grid, `(M,)`."""
+    """Log q = -E - log Z at the points of a grid.
+
+    Args:
+        energy: maps `(B, d)` to `(B,)`.
+        grid: cells of the box.
+
+    Returns:
+        `(M,)`.
+    """
     e = evaluate(energy, grid.points)
     return -e - log_integral(-e, grid)
 
 
 @torch.no_grad()
 def draw(energy: Energy, grid: Grid, n: int, generator: torch.Generator | None = None) -> Tensor:
-    """`n` draws of q, `(n, d)`: a cell by inverse CDF, a uniform point in it (its size^2 / 12 adds to a variance)."""
+    """Draws of q: a cell by its probability, then a uniform point in it.
+
+    The second step adds (cell size)^2 / 12 to the variance of each axis.
+
+    Args:
+        energy: maps `(B, d)` to `(B,)`.
+        grid: cells of the box.
+        n: number of draws.
+        generator: source of randomness; torch's global one by default.
+
+    Returns:
+        `(n, d)` in float64.
+    """
     cumulative = (log_density(energy, grid) + grid.h.log()).exp().cumsum(0)
     u = torch.rand(n, len(grid.axes) + 1, generator=generator, dtype=torch.float64)
-    # `right` takes the first cell above u, so that a cell of no mass is never drawn.
+    # `right` takes the first cell above u, so that a cell without mass is never drawn.
     index = torch.searchsorted(cumulative / cumulative[-1], u[:, 0].contiguous(), right=True)
     cells = torch.unravel_index(index, grid.shape)
     sides = [(edges[i], edges[i + 1]) for edges, i in zip(grid.edges, cells, strict=True)]
@@ -186,21 +277,54 @@ def draw(energy: Energy, grid: Grid, n: int, generator: torch.Generator | None =
 
 
 def kl(log_p: Tensor, log_q: Tensor, grid: Grid) -> Tensor:
-    """KL(p || q) of normalised densities; 0 log 0 = 0, and inf where p > 0 meets q = 0."""
+    """KL(p || q), with 0 log 0 = 0; infinite if q = 0 somewhere that p > 0.
+
+    Args:
+        log_p: log density at `grid.points`, `(M,)`, normalised.
+        log_q: the same of q.
+        grid: cells of the box.
+
+    Returns:
+        A scalar.
+    """
     log_mass, log_q = _log_masses(log_p, grid), _on(grid, log_q)
     support = log_mass > -math.inf
     excess = (_on(grid, log_p) - log_q)[support]
-    # A mass too small for float64 times an infinity would be NaN.
+    # A mass that underflows to 0 times an infinity would be NaN.
     return excess.max() if excess.max() == math.inf else (log_mass[support].exp() * excess).sum()
 
 
 def kl_from_samples(x: Tensor, log_p: Energy, energy: Energy, grid: Grid) -> Tensor:
-    """Mean over samples x of p of log p(x) - log q(x), with the exact log Z: an unbiased estimate of KL(p || q)."""
+    """Unbiased estimate of KL(p || q): the mean of log p(x) - log q(x) over samples of p, with the exact log Z.
+
+    Args:
+        x: samples of p, `(n, d)`.
+        log_p: log density of p.
+        energy: of q.
+        grid: cells of the box over which q is normalised.
+
+    Returns:
+        A scalar.
+    """
     return (evaluate(log_p, x) + evaluate(energy, x)).mean() + log_partition(energy, grid)
 
 
 def renyi_entropy(log_q: Tensor, alpha: float, grid: Grid) -> Tensor:
-    """Rényi entropy 1 / (1 - alpha) log of the integral of q^alpha; Shannon's at 1, log volume of the support at 0."""
+    """Rényi entropy, 1 / (1 - alpha) log of the integral of q^alpha.
+
+    It is Shannon's at alpha = 1, and the logarithm of the volume of the support at 0.
+
+    Args:
+        log_q: log density at `grid.points`, `(M,)`, normalised.
+        alpha: order, at least 0.
+        grid: cells of the box.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        ValueError: alpha is negative or not finite.
+    """
     if not 0 <= alpha < math.inf:
         raise ValueError(f"alpha must be a finite number >= 0, got {alpha}")
     # As a mean, E_q[q^(alpha - 1)], it is smooth through alpha = 1.
@@ -208,25 +332,57 @@ def renyi_entropy(log_q: Tensor, alpha: float, grid: Grid) -> Tensor:
 
 
 def gamma_score(log_p: Tensor, energy: Energy, gamma: float, grid: Grid) -> Tensor:
-    """Expected gamma-score S = 1/gamma log E_p[q̄^gamma] - log ||q̄||_(gamma+1), q̄ = exp(-E); E_p[log q] at 0.
+    """Expected gamma-score (Eq. 15): 1/gamma log E_p[q̄^gamma] - log ||q̄||_(gamma+1), q̄ = exp(-E); E_p[log q] at 0.
 
-    gamma > -1: at -1 the exponent 1 / (gamma + 1) of the norm makes it infinite, unless the box has volume 1.
-    Below 0, q̄^(gamma+1) and p q̄^gamma reach further out than q and p, and it is they that the box must hold.
+    Below gamma = 0, q̄^(gamma+1) and p q̄^gamma have longer tails than q and p, and the box must contain those.
+
+    Args:
+        log_p: log density at `grid.points`, `(M,)`, normalised.
+        energy: of q.
+        gamma: above -1, where the exponent 1 / (gamma + 1) of the norm is finite.
+        grid: cells of the box.
+
+    Returns:
+        A scalar.
     """
     return _score(log_p, -evaluate(energy, grid.points), gamma, grid)
 
 
 def gamma_divergence(log_p: Tensor, energy: Energy, gamma: float, grid: Grid) -> Tensor:
-    """D(p, q) = S(p, p) - S(p, q) >= 0, and 0 only at p = q; KL(p || q) at gamma = 0 (Lemma 1)."""
+    """D(p, q) = S(p, p) - S(p, q) of the gamma-score (Eq. 9): at least 0, and 0 only at p = q.
+
+    At gamma = 0 it is KL(p || q) (Lemma 1).
+
+    Args:
+        log_p: log density at `grid.points`, `(M,)`, normalised.
+        energy: of q.
+        gamma: above -1.
+        grid: cells of the box.
+
+    Returns:
+        A scalar.
+    """
     return _score(log_p, log_p, gamma, grid) - gamma_score(log_p, energy, gamma, grid)
 
 
 @torch.enable_grad()
 def gamma_gradient(log_p: Tensor, module: nn.Module, gamma: float, grid: Grid) -> dict[str, Tensor]:
-    """Gradient of -S (equally of D) by Theorem 2, float64, under the names of the module's parameters.
+    """Exact gradient of the negative gamma-score, and of the gamma-divergence, by Theorem 2 (Eq. 18).
 
-    E_a[grad E] - E_r[grad E] with a proportional to p q̄^gamma and r to q̄^(gamma+1); at gamma = 0 it is that
-    of contrastive divergence. Defined at gamma = -1 too, where r is uniform: on a box with `cut=math.inf`.
+    E_a[grad E] - E_r[grad E] with a proportional to p q̄^gamma and r to q̄^(gamma+1); at gamma = 0 that of contrastive
+    divergence.
+
+    Args:
+        log_p: log density at `grid.points`, `(M,)`, normalised.
+        module: the energy of q.
+        gamma: at least -1. At -1, r is uniform, which needs a box with `cut=math.inf`.
+        grid: cells of the box.
+
+    Returns:
+        A float64 gradient for each parameter, by its name.
+
+    Raises:
+        ValueError: the energy is infinite somewhere in the box.
     """
     check_gamma(gamma)
     twin = copy.deepcopy(module).double()
@@ -241,13 +397,36 @@ def gamma_gradient(log_p: Tensor, module: nn.Module, gamma: float, grid: Grid) -
 
 
 def mmd_between(log_p: Tensor, log_q: Tensor, grid: Grid, bandwidth: float = 2**0.5) -> Tensor:
-    """MMD^2 of two densities on a grid, kernel exp(-|x - y|^2 / (2 bandwidth^2)); see `pscd.metrics.mmd`."""
+    """MMD^2 of two densities, with the kernel exp(-|x - y|^2 / (2 bandwidth^2)); see `pscd.metrics.mmd`.
+
+    Args:
+        log_p: log density at `grid.points`, `(M,)`, normalised.
+        log_q: the same of q.
+        grid: cells of the box.
+        bandwidth: of the kernel.
+
+    Returns:
+        A scalar.
+    """
     excess = _log_masses(log_p, grid).exp() - _log_masses(log_q, grid).exp()
     return (excess * _smooth(excess, grid, bandwidth)).sum()
 
 
 def mmd_to_density(real: Tensor, log_q: Tensor, grid: Grid, bandwidth: float = 2**0.5) -> Tensor:
-    """MMD^2 between points `(n, d)` and a density, unbiased: a U-statistic among the points, the rest exact."""
+    """Unbiased MMD^2 between points and a density: a U-statistic among the points, the other terms exact.
+
+    Args:
+        real: points, `(n, d)`, at least two.
+        log_q: log density at `grid.points`, `(M,)`, normalised.
+        grid: cells of the box.
+        bandwidth: of the kernel exp(-|x - y|^2 / (2 bandwidth^2)).
+
+    Returns:
+        A scalar.
+
+    Raises:
+        ValueError: there are fewer than two points, or they have another dimension.
+    """
     if len(real) < 2 or real.shape[1:] != (len(grid.axes),):
         raise ValueError(f"MMD needs at least two points (n, {len(grid.axes)}), got shape {tuple(real.shape)}")
     real = real.double()
@@ -279,7 +458,7 @@ def _score(log_p: Tensor, log_q: Tensor, gamma: float, grid: Grid) -> Tensor:
     log_norm = log_integral((gamma + 1) * log_q, grid) / (gamma + 1)
     expected = _log_power_mean(log_mass, log_q, gamma)
     if gamma < 0 and torch.isfinite(expected.detach()):
-        # For gamma >= 0 it is no larger than p times a constant, and p is checked.
+        # For gamma >= 0 it is at most p times a constant, and p is checked already.
         _uncut(torch.where(log_mass > -math.inf, log_mass + gamma * log_q, -math.inf).softmax(0), grid)
     return expected - log_norm
 
@@ -289,7 +468,7 @@ def _log_power_mean(log_mass: Tensor, log_f: Tensor, gamma: float) -> Tensor:
     support = log_mass > -math.inf
     log_mass, log_f = log_mass[support], log_f[support]
     base = (log_f.max() if gamma > 0 else log_f.min()).detach()
-    # Decided here, since a mass too small for float64 times an infinity would be NaN below.
+    # Returned here: below, a mass that underflows to 0 times an infinity would be NaN.
     if base == -math.inf:
         return base
     if gamma == 0:
@@ -301,7 +480,7 @@ def _log_power_mean(log_mass: Tensor, log_f: Tensor, gamma: float) -> Tensor:
 
 
 def _log_masses(log_p: Tensor, grid: Grid) -> Tensor:
-    """Logarithm of the cells' probabilities, which sum to 1: what is left of the quadrature error is divided out."""
+    """Log probabilities of the cells, which sum to 1: the remaining quadrature error is divided out."""
     total = log_integral(log_p, grid)
     if abs((mass := total.exp().item()) - 1) > MASS_ERROR:
         raise UserError(f"the density integrates to {mass:.4g} on its grid, not to 1: normalise it, or refine the grid")
@@ -309,7 +488,7 @@ def _log_masses(log_p: Tensor, grid: Grid) -> Tensor:
 
 
 def _uncut(mass: Tensor, grid: Grid) -> Tensor:
-    """The masses of the cells, if the box does not cut them off."""
+    """The masses of the cells, unchanged; a `UserError` if the box cuts some off."""
     cells = mass.detach().view(grid.shape)
     for i, (axis, low, high) in enumerate(zip(grid.axes, grid.box.low, grid.box.high, strict=True)):
         profile, width = cells if cells.ndim == 1 else cells.sum(1 - i), (high - low) / EDGE

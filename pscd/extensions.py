@@ -1,8 +1,8 @@
-"""Parts of one's own by their import path, `package.module:Name`: objectives, samplers, toys.
+"""User-defined objectives, samplers and toys by their import path, `package.module:Name`.
 
-A configuration names a class of the library by its bare name, and any other by its import path. A file is never a
-reason to import code: a path read from a run folder is looked up among the modules that are loaded already, and only
-what a person types (`--objective package.module:Name`, `--import package.module`) is imported.
+A configuration names a class of the library by its bare name, and any other by its import path. Reading a file never
+imports code: a path read from a run folder is looked up among the modules that are loaded already, and only what a
+person types (`--objective package.module:Name`, `--import package.module`) is imported.
 """
 
 import importlib
@@ -18,6 +18,12 @@ OWN = __name__.partition(".")[0]
 def is_path(name: str) -> bool:
     """Whether a name is an import path.
 
+    Args:
+        name: as given on the command line or in a configuration.
+
+    Returns:
+        True for `package.module:Name`.
+
     >>> is_path("package.module:Name"), is_path("ps-cd"), is_path("C:/data/my.csv")
     (True, False, False)
     """
@@ -28,6 +34,12 @@ def is_path(name: str) -> bool:
 def path_of(kind: type) -> str:
     """The name by which a configuration refers to a class.
 
+    Args:
+        kind: the class.
+
+    Returns:
+        Its bare name if it belongs to this library, otherwise its import path.
+
     >>> from pathlib import PurePath
     >>> path_of(PurePath)
     'pathlib:PurePath'
@@ -37,6 +49,12 @@ def path_of(kind: type) -> str:
 
 def loaded(path: str) -> Any:
     """What an import path names, if its module is loaded already; nothing is imported.
+
+    Args:
+        path: `package.module:Name`.
+
+    Returns:
+        The object.
 
     Raises:
         UserError: the module is not loaded, or has no such name.
@@ -56,6 +74,12 @@ def load(path: str) -> Any:
     """What an import path names; its module is imported, from the current folder too.
 
     Only for paths that a person gave: importing runs code.
+
+    Args:
+        path: `package.module:Name`.
+
+    Returns:
+        The object.
 
     Raises:
         UserError: the module cannot be imported, or has no such name.

@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, tensors without pickle; and what every room says about files in the same words.
+"""Files: written whole or not at all, tensors without pickle, and the messages about files that all rooms share.
 
 A file is written under another name beside its place, flushed to the disk, and renamed: whoever reads it, even after a
 kill or a power cut, finds the old file or the new one.
@@ -45,7 +45,12 @@ def replacing(path: Path | str) -> Iterator[Path]:
 
 
 def write_text_atomic(path: Path | str, text: str) -> None:
-    """Write a text file in UTF-8, atomically."""
+    """Write a text file in UTF-8, atomically.
+
+    Args:
+        path: the file to write.
+        text: its content.
+    """
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
@@ -63,6 +68,12 @@ def write_json(path: Path | str, value: Any, indent: int | None = 1) -> None:
 
 def read_json(path: Path | str) -> Any:
     """What a JSON file holds.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Plain values.
 
     Raises:
         UserError: there is no such file, or it is not JSON.
@@ -90,7 +101,13 @@ def write_tensors(path: Path | str, tensors: dict[str, Tensor], metadata: dict[s
 
 
 def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a `.safetensors` file and its metadata, which may be empty.
+    """The tensors of a `.safetensors` file and its metadata.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Tensors by name, and the metadata, which may be empty.
 
     Raises:
         SafetensorError: the file is damaged.
@@ -107,7 +124,14 @@ def read_metadata(path: Path | str) -> dict[str, str]:
 
 
 def under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names start with `prefix`, without it.
+    """The tensors whose names start with a prefix.
+
+    Args:
+        tensors: by name.
+        prefix: of the names.
+
+    Returns:
+        The tensors by the rest of their names.
 
     >>> under({"energy.a": 1, "b": 2}, "energy.")
     {'a': 1}
@@ -132,6 +156,12 @@ def tensors_digest(tensors: dict[str, Tensor]) -> str:
 def writing_to(path: Path | str) -> Iterator[None]:
     """Turn an `OSError` inside into a `UserError` that says where nothing can be written.
 
+    Args:
+        path: the place, for the message.
+
+    Raises:
+        UserError: writing failed.
+
     >>> with writing_to("/dev/null/x"):
     ...     Path("/dev/null/x").mkdir()
     Traceback (most recent call last):
@@ -150,6 +180,9 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     Args:
         head: names of the columns.
         rows: texts, one for each column.
+
+    Returns:
+        The lines of the table.
 
     >>> print(markdown_table(["set", "KL(p || q)"], [["moon", "0.1"]]))
     | set | KL(p \|\| q) |
@@ -174,6 +207,9 @@ def needs(module: str, extra: str, what: str = "this") -> ModuleType:
         module: the name to import.
         extra: the extra of this package that installs it.
         what: what needs it, at the start of the message.
+
+    Returns:
+        The module.
 
     Raises:
         UserError: it is not installed; the message says how to install it.

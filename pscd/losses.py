@@ -1,9 +1,9 @@
 """Scoring rules as pure functions of energies, of density ratios, or of the energy's gradient.
 
-`e_pos` are the energies of data, `e_neg` those of samples of the model, both of shape `(B,)`. Every
-loss here has the gradient of its scoring rule; its value is a surrogate, because the logarithm of the
-partition function is not available. Equation numbers are those of Yu, Song, Song, Ermon (2021),
-"Pseudo-Spherical Contrastive Divergence", https://arxiv.org/abs/2111.00780.
+`e_pos` are the energies of data, `e_neg` those of samples of the model, both of shape `(B,)`. Every loss here has the
+gradient of its scoring rule; its value is a surrogate, because the logarithm of the partition function is not
+available. Equation numbers are those of Yu, Song, Song, Ermon (2021), "Pseudo-Spherical Contrastive Divergence",
+https://arxiv.org/abs/2111.00780.
 """
 
 import math
@@ -16,29 +16,49 @@ from torch.nn.functional import softplus
 
 from pscd.errors import NotFinite, UserError
 
-LARGEST = 5.0  # log density ratio up to which an f-divergence is what its name says
-IN_PLAY = 0.75  # share of the rows that weights per spread leave in play at gamma 1; that of a 2-D Gaussian
+LARGEST = 5.0  # log density ratio up to which an f-divergence is exact; see `bounded`
+IN_PLAY = 0.75  # ESS that defines the spread: that of a 2-D Gaussian under itself at gamma 1
 
 
 def contrastive_divergence(e_pos: Tensor, e_neg: Tensor) -> Tensor:
-    """Maximum likelihood: E_p[E] - E_q[E].
+    """Contrastive divergence, whose gradient is that of maximum likelihood (Eq. 4): E_p[E] - E_q[E].
+
+    Args:
+        e_pos: energies of data, `(B,)`.
+        e_neg: energies of samples of the model, `(B',)`.
+
+    Returns:
+        A scalar, differentiable with respect to both.
 
     >>> contrastive_divergence(torch.tensor([0.0, 2.0]), torch.tensor([3.0])).item()
     -2.0
     """
     _check(e_pos=e_pos, e_neg=e_neg)
-    # Both means are taken around one point, so that a common offset of 1e4 costs no precision.
+    # Subtract a common centre first: an offset of 1e4 would cost float32 its precision.
     centre = e_pos.detach().mean()
     return (e_pos - centre).mean() - (e_neg - centre).mean()
 
 
 def pseudo_spherical(e_pos: Tensor, e_neg: Tensor, gamma: float, *, drawn_from_r: bool = False) -> Tensor:
-    """Negative gamma-score: -1/gamma log E_p[exp(-gamma E)] - E_r[E], r proportional to q^(gamma+1).
+    """Negative gamma-score (Eq. 17): -1/gamma log E_p[exp(-gamma E)] - E_r[E], r proportional to q^(gamma+1).
 
-    The second expectation is the self-normalised importance estimate of Theorem 3: samples of q
-    weighted by exp(-gamma E), the weights held constant; or, for samples `drawn_from_r`, their mean.
-    `gamma = 0` is exactly `contrastive_divergence`, `gamma = 1` the spherical score, and
+    The second term has the gradient of log ||exp(-E)||_(gamma+1). By default it is the self-normalised importance
+    estimate of Theorem 3 (Eq. 19): samples of q, weighted by exp(-gamma E), with no gradient through the weights.
+    `gamma = 0` is exactly `contrastive_divergence`, `gamma = 1` the logarithm of the spherical score, and
     `-1 <= gamma < 0` a bound on the likelihood with an entropy term (Lemma 2).
+
+    Args:
+        e_pos: energies of data, `(B,)`.
+        e_neg: energies of samples, `(B',)`.
+        gamma: robustness, at least -1.
+        drawn_from_r: the samples come from r instead of q and need no weights.
+
+    Returns:
+        A scalar, differentiable with respect to both energies.
+
+    Raises:
+        ValueError: gamma is below -1 or not finite, or the energies are not `(B,)`.
+        NotFinite: an energy is NaN.
 
     >>> e_pos, e_neg = torch.tensor([0.0, 2.0]), torch.tensor([3.0, 3.0])
     >>> round(pseudo_spherical(e_pos, e_neg, gamma=1.0).item(), 4)
@@ -54,7 +74,15 @@ def pseudo_spherical(e_pos: Tensor, e_neg: Tensor, gamma: float, *, drawn_from_r
 
 
 def weighted_negatives(e_pos: Tensor, e_neg: Tensor, gamma: float) -> Tensor:
-    """E_p[E] - E_r[E], r proportional to q^(gamma+1).
+    """An ablation of PS-CD with weights on the samples alone: E_p[E] - E_r[E], r proportional to q^(gamma+1).
+
+    Args:
+        e_pos: energies of data, `(B,)`.
+        e_neg: energies of samples of q, `(B',)`.
+        gamma: exponent of the samples' weights exp(-gamma E), at least -1.
+
+    Returns:
+        A scalar.
 
     >>> weighted_negatives(torch.tensor([0.0, 2.0]), torch.tensor([3.0, 3.0]), gamma=1.0).item()
     -2.0
@@ -64,13 +92,52 @@ def weighted_negatives(e_pos: Tensor, e_neg: Tensor, gamma: float) -> Tensor:
     return e_pos.mean() - (weights * e_neg).sum()
 
 
+def trimmed(e_pos: Tensor, e_neg: Tensor, alpha: float) -> Tensor:
+    """Contrastive divergence without the highest energies of the data, of which a share `alpha` does not count.
+
+    A trimmed likelihood, batch by batch. What is left out is a whole number of rows, rounded down.
+
+    Args:
+        e_pos: `(B,)`, energies of data.
+        e_neg: `(B',)`, energies of samples.
+        alpha: the share, in [0, 1).
+
+    Returns:
+        The loss; its gradient is that of contrastive divergence on the rows that are left.
+
+    Raises:
+        ValueError: alpha is no such share.
+
+    >>> trimmed(torch.tensor([0.0, 2.0, 9.0, 1.0]), torch.tensor([3.0]), alpha=0.25).item()
+    -2.0
+    """
+    if not 0 <= alpha < 1:
+        raise ValueError(f"alpha must lie in [0, 1), got {alpha}")
+    _check(e_pos=e_pos, e_neg=e_neg)
+    # A product such as .3 * 10 may fall short of the whole number that it is.
+    left_out = math.floor(alpha * len(e_pos) + 1e-9)
+    return contrastive_divergence(e_pos.topk(len(e_pos) - left_out, largest=False).values, e_neg)
+
+
 def density_power(e_pos: Tensor, e_neg: Tensor, beta: float, *, log_z: float | None = None) -> Tensor:
     """Density power divergence, -1/beta E_p[q^beta] + 1/(1+beta) integral of q^(1+beta) (Basu et al. 1998).
 
-    With w = q^beta held constant its gradient is E_p[w grad E] - E_q[w grad E] + (E_q[w] - E_p[w]) E_q[grad E].
-    In w = exp(-beta (E + log Z)) the partition function is a factor of the whole gradient. With `log_z` that
-    factor is right; without, it is replaced by the one that makes the mean of w over the samples 1, which
-    changes the length of the gradient and not its direction. `beta = 0` is `contrastive_divergence`.
+    With w = q^beta held constant, its gradient is E_p[w grad E] - E_q[w grad E] + (E_q[w] - E_p[w]) E_q[grad E].
+    The partition function enters only through w = exp(-beta (E + log Z)), as a common factor Z^-beta of the whole
+    gradient. If log Z is not known, the factor is chosen such that w has mean 1 over the samples, which changes the
+    length of the gradient but not its direction. `beta = 0` is `contrastive_divergence`.
+
+    Args:
+        e_pos: energies of data, `(B,)`.
+        e_neg: energies of samples of q, `(B',)`.
+        beta: robustness, at least 0.
+        log_z: log Z, where it is known.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        ValueError: beta is negative or not finite, or the energies are not `(B,)`.
 
     >>> density_power(torch.tensor([0.0, 2.0]), torch.tensor([3.0]), beta=0.0).item()
     -2.0
@@ -80,7 +147,7 @@ def density_power(e_pos: Tensor, e_neg: Tensor, beta: float, *, log_z: float | N
     _check(e_pos=e_pos, e_neg=e_neg)
     base = free_energy(e_neg.detach(), beta) if log_z is None else -log_z
     w_pos, w_neg = torch.exp(-beta * (e_pos.detach() - base)), torch.exp(-beta * (e_neg.detach() - base))
-    # A constant added to all energies drops out of the sum; without the samples' mean it costs no precision.
+    # A constant added to all energies cancels; subtracting the samples' mean first saves precision.
     centre = e_neg.detach().mean()
     e_pos, e_neg = e_pos - centre, e_neg - centre
     return (w_pos * e_pos).mean() - (w_neg * e_neg).mean() + (w_neg.mean() - w_pos.mean()) * e_neg.mean()
@@ -88,7 +155,9 @@ def density_power(e_pos: Tensor, e_neg: Tensor, beta: float, *, log_z: float | N
 
 @dataclass(frozen=True)
 class Divergence:
-    """A convex f with f(1) = 0, through two functions of a log density ratio t.
+    """An f-divergence D_f(p || q) = E_q[f(p / q)], given by two functions of the log density ratio t.
+
+    f is convex with f(1) = 0.
 
     Args:
         slope: f'(exp t).
@@ -102,15 +171,20 @@ class Divergence:
 def bounded(
     slope: Callable[[Tensor], Tensor], conjugate: Callable[[Tensor], Tensor], *, low: float, high: float
 ) -> Divergence:
-    """A divergence whose slopes do not explode: beyond log ratios of plus or minus `LARGEST` f is another one.
+    """A divergence whose f is modified beyond log ratios of +-`LARGEST`, so that its slopes do not explode.
 
-    There the faster of the two functions goes on as its tangent, and the other so that f stays convex (the slope of
-    `conjugate` is exp(t) times that of `slope`): the best critic is still p / q, and one that is far off still
-    learns. Clamping the ratio instead would leave it where it is.
+    Beyond them, the faster-growing of the two functions continues as its tangent. The other follows from convexity
+    (the derivative of `conjugate` is exp(t) times that of `slope`), so that the optimal critic is still p / q. A
+    critic that is far off still has a gradient, which it would not have if the ratio were clamped.
 
     Args:
+        slope: f'(exp t), see `Divergence`.
+        conjugate: f*(f'(exp t)).
         low: the derivative of `slope` at -LARGEST.
         high: the derivative of `conjugate` at LARGEST.
+
+    Returns:
+        The modified divergence, equal to the original one in between.
     """
     edge = math.exp(-LARGEST)
 
@@ -125,7 +199,7 @@ def bounded(
     return Divergence(new_slope, new_conjugate)
 
 
-# D_f(p || q) = E_q[f(p / q)]; an entry of one's own is chosen by its name like these.
+# By the name that `--divergence` knows; add your own here.
 DIVERGENCES: dict[str, Divergence] = {
     "kl": bounded(lambda t: 1 + t, torch.exp, low=1.0, high=math.exp(LARGEST)),
     "reverse-kl": bounded(lambda t: -torch.exp(-t), lambda t: t - 1, low=math.exp(LARGEST), high=1.0),
@@ -140,7 +214,16 @@ DIVERGENCES: dict[str, Divergence] = {
 
 
 def mixed(f: Divergence, g: Divergence, share: float) -> Divergence:
-    """The divergence of the function `share` f + (1 - `share`) g, in which slope and conjugate are linear."""
+    """The divergence of share f + (1 - share) g; slope and conjugate are linear in f.
+
+    Args:
+        f: the first divergence.
+        g: the second one.
+        share: weight of the first, in [0, 1].
+
+    Returns:
+        The mixture, or `f` itself if the mixture equals it.
+    """
     if f is g or share == 1:
         return f
     return Divergence(
@@ -150,36 +233,49 @@ def mixed(f: Divergence, g: Divergence, share: float) -> Divergence:
 
 
 def variational_bound(log_ratio_pos: Tensor, log_ratio_neg: Tensor, f: Divergence, *, weight: float = 1.0) -> Tensor:
-    """E_p[f'(u)] - weight E_q[f*(f'(u))], u = exp(log_ratio): at most D_f(p || q), and equal to it at u = p / q.
+    """E_p[f'(u)] - weight E_q[f*(f'(u))], u = exp(log_ratio): at most D_f(p || q), with equality at u = p / q.
 
-    `log_ratio_pos` is taken at rows of p, `log_ratio_neg` at rows of q, `(B,)` each.
+    Args:
+        log_ratio_pos: log u at rows of p, `(B,)`.
+        log_ratio_neg: log u at rows of q, `(B',)`.
+        f: the divergence.
+        weight: of the second term.
+
+    Returns:
+        A scalar.
     """
     _check(log_ratio_pos=log_ratio_pos, log_ratio_neg=log_ratio_neg)
     return f.slope(log_ratio_pos).mean() - weight * f.conjugate(log_ratio_neg).mean()
 
 
 def f_ebm(e_pos: Tensor, e_neg: Tensor, c_pos: Tensor, c_neg: Tensor, f: Divergence) -> Tensor:
-    """Both players of f-EBM's game in one loss (Yu, Song, Song, Ermon 2020, "Training Deep Energy-Based Models ...").
+    """Both players of the f-EBM game in one loss (Yu, Song, Song, Ermon 2020, "Training Deep Energy-Based Models ...").
 
-    The value of the game is V = E_p[f'(u)] - E_q[f*(f'(u))], log u = C - log q = E + log Z + C, with a critic C
-    that climbs; log Z is a constant to it, which it learns. At its best u = p / q and V = D_f(p || q). The energy
-    descends, and has a hand in u and in where the samples are: its gradient is that of V at fixed samples plus
-    Cov_q(F, grad E), F = f*(f'(u)). With S' and F' the derivatives of f'(u) and F by log u that makes
+    The value of the game is V = E_p[f'(u)] - E_q[f*(f'(u))] with log u = C - log q = E + log Z + C. The critic C
+    maximises V and absorbs the constant log Z; at its optimum u = p / q and V = D_f(p || q). The energy minimises V. It
+    enters both through u and through the distribution of the samples, so its gradient is that of V at fixed samples
+    plus Cov_q(F, grad E), F = f*(f'(u)). With S' and F' the derivatives of f'(u) and F with respect to log u, this is
 
         E_p[S' grad E] - E_p[S'] E_q[grad E] + Cov_q(F - F', grad E).
 
-    For KL S' = 1 and F = F', and that is contrastive divergence, whatever the critic. Where the critic says that u is
-    beyond any reason, the energy takes it for `LARGEST`: there it is samples gone astray that the critic never saw.
+    For KL, S' = 1 and F = F', which gives contrastive divergence whatever the critic. For the energy, log u is clamped
+    to +-`LARGEST`: beyond, the samples have left the region that the critic was trained on.
 
-    The authors leave log Z out of u. Then a constant added to E, which q does not see, lowers V as long as the
-    critic has not caught up, and the energy runs away along it; here the gradient of log Z, -E_q[grad E], forbids it.
+    The authors leave log Z out of u. Then a constant added to E, which q does not depend on, lowers V until the critic
+    catches up, and the energy drifts along it; here the gradient of log Z, -E_q[grad E], prevents that.
 
     Args:
-        e_pos: energies of data, `(B,)`, and `e_neg` those of samples.
-        c_pos: what the critic says of data, `(B,)`, and `c_neg` of samples.
+        e_pos: energies of data, `(B,)`.
+        e_neg: energies of samples, `(B',)`.
+        c_pos: the critic's output at the data, `(B,)`.
+        c_neg: the critic's output at the samples, `(B',)`.
+        f: the divergence.
+
+    Returns:
+        A scalar: minimising it lowers V in the energy and raises it in the critic.
     """
     _check(e_pos=e_pos, e_neg=e_neg, c_pos=c_pos, c_neg=c_neg)
-    within = LARGEST * (1 - 1e-6)  # where the functions have one derivative
+    within = LARGEST * (1 - 1e-6)  # between the kinks, where derivatives are unique
     t_pos, t_neg = ((e + c).detach().clamp(-within, within) for e, c in ((e_pos, c_pos), (e_neg, c_neg)))
     _, slopes = _with_derivative(f.slope, t_pos)
     value, derivative = _with_derivative(f.conjugate, t_neg)
@@ -189,7 +285,7 @@ def f_ebm(e_pos: Tensor, e_neg: Tensor, c_pos: Tensor, c_neg: Tensor, f: Diverge
 
 
 def _with_derivative(function: Callable[[Tensor], Tensor], t: Tensor) -> tuple[Tensor, Tensor]:
-    """Of numbers, one by one."""
+    """The function's values and its derivative, elementwise."""
     with torch.enable_grad():
         t = t.requires_grad_(True)
         value = function(t)
@@ -198,22 +294,35 @@ def _with_derivative(function: Callable[[Tensor], Tensor], t: Tensor) -> tuple[T
 
 
 def noise_contrastive(log_ratio_pos: Tensor, log_ratio_noise: Tensor, *, ratio: float, f: Divergence) -> Tensor:
-    """Noise-contrastive estimation: telling data from noise by u = q / (ratio * noise).
+    """Noise-contrastive estimation: classify data against noise by u = q / (ratio * noise).
 
-    With Jensen and Shannon's f it is logistic regression (Gutmann and Hyvarinen 2010), E_p[log(1 + 1/u)] +
-    ratio E_n[log(1 + u)] up to a constant; with another f a member of the family of Bregman divergences (Gutmann
-    and Hirayama 2011). Its minimum is q = p whatever the noise, log Z included.
+    With the Jensen-Shannon f it is logistic regression (Gutmann and Hyvärinen 2010), E_p[log(1 + 1/u)] +
+    ratio E_n[log(1 + u)] up to a constant; other f give other Bregman divergences (Gutmann and Hirayama 2011). The
+    minimum is q = p whatever the noise, log Z included.
 
     Args:
         log_ratio_pos: log q - log noise at data, `(B,)`.
-        log_ratio_noise: the same at noise, of which there are `ratio` rows for each row of data.
+        log_ratio_noise: the same at noise, `(ratio * B,)`.
+        ratio: rows of noise per row of data.
+        f: the divergence; `DIVERGENCES["js"]` for logistic regression.
+
+    Returns:
+        A scalar.
     """
     shift = math.log(ratio)
     return -variational_bound(log_ratio_pos - shift, log_ratio_noise - shift, f, weight=ratio)
 
 
 def input_gradient(energy: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """`x` as a leaf, its energies `(B,)` and their gradient with respect to it, `(B, d)`; all differentiable."""
+    """Energies of a batch and their gradient with respect to it, both differentiable.
+
+    Args:
+        energy: maps `(B, *shape)` to `(B,)`.
+        x: the batch, `(B, *shape)`.
+
+    Returns:
+        `x` as a leaf of the graph, its energies `(B,)`, and their gradient `(B, d)`.
+    """
     with torch.enable_grad():
         x = x.detach().requires_grad_(True)
         e = energy(x)
@@ -223,9 +332,16 @@ def input_gradient(energy: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tenso
 
 
 def score_matching(gradient: Tensor, x: Tensor) -> Tensor:
-    """|grad E|^2 / 2 - trace of the Hessian of E, a number for each row `(B,)` (Hyvarinen 2005).
+    """Score matching (Hyvärinen 2005): |grad E|^2 / 2 - trace of the Hessian of E.
 
-    Its mean over p is half the squared distance between the scores of p and q, but for a constant.
+    Its mean over p is half the squared distance between the scores of p and q, up to a constant.
+
+    Args:
+        gradient: grad E at `x`, `(B, d)`, from `input_gradient`.
+        x: the leaf that it was taken at.
+
+    Returns:
+        A loss for each row, `(B,)`.
     """
     columns = range(gradient.shape[1])
     trace = sum((_derivative(gradient[:, i], x)[:, i] for i in columns), torch.zeros_like(gradient[:, 0]))
@@ -233,28 +349,50 @@ def score_matching(gradient: Tensor, x: Tensor) -> Tensor:
 
 
 def sliced_score_matching(gradient: Tensor, x: Tensor, directions: Tensor) -> Tensor:
-    """|grad E|^2 / 2 - the mean over directions v of v' Hessian v, `(B,)` (Song et al. 2019, variance-reduced).
+    """Sliced score matching, variance-reduced (Song et al. 2019): |grad E|^2 / 2 - mean over v of v' Hessian v.
 
-    `directions` are `(n, B, d)` of mean 0 and covariance 1, such as signs.
+    Args:
+        gradient: grad E at `x`, `(B, d)`, from `input_gradient`.
+        x: the leaf that it was taken at.
+        directions: the random v, `(n, B, d)`, of mean 0 and covariance 1, such as signs.
+
+    Returns:
+        A loss for each row, `(B,)`.
     """
     curvature = torch.stack([(_derivative(gradient * v, x) * v).sum(1) for v in directions])
     return 0.5 * gradient.square().sum(1) - curvature.mean(0)
 
 
 def denoising_score_matching(gradient: Tensor, z: Tensor, sigma: float) -> Tensor:
-    """|sigma grad E(x + sigma z) - z|^2 / 2, `(B,)` (Vincent 2011).
+    """Denoising score matching (Vincent 2011): |sigma grad E(x + sigma z) - z|^2 / 2.
 
-    Its mean is sigma^2 / 2 times the squared distance between the scores of q and of the data with noise of
-    standard deviation sigma, but for a constant.
+    Its mean is sigma^2 / 2 times the squared distance between the scores of q and of the noisy data, up to a constant.
+
+    Args:
+        gradient: grad E at the noisy rows, `(B, d)`.
+        z: the noise, standard normal, `(B, *shape)`.
+        sigma: its standard deviation.
+
+    Returns:
+        A loss for each row, `(B,)`.
     """
     return 0.5 * (sigma * gradient - z.flatten(1)).square().sum(1)
 
 
 def squares(e_pos: Tensor, e_neg: Tensor, gamma: float = 0.0, *, drawn_from_r: bool = False) -> Tensor:
-    """Mean squared energies of both phases, each row counting as it does in the gamma-score.
+    """Mean squared energies of both phases, each row weighted as in the gamma-score.
 
-    If all rows counted alike, the term would pull the energy of rows that the score ignores down to that of the
-    others, and so undo what makes it robust.
+    With equal weights the term would pull the energy of rows that the score ignores down to that of the others, and
+    undo its robustness.
+
+    Args:
+        e_pos: energies of data, `(B,)`.
+        e_neg: energies of samples, `(B',)`.
+        gamma: exponent of the weights.
+        drawn_from_r: the samples come from r and need no weights.
+
+    Returns:
+        A scalar.
 
     >>> squares(torch.tensor([1.0, 3.0]), torch.tensor([0.0, 2.0])).item()
     7.0
@@ -265,10 +403,16 @@ def squares(e_pos: Tensor, e_neg: Tensor, gamma: float = 0.0, *, drawn_from_r: b
 
 
 def energy_spread(e: Tensor) -> Tensor:
-    """The temperature at which three quarters of the rows are in play: exp(-e / spread) has an ESS of 3/4.
+    """The spread of energies: the temperature s at which the weights exp(-e / s) have an ESS of 3/4.
 
-    It is 1 for the energies of a Gaussian in two dimensions under itself, and scales with the energies. High
-    energies, of junk, hardly count: up to a quarter of the rows may have any.
+    It is 1 for the energies of a Gaussian in two dimensions under itself, and scales with the energies. High energies
+    hardly matter: up to a quarter of the rows may be arbitrary.
+
+    Args:
+        e: energies, `(B,)`.
+
+    Returns:
+        A scalar, detached.
 
     >>> e = -torch.log1p(-torch.linspace(0, 0.99999, 10_001))  # quantiles of the exponential distribution
     >>> round(energy_spread(e).item(), 2), round(energy_spread(100 * e).item())
@@ -276,7 +420,7 @@ def energy_spread(e: Tensor) -> Tensor:
     """
     e = e.detach().sort().values
     e = e - e[0]
-    # The ESS falls as the temperature does, so one pass over a grid of temperatures brackets the one asked for.
+    # The ESS grows with the temperature, so one pass over a grid of temperatures brackets the root.
     unit = e[(3 * len(e)) // 4].clamp(min=torch.finfo(e.dtype).tiny)
     log_t = torch.linspace(-7.0, 7.0, 141, device=e.device, dtype=e.dtype)
     weights = torch.exp(-(e / unit) / log_t.exp()[:, None])
@@ -290,22 +434,39 @@ def energy_spread(e: Tensor) -> Tensor:
 def free_energy(e: Tensor, gamma: float) -> Tensor:
     """-1/gamma log mean exp(-gamma e): a soft minimum of the energies, their mean at gamma = 0.
 
-    Its gradient is softmax(-gamma e): rows of high energy, the outliers, count little.
+    Its gradient is softmax(-gamma e), so rows of high energy, the outliers, count little.
+
+    Args:
+        e: energies, `(B,)`.
+        gamma: any finite number.
+
+    Returns:
+        A scalar.
     """
     if gamma == 0:
         return e.mean()
-    # With the largest exponent at 0, `expm1` keeps the digits that dividing by a tiny gamma needs, but
-    # loses them where the mean is close to -1 (few rows carry all the weight); there `logsumexp` is exact.
+    # With the largest exponent at 0, `expm1` keeps the digits that division by a tiny gamma needs. Where its mean
+    # is close to -1 (few rows carry all the weight) it loses them, and `logsumexp` is accurate.
     base = (e.min() if gamma > 0 else e.max()).detach()
     exponent = -gamma * (e - base)
     mean = torch.expm1(exponent).mean()
-    # Only what is needed is computed: each small operation costs as much as the row of a network.
+    # Compute one of the two only: a small operation costs as much as a row through the network.
     log_mean = torch.log1p(mean) if mean > -0.5 else torch.logsumexp(exponent, 0) - math.log(len(e))
     return base - log_mean / gamma
 
 
 def importance_weights(e: Tensor, gamma: float) -> Tensor:
-    """Self-normalised weights exp(-gamma e) / sum exp(-gamma e); they sum to one.
+    """Self-normalised weights exp(-gamma e) / sum exp(-gamma e), as in Eq. 19.
+
+    Args:
+        e: energies, `(B,)`.
+        gamma: at least -1.
+
+    Returns:
+        `(B,)`, summing to one.
+
+    Raises:
+        ValueError: gamma is below -1 or not finite.
 
     >>> importance_weights(torch.zeros(4), gamma=1.0)
     tensor([0.2500, 0.2500, 0.2500, 0.2500])
@@ -315,7 +476,13 @@ def importance_weights(e: Tensor, gamma: float) -> Tensor:
 
 
 def effective_sample_fraction(weights: Tensor) -> Tensor:
-    """(sum w)^2 / (N sum w^2): 1 when all rows count alike, 1/N when one row carries everything.
+    """Effective sample size as a fraction, (sum w)^2 / (N sum w^2).
+
+    Args:
+        weights: `(N,)`, non-negative; they need not sum to one.
+
+    Returns:
+        A scalar: 1 when all rows count alike, 1/N when one row carries all the weight.
 
     >>> effective_sample_fraction(torch.tensor([0.5, 0.5, 0.0, 0.0])).item()
     0.5
@@ -324,7 +491,11 @@ def effective_sample_fraction(weights: Tensor) -> Tensor:
 
 
 def check_gamma(gamma: float) -> None:
-    """Refuse a gamma for which the score is not defined."""
+    """Refuse a gamma for which the score is not defined.
+
+    Raises:
+        ValueError: gamma is below -1 or not finite.
+    """
     if not (math.isfinite(gamma) and gamma >= -1):
         raise ValueError(f"gamma must be a finite number >= -1, got {gamma}")
 

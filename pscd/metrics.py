@@ -1,4 +1,4 @@
-"""How far two sets of points, `f(real, fake)`, or two sets of scores, `f(inside, outside)`, are apart."""
+"""How far two sets of points, `f(real, fake)`, or of energies, `f(inside, outside)`, are apart."""
 
 import math
 from collections.abc import Iterator
@@ -11,9 +11,8 @@ from tqdm import tqdm
 
 from pscd.progress import progress_bar
 
-# Distances that differ by less, relatively, are equal: both were rounded on the way.
-TIE = 1e-10
-PAIRS = 1024  # pairs of rows whose distance is computed by subtraction at one time
+TIE = 1e-10  # relative difference below which two distances count as equal
+PAIRS = 1024  # pairs of rows at a time whose distance is computed by subtraction
 
 
 # --- kernel distance ---
@@ -22,10 +21,21 @@ PAIRS = 1024  # pairs of rows whose distance is computed by subtraction at one t
 def mmd(real: Tensor, fake: Tensor, *, bandwidth: float = 2**0.5, unbiased: bool = True, block: int = 4096) -> float:
     """Squared maximum mean discrepancy with k(x, y) = exp(-|x - y|^2 / (2 bandwidth^2)).
 
-    The default kernel is exp(-|x - y|^2 / 4). Unbiased, the U-statistic: its mean is 0 for equal
-    distributions, so it may be negative. Biased, the V-statistic: never negative, but above 0 by about
-    (2 - mean k - mean k') / n even for equal distributions. Memory grows with `block`, not with the
-    number of points.
+    Memory grows with `block`, not with the number of points.
+
+    Args:
+        real: `(n, *shape)`, at least two points.
+        fake: `(m, *shape)`, at least two points.
+        bandwidth: of the kernel; the default makes it exp(-|x - y|^2 / 4).
+        unbiased: the U-statistic, which has mean 0 for equal distributions and so may be negative. Otherwise the
+            V-statistic: never negative, but about (2 - mean k - mean k') / n above 0 even for equal distributions.
+        block: points at a time.
+
+    Returns:
+        MMD^2.
+
+    Raises:
+        ValueError: the points have different shapes, or one side has fewer than two.
 
     >>> x = torch.tensor([[0.0], [1.0]])
     >>> round(mmd(x, x, unbiased=False), 6)
@@ -66,15 +76,22 @@ def _check_rows(real: Tensor, fake: Tensor, what: str, *, least: int) -> None:
         raise ValueError(f"{what} needs at least {number} points on each side")
 
 
-# --- Frechet distance ---
+# --- Fréchet distance ---
 
 
 def frechet_distance(real: Tensor, fake: Tensor) -> float:
-    """Squared Frechet (Wasserstein-2) distance between the Gaussians with the two sets' means and covariances.
+    """Squared Fréchet (Wasserstein-2) distance between Gaussians fitted to the two sets.
 
-    |m1 - m2|^2 + tr(C1) + tr(C2) - 2 tr((C1 C2)^(1/2)); of Inception features it is the FID. With roots
-    C = R^T R the last trace is the sum of the singular values of R1 R2^T, which exists, and is computed to
-    full precision, whether or not the covariances have full rank. All in float64, covariances with n - 1.
+    |m1 - m2|^2 + tr(C1) + tr(C2) - 2 tr((C1 C2)^(1/2)); on Inception features it is the FID. With roots C = R^T R the
+    last trace is the sum of the singular values of R1 R2^T, which is accurate even for covariances without full rank.
+    In float64, covariances with n - 1.
+
+    Args:
+        real: `(n, *shape)`, at least two points.
+        fake: `(m, *shape)`, at least two points.
+
+    Returns:
+        The distance, not negative.
 
     >>> x = torch.tensor([[0.0], [2.0]])
     >>> round(frechet_distance(x, 3 * x + 1), 6)  # means 1 and 4, deviations sqrt(2) and 3 sqrt(2)
@@ -82,7 +99,7 @@ def frechet_distance(real: Tensor, fake: Tensor) -> float:
     """
     _check_rows(real, fake, "a Frechet distance", least=2)
     real, fake = real.flatten(1), fake.flatten(1)
-    # Far from the origin squares of the mean would swallow the variances.
+    # Centred, or far from the origin the squared mean would swamp the variances.
     centre = _finite_mean(real)
     (mean_1, root_1, trace_1), (mean_2, root_2, trace_2) = (_moments(x, centre) for x in (real, fake))
     both = float(torch.linalg.svdvals(root_1 @ root_2.T).sum())
@@ -116,23 +133,42 @@ def _moments(x: Tensor, centre: Tensor, block: int = 4096) -> tuple[Tensor, Tens
 
 
 class PRDC(NamedTuple):
-    """How many fakes look real, and how much of the real they show; each is 1 for a set and itself."""
+    """How many fakes look real, and how much of the real data they cover; each is 1 for a set against itself.
 
-    precision: float  # share of fakes inside of the balls around real points
-    recall: float  # share of real points inside of the balls around fakes
-    density: float  # mean number of real balls around a fake, over k: not fooled by a few outliers
-    coverage: float  # share of real points whose ball has a fake in it
+    Args:
+        precision: share of fakes inside a ball around a real point.
+        recall: share of real points inside a ball around a fake.
+        density: mean number of real balls that contain a fake, divided by k; robust to a few outliers.
+        coverage: share of real points whose ball contains a fake.
+    """
+
+    precision: float
+    recall: float
+    density: float
+    coverage: float
 
 
 def prdc(real: Tensor, fake: Tensor, k: int = 5, *, block: int = 2048, progress: bool = False) -> PRDC:
-    """Precision and recall (Kynkaanniemi et al. 2019), density and coverage (Naeem et al. 2020).
+    """Precision and recall (Kynkäänniemi et al. 2019), density and coverage (Naeem et al. 2020).
 
-    The ball around a point reaches up to its k-th nearest neighbour in its own set, itself left out, and not
-    including it; a point is always in the ball around its copy, even if there are so many copies that the ball
-    has no size. Memory beyond the points themselves grows with `block`, not with their number.
+    Open balls; the radius is the distance to the k-th nearest other point of the same set; duplicates count as inside
+    even at radius 0. Memory beyond the points themselves grows with `block`, not with their number.
 
-    Squared distances come from a matrix product in float64. Where rounding could decide on which side of a
-    radius a point lies, they are computed again by subtraction; so a set without copies and itself have density 1.
+    Squared distances come from a matrix product in float64. Where rounding could decide on which side of a radius a
+    point lies, they are recomputed by subtraction, so that a set without duplicates has density 1 against itself.
+
+    Args:
+        real: `(n, *shape)`, more than `k` points.
+        fake: `(m, *shape)`, more than `k` points.
+        k: number of neighbours.
+        block: points at a time.
+        progress: show a progress line.
+
+    Returns:
+        The four shares.
+
+    Raises:
+        ValueError: `k` is below 1, there are too few points, or they are not finite.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
@@ -168,7 +204,7 @@ def _blocks(x: Tensor, centre: Tensor, block: int) -> Iterator[tuple[slice, Tens
 
 
 def _squared_distances(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """All |x - y|^2, and a bound of their error: that of sums of as many products as there are columns."""
+    """All |x - y|^2, and a bound on their rounding error, which grows with the number of columns."""
     x_norm, y_norm = x.square().sum(1)[:, None], y.square().sum(1)[None, :]
     squared = torch.addmm(x_norm + y_norm, x, y.T, alpha=-2)
     error = (x.shape[1] + 8) * torch.finfo(torch.float64).eps * (x_norm.sqrt() + y_norm.sqrt()).square_()
@@ -176,7 +212,7 @@ def _squared_distances(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _by_subtraction(x: Tensor, i: Tensor, y: Tensor, j: Tensor) -> Tensor:
-    """|x[i] - y[j]|^2 of pairs of rows: exactly 0 for copies, and good in all digits."""
+    """|x[i] - y[j]|^2 of pairs of rows, to full precision: exactly 0 for duplicates."""
     # Filled in place: small results kept between large temporaries would leave holes in memory.
     squared = torch.empty(len(i), dtype=torch.float64, device=x.device)
     for part, a, b in zip(squared.split(PAIRS), i.split(PAIRS), j.split(PAIRS), strict=True):
@@ -185,7 +221,7 @@ def _by_subtraction(x: Tensor, i: Tensor, y: Tensor, j: Tensor) -> Tensor:
 
 
 def _radii(x: Tensor, centre: Tensor, k: int, block: int, bar: "tqdm[None]") -> Tensor:
-    """Squared distance of every row to its k-th nearest neighbour, itself left out by its index."""
+    """Squared distance of every row to its k-th nearest other row."""
     n = len(x)
     near = torch.full((n, k), math.inf, dtype=torch.float64, device=x.device)
     index = torch.zeros(n, k, dtype=torch.int64, device=x.device)
@@ -197,7 +233,7 @@ def _radii(x: Tensor, centre: Tensor, k: int, block: int, bar: "tqdm[None]") -> 
         index[rows] = at.gather(1, order)
 
     for i, rows in _blocks(x, centre, block):
-        for j, columns in _blocks(x[: i.stop], centre, block):  # the matrix is symmetric: half of it does
+        for j, columns in _blocks(x[: i.stop], centre, block):  # half of the symmetric matrix
             squared, _ = _squared_distances(rows, columns)
             if i == j:
                 squared.fill_diagonal_(math.inf)
@@ -222,21 +258,30 @@ def _inside(squared: Tensor, error: Tensor, radius: Tensor, x: Tensor, y: Tensor
     return inside
 
 
-# --- telling inside from outside by a score ---
+# --- telling inside from outside by the energy ---
 
 
 class AUPR(NamedTuple):
-    """Average precision, and the share of positives, which is what a score that knows nothing reaches."""
+    """Average precision, and its value for a random ranking.
+
+    Args:
+        value: average precision.
+        share: share of positives, which a random ranking reaches.
+    """
 
     value: float
     share: float
 
 
 def auroc(inside: Tensor, outside: Tensor) -> float:
-    """Area under the ROC curve: the chance that a score from outside is higher than one from inside.
+    """Area under the ROC curve: the probability that a row from outside has more energy than one from inside.
 
-    Scores are energies: the higher, the stranger. What lies outside of the distribution is the positive class.
-    Scores may be infinite.
+    Args:
+        inside: energies of normal rows, `(n,)`; they may be infinite.
+        outside: energies of strange rows, `(m,)`, the positive class.
+
+    Returns:
+        In [0, 1]; ties count one half.
 
     >>> auroc(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0]))  # a tie counts a half
     0.875
@@ -247,9 +292,16 @@ def auroc(inside: Tensor, outside: Tensor) -> float:
 
 
 def aupr(inside: Tensor, outside: Tensor) -> AUPR:
-    """Average precision with the outside as the positive class, and its share of all.
+    """Average precision with the outside as the positive class.
 
-    Other than the AUROC it depends on that share, so values compare only between equal shares.
+    Unlike the AUROC it depends on the share of positives, so compare values at equal shares only.
+
+    Args:
+        inside: energies of normal rows, `(n,)`.
+        outside: energies of strange rows, `(m,)`.
+
+    Returns:
+        Average precision, and the share of positives.
     """
     from sklearn.metrics import average_precision_score
 
@@ -258,7 +310,14 @@ def aupr(inside: Tensor, outside: Tensor) -> AUPR:
 
 
 def fpr_at_95(inside: Tensor, outside: Tensor) -> float:
-    """Share of the inside called strange at the highest threshold that finds 95 % of the outside.
+    """False positive rate at the highest threshold that detects 95 % of the outside.
+
+    Args:
+        inside: energies of normal rows, `(n,)`.
+        outside: energies of strange rows, `(m,)`.
+
+    Returns:
+        The share of normal rows at or above the threshold.
 
     >>> fpr_at_95(torch.arange(100.0), torch.arange(100.0) + 50)
     0.45
@@ -270,7 +329,7 @@ def fpr_at_95(inside: Tensor, outside: Tensor) -> float:
 
 
 def _labelled(inside: Tensor, outside: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Labels, 1 for the outside, and the ranks of the scores: infinite ones have ranks too."""
+    """Labels, 1 for the outside, and the ranks of the energies, which infinite ones have too."""
     from scipy.stats import rankdata
 
     score = torch.cat([inside.flatten(), outside.flatten()]).detach().cpu()

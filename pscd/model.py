@@ -1,4 +1,4 @@
-"""A trained energy with all it takes to score and to sample: what training returns and a run keeps."""
+"""A trained energy with all that is needed to evaluate and to sample it: what training returns and a run keeps."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from pscd.sampling import Callback, Chains, Proposal, Sampler
 from pscd.sampling.proposals import from_tensors
 
 SCORE_BLOCK = 16_384
-IMAGE_BLOCK = 500  # images at once: a network's layers hold far more numbers than the image has
+IMAGE_BLOCK = 500  # images at once: activations take far more memory than the images
 
 
 def run_chains(
@@ -44,24 +44,24 @@ def run_chains(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Run a configuration's sampler on an energy: the one place where the two meet.
 
-    Labels, precision and the way gradients are computed are part of what an energy means, for chains in training as for
-    those that sample, inpaint or denoise.
+    Labels, precision and the way gradients are computed belong to an energy, for chains in training as for those that
+    sample, inpaint or denoise.
 
     Args:
         energy: in the network's coordinates.
         x: starting points there, `(n, *shape)`.
         config: of the run; its sampler, precision and gradients are used.
-        step_size: of the sampler, as adapted.
-        n_steps: by default as many as an update takes.
+        step_size: of the sampler, as adapted so far.
+        n_steps: number of steps; by default as many as in an update.
         label: `(n,)`, for a conditional energy.
-        seen_as: wraps the energy, labels and precision included, such as in a `MaskedEnergy`.
-        sampler: another one than the configuration's.
-        proposal: where jumps come from.
-        generator: of the chains' randomness.
-        callback: see `pscd.sampling.langevin`.
+        seen_as: wraps the energy, labels and precision included, for example in a `MaskedEnergy`.
+        sampler: replaces the configuration's.
+        proposal: what jumps draw from.
+        generator: source of randomness; torch's global one by default.
+        callback: called after each step, see `pscd.langevin`.
 
     Returns:
-        The points at the end, and what the sampler logs.
+        The points at the end, and the sampler's statistics.
     """
     sampler = config.sampler if sampler is None else sampler
     function = as_function(energy, config.precision, label)
@@ -78,10 +78,27 @@ def run_chains(
 
 
 class Model(nn.Module):
-    """Energy in the coordinates of the data: `model(x)` is E(x), up to a constant.
+    """A trained energy in the coordinates of the data: `model(x)` is E(x), up to a constant.
 
-    The network sees `(x - shift) / scale`; chains run there too and are mapped back. Shift and scale are
-    float64, so that columns far from 0 lose no digits.
+    The network sees z = (x - shift) / scale; chains run there too and are mapped back. Shift and scale are float64, so
+    that columns far from 0 lose no precision.
+
+    Args:
+        energy: the network, in its own coordinates.
+        config: of the run.
+        coordinates: shift and scale.
+        step_size: of the sampler, as adapted in training.
+        proposal: where chains start, and what jumps draw from.
+        columns: names of the columns.
+        fingerprint: checksum of the training data.
+        notes: sentences about the training rows, kept with the model.
+
+    >>> import pscd
+    >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+    >>> config = pscd.TrainConfig(steps=10, batch_size=32, buffer_size=100, energy=pscd.Architecture("quadratic"))
+    >>> model = pscd.fit(x, config)
+    >>> model.energies(x).shape, model.sample(5, n_steps=10).shape
+    (torch.Size([200]), torch.Size([5, 2]))
     """
 
     shift: Tensor
@@ -115,7 +132,7 @@ class Model(nn.Module):
 
     @property
     def coordinates(self) -> Coordinates:
-        """In which the network sees the data, on the model's device."""
+        """The network's coordinates, on the model's device."""
         return Coordinates(**{f.name: getattr(self, f.name) for f in fields(Coordinates)})
 
     @property
@@ -130,13 +147,21 @@ class Model(nn.Module):
 
     @property
     def gradients(self) -> str:
-        """How its chains get their gradients, in words."""
+        """How chains compute their gradients, in words."""
         label = torch.zeros(1, dtype=torch.long) if self.config.energy.classes else None
         with fast.using(self.config.gradients):
             return fast.evaluator(as_function(self.energy, self.config.precision, label), self.shape).how
 
     def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
-        """E(x) of rows `(B, *shape)`, or E(x, label); differentiable. A conditional model takes its likeliest label."""
+        """E(x), or E(x, label); differentiable.
+
+        Args:
+            x: rows `(B, *shape)` in the units of the data.
+            label: `(B,)`, for a conditional model; by default the likeliest.
+
+        Returns:
+            `(B,)`.
+        """
         z = self.coordinates.forward(x, self.step_size.dtype)
         return self.energy(z) if label is None else self.energy(z, label)
 
@@ -151,7 +176,7 @@ class Model(nn.Module):
             `(n,)`, on the CPU.
 
         Raises:
-            UserError: rows of another shape than those the model was trained on, or not finite.
+            UserError: rows are not finite, or have another shape than those the model was trained on.
         """
         x = as_rows(x)
         if tuple(x.shape[1:]) != self.shape:
@@ -163,8 +188,11 @@ class Model(nn.Module):
     def log_z(self) -> LogZ:
         """Log of the integral of exp(-E) over the network's coordinates, with its standard error; computed once.
 
+        Returns:
+            Log Z and its error.
+
         Raises:
-            UserError: the model is one of images, or of labels: no density that can be drawn from is near it.
+            UserError: the model is one of images or of labels, for which there is no proposal close enough.
         """
         if not isinstance(self.proposal, Mixture) or self.config.energy.classes:
             raise UserError("log Z is known for models of tables only; images have energies, not densities")
@@ -203,17 +231,25 @@ class Model(nn.Module):
         callback: Callback | None = None,
         progress: bool = False,
     ) -> Tensor:
-        """`n` draws of the model, in float64: chains that start at the proposal and run `n_steps`.
+        """Draw samples: chains that start at the proposal and run `n_steps`.
 
-        With the default steps and jumps the chains forget their start in low dimension; in high dimension give
-        more steps. Images go on from the chains of the training, which are all different while `n` is not above
-        `buffer_size`.
+        In low dimension the default number of steps, with jumps, is enough to forget the start; otherwise use more. For
+        images the chains of the training are continued, all different as long as `n` is at most `buffer_size`.
 
         Args:
-            label: what to draw, from a conditional model; by default whatever the chains have.
-            start: points `(n, *shape)` to start at instead, such as noise.
-            callback: see `pscd.sampling.langevin.langevin`; its points are in the network's coordinates.
+            n: number of samples.
+            seed: of the chains.
+            n_steps: sampler steps; `config.sample_steps` by default.
+            label: of the samples, for a conditional model; by default those of the chains.
+            start: points `(n, *shape)` to start at instead, for example noise.
+            callback: called after each step, see `pscd.langevin`; its points are in the network's coordinates.
             progress: show a progress line with the time left.
+
+        Returns:
+            `(n, *shape)` in float64, on the CPU.
+
+        Raises:
+            UserError: a number is below 1, or the label is out of range.
         """
         if n < 1:
             raise UserError(f"the number of samples must be at least 1, got {n}")
@@ -248,19 +284,24 @@ class Model(nn.Module):
                 done.append(moved)
         return self.coordinates.inverse(torch.cat(done)).cpu()
 
-    def _starts(self, n: int, rng: torch.Generator, label: int | None) -> tuple[Tensor, Tensor | None]:
-        """Where chains start, and their labels if there are any."""
+    def _starts(self, n: int, generator: torch.Generator, label: int | None) -> tuple[Tensor, Tensor | None]:
+        """Where chains start, and their labels, if any."""
         classes = self.config.energy.classes
         if label is not None and not 0 <= label < classes:
             hint = f"between 0 and {classes - 1}" if classes else "left out: the model is not conditional"
             raise UserError(f"the label must be {hint}, got {label}")
         if isinstance(self.proposal, Chains):
-            index = self.proposal.choose(n, rng, label)
+            index = self.proposal.choose(n, generator, label)
             return self.proposal.at(index), self.proposal.label[index] if classes else None
-        return self.proposal.sample(n, rng).view(n, *self.shift.shape), None
+        return self.proposal.sample(n, generator).view(n, *self.shift.shape), None
 
     def save(self, path: Path | str, *, step: int) -> None:
-        """Write weights, coordinates and configuration to one `.safetensors` file, atomically."""
+        """Write weights, coordinates and configuration to one `.safetensors` file, atomically.
+
+        Args:
+            path: of the file.
+            step: updates that the model has seen.
+        """
         tensors = {f"energy.{name}": t for name, t in self.energy.state_dict().items()}
         tensors |= {f"proposal.{name}": t for name, t in self.proposal.tensors().items()}
         tensors |= {**self.coordinates.tensors(), "step_size": self.step_size}
@@ -276,7 +317,19 @@ class Model(nn.Module):
 
     @classmethod
     def load(cls, path: Path | str, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Self:
-        """Read what `save` wrote. A network of your own must be given again as `energy`."""
+        """Read what `save` wrote.
+
+        Args:
+            path: of the file.
+            energy: a network of your own, if the model was trained with one; its weights are overwritten.
+            device: where to put the model.
+
+        Returns:
+            The model.
+
+        Raises:
+            UserError: there is no such file, it is damaged, or its weights belong to another network.
+        """
         path = Path(path)
         if not path.is_file():
             raise UserError(f"{path}: no such file; not a run folder, or its training has not finished")

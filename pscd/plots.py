@@ -97,9 +97,15 @@ def plot_scores(
     """The energies of a table's rows, and the rows in the columns that outliers are most to blame for.
 
     Args:
-        energy: `(n,)`; rows above the `threshold` are outliers.
-        x: `(n, d)`, with `names`.
-        columns: one or two of them to draw.
+        energy: `(n,)`.
+        threshold: energy above which a row is an outlier.
+        x: the rows, `(n, d)`.
+        names: of the columns, d of them.
+        columns: numbers of the one or two columns to draw.
+        path: where to write the picture.
+
+    Returns:
+        The path.
     """
     strange = energy > threshold
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")

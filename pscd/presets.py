@@ -1,8 +1,8 @@
 """Settings that work, by the name of the data; `--preset` chooses one, and flags change it.
 
-Chains on images follow the recipe of IGEBM (Du and Mordatch 2019): long steps, little noise, a clamped gradient,
-and a buffer a part of which restarts from noise. Its temperature is far below 1, so gamma is stated in spreads of
-the energy (see `PseudoSpherical`).
+Chains on images follow the recipe of IGEBM (Du and Mordatch 2019): long steps, little noise, a clamped gradient, and a
+buffer part of which restarts from noise. Its temperature is far below 1, so gamma is stated per spread of the energies
+(see `PseudoSpherical`).
 """
 
 from pathlib import Path
@@ -11,10 +11,11 @@ from pscd.config import TrainConfig
 from pscd.data import TOYS
 from pscd.energies import Architecture
 from pscd.errors import UserError
+from pscd.extensions import is_path
 from pscd.objectives import PseudoSpherical
 from pscd.sampling import Jumps, Langevin
 
-# Chains of 8 to 32 pixels a side on a CPU. Short ones: with a buffer, updates count more than steps.
+# Images of 8 to 32 pixels a side, on a CPU. Short chains: with a buffer, updates count more than steps.
 _SHORT = Langevin(n_steps=8, step_size=10.0, noise_scale=0.005, max_grad=0.03, low=0.0, high=1.0)
 _SMALL = TrainConfig(
     data="mnist",
@@ -105,15 +106,15 @@ PRESETS: dict[str, TrainConfig] = {
             "sampler.n_steps": 10,
             "lr": 2e-4,
             "steps": 2000,
-            # Two and a half times as fast on processors that have it.
+            # 2.5 times as fast on processors that support it.
             "precision": "bfloat16",
         }
     ),
     # For a first look, five times as fast.
     "cifar10-tiny": _SMALL.changed({"data": "cifar10", "energy.classes": 10}),
     "paper-cifar10": _PAPER,
-    # Short-run chains from noise (Nijkamp et al. 2019) with 100 steps; their step 1 and noise .01 are for pixels in
-    # [-1, 1], of which [0, 1] is half as wide.
+    # Short-run chains from noise (Nijkamp et al. 2019) with 100 steps. Their step 1 and noise 0.01 are for pixels in
+    # [-1, 1]; [0, 1] is half as wide.
     "paper-celeba": _PAPER.changed(
         {
             "data": "celeba",
@@ -138,18 +139,31 @@ DEFAULT_OF = {"cifar10": "cifar10-small", "celeba": "paper-celeba", "svhn": "cif
 
 
 def preset(name: str) -> TrainConfig:
-    """The preset of that name."""
+    """The preset of a given name.
+
+    Args:
+        name: a key of `PRESETS`.
+
+    Returns:
+        Its configuration.
+
+    Raises:
+        UserError: there is none; with the names there are.
+
+    >>> preset("mnist").energy.name
+    'conv'
+    """
     if name not in PRESETS:
         raise UserError(f"unknown preset {name!r}; there are: {', '.join(PRESETS)}")
     return PRESETS[name]
 
 
 def for_rows(shape: tuple[int, ...]) -> TrainConfig:
-    """What `fit` takes for rows of this shape if no configuration is given: robust, with gamma chosen from the rows.
+    """The configuration that `fit` uses by default: robust, with gamma chosen from the rows.
 
-    A table of one or two columns gets a network that can say anything, trained on rows drawn by how likely they are no
-    junk; one with more columns a mixture that a bounded network corrects, since a free network has nothing to hold on
-    to there. Images get the settings of a folder of pictures.
+    A table of one or two columns gets a free network, trained on rows drawn by their probability of not being junk. One
+    with more columns gets a mixture that a bounded network corrects, since there a free network is too little
+    constrained. Images get the settings of a folder of images.
 
     Args:
         shape: of a row.
@@ -162,9 +176,21 @@ def for_rows(shape: tuple[int, ...]) -> TrainConfig:
     return PRESETS["plane"] if len(shape) == 1 and shape[0] <= 2 else PRESETS["table"]
 
 
-def default_preset(data: str) -> TrainConfig:
-    """What `train` takes for this data if no preset is chosen: that of its own, or the plain defaults."""
+def default_preset(data: str, n_columns: int | None = None) -> TrainConfig:
+    """What `train` takes for this data if no preset is chosen.
+
+    Args:
+        data: a name, a file or a folder.
+        n_columns: how many columns of a file are learnt from, where that is known.
+
+    Returns:
+        The preset of that name, those for one's own pictures or table, or for toys the plain defaults.
+    """
     name = DEFAULT_OF.get(data, data)
-    if name not in PRESETS and data not in TOYS and data and Path(data).is_dir():  # pictures of one's own
+    if name in PRESETS:
+        return PRESETS[name]
+    if not data or data in TOYS or is_path(data):
+        return TrainConfig()
+    if Path(data).is_dir():  # pictures of one's own, of which nothing is known
         return PRESETS["cifar10-small"].changed({"energy.classes": 0})
-    return PRESETS[name] if name in PRESETS else TrainConfig()
+    return for_rows((3 if n_columns is None else n_columns,))

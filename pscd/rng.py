@@ -60,7 +60,7 @@ class Stream(IntEnum):
     BASELINE_UPDATE = 30
     TIMING_CHAINS = 31
     NCSN_SAMPLE = 31
-    NCSN_SCORE = 32
+    NCSN_ENERGIES = 32
     PIXELCNN_SAMPLE = 33
     GLOW_SAMPLE = 34
     GLOW_DEQUANTISE = 35
@@ -75,6 +75,14 @@ class Stream(IntEnum):
     SPREAD = 44
     WAVES = 45
     LOG_Z = 46
+    CONTAMINATION_2D = 60
+    FRESH_CLEAN = 61
+    FRESH_JUNK = 62
+    TABLE_SPLIT = 63
+    TABLE_JUNK = 64
+    TABLE_SPREAD = 65
+    RIVAL_ROWS = 66
+    RIVAL_FLOW = 67
 
 
 def generator(seed: int, *path: int, device: torch.device | str = "cpu") -> torch.Generator:

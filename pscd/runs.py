@@ -1,4 +1,4 @@
-"""Training that is kept in a folder, resumed, and never mixed with another."""
+"""Training that is kept in a folder, can be resumed, and is never mixed with another run."""
 
 import json
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ def train(
     progress: bool = True,
     tensorboard: bool = False,
 ) -> Path:
-    """Train what `config` describes and keep it in the folder `out`; goes on where a run there stopped.
+    """Train what `config` describes and keep it in a run folder; resumes a run that stopped there.
 
     Under `torchrun` all processes train one model together, and the first of them writes.
 
     Args:
-        config: every setting, the name of the data among them.
-        out: the run folder; made if it is not there.
+        config: every setting, the name of the data included.
+        out: the run folder; created if needed.
         device: where to train.
         progress: show a progress line with the time left.
         tensorboard: write TensorBoard logs too.
@@ -45,7 +45,14 @@ def train(
 
     Raises:
         UserError: the data cannot be read, or the folder holds another run or other files.
-        Diverged: training got lost more often than `config.max_retries`; the last good model is kept.
+        Diverged: training diverged more often than `config.max_retries`; the last good model is kept.
+
+    >>> import pscd, tempfile
+    >>> config = pscd.TrainConfig("moon", n_data=100, steps=10, batch_size=32, buffer_size=100)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = pscd.train(config, f"{folder}/run", progress=False)
+    ...     sorted(path.name for path in run.iterdir())
+    ['config.json', 'metrics.jsonl', 'model.safetensors', 'state.pt']
     """
     run, device = RunFolder(Path(out)), torch.device(device)
     started = distributed.start(device)
@@ -87,7 +94,7 @@ def load(run: Path | str, *, energy: nn.Module | None = None, device: torch.devi
 
     Args:
         run: a folder that `train` wrote.
-        energy: a network of your own, if the run trained one; its weights are read into it.
+        energy: a network of your own, if the run trained one; its weights are overwritten.
         device: where to put the model.
 
     Returns:
@@ -95,6 +102,13 @@ def load(run: Path | str, *, energy: nn.Module | None = None, device: torch.devi
 
     Raises:
         UserError: there is no finished run, or the file is damaged.
+
+    >>> import pscd, tempfile
+    >>> config = pscd.TrainConfig("moon", n_data=100, steps=10, batch_size=32, buffer_size=100)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = pscd.load(pscd.train(config, f"{folder}/run", progress=False))
+    >>> model.shape
+    (2,)
     """
     folder = RunFolder(Path(run))
     if not folder.path.is_dir():
@@ -107,8 +121,14 @@ def load(run: Path | str, *, energy: nn.Module | None = None, device: torch.devi
 def load_config_data(config: TrainConfig) -> Dataset:
     """The data that a configuration names, split by its seed.
 
+    Args:
+        config: of the run.
+
+    Returns:
+        Training and held-out rows.
+
     Raises:
-        UserError: there are none, or it names none because the rows were given in memory.
+        UserError: the data cannot be read, or the rows were given in memory.
     """
     if not config.data:
         raise UserError("the model was fitted to rows in memory, which are not kept; give the rows")
@@ -149,7 +169,7 @@ def _check_same_run(run: RunFolder, config: TrainConfig, fingerprint: str) -> No
 
 @contextmanager
 def _given_back_on_failure(run: RunFolder) -> Iterator[None]:
-    """A run that fails before its first checkpoint leaves no folder that would refuse the corrected command."""
+    """Remove the folder of a run that fails before its first checkpoint: it would refuse the corrected command."""
     try:
         yield
     except BaseException:
@@ -160,7 +180,7 @@ def _given_back_on_failure(run: RunFolder) -> Iterator[None]:
 
 
 def _finished(run: RunFolder, config: TrainConfig) -> bool:
-    """Whether a model is there and is not merely the last good one of a run that diverged."""
+    """Whether there is a model, and not merely the last good one of a run that diverged."""
     try:
         return int(read_metadata(run.model)["step"]) >= last_step(config)
     except (OSError, SafetensorError, KeyError, ValueError):
@@ -168,7 +188,7 @@ def _finished(run: RunFolder, config: TrainConfig) -> bool:
 
 
 def _metrics_log(run: RunFolder, tensorboard: bool) -> Log:
-    """Append rows to the metrics, dropping those a killed run wrote after its last checkpoint."""
+    """A function that appends rows to the metrics, and drops those a killed run wrote after its last checkpoint."""
     rows = run.read_metrics()
     writer: Any = None
     if tensorboard:

@@ -1,10 +1,9 @@
-"""Bounds of the paper, as functions: samples for a gradient, step sizes, when to stop, how far off.
+"""The paper's bounds as functions: samples for a gradient, step sizes, when to stop, how far off.
 
-Theorem numbers are those of Yu, Song, Song, Ermon (2021). Common assumptions: |E| <= K (`energy_bound`)
-and |grad E| <= L (`gradient_bound`) everywhere. Neither the gradient nor its estimator depends on a
-constant added to E, so K may be half the range of E. The paper derives its bounds for gamma > 0; the
-weights exp(-gamma E) lie in [exp(-|gamma| K), exp(|gamma| K)] for either sign, so |gamma| stands here
-wherever gamma does there.
+Theorem and equation numbers are those of Yu, Song, Song, Ermon (2021). Common assumptions: |E| <= K (`energy_bound`)
+and |grad E| <= L (`gradient_bound`) everywhere. Neither the gradient nor its estimator depends on a constant added to
+E, so K may be half the range of E. The paper derives its bounds for gamma > 0; the weights exp(-gamma E) lie in
+[exp(-|gamma| K), exp(|gamma| K)] for either sign, so |gamma| stands here wherever gamma does there.
 """
 
 import math
@@ -14,10 +13,22 @@ from torch import Tensor
 
 
 def required_samples(epsilon: float, delta: float, gamma: float, energy_bound: float, gradient_bound: float) -> int:
-    """Theorem 4: samples of p, and of q, for a gradient within `epsilon` with probability 1 - `delta`.
+    """Theorem 4 (Eq. 32): samples of p, and of q, for a gradient error of at most `epsilon`.
 
-    N >= 32 L^2 exp(8 gamma K) (1 + 4 log(2 / delta)) / epsilon^2. More than 4 L the error cannot be,
-    whatever N.
+    N >= 32 L^2 exp(8 gamma K) (1 + 4 log(2 / delta)) / epsilon^2. The error is at most 4 L for any N.
+
+    Args:
+        epsilon: the error allowed.
+        delta: the probability of a larger one.
+        gamma: of the score.
+        energy_bound: K, a bound on |E|.
+        gradient_bound: L, a bound on |grad E|.
+
+    Returns:
+        N.
+
+    Raises:
+        ValueError: an argument is out of range, or gamma K is so large that the bound is void.
 
     >>> required_samples(0.1, 0.05, gamma=1.0, energy_bound=0.5, gradient_bound=1.0)
     2752711
@@ -27,7 +38,18 @@ def required_samples(epsilon: float, delta: float, gamma: float, energy_bound: f
 
 
 def error_bound(n: int, delta: float, gamma: float, energy_bound: float, gradient_bound: float) -> float:
-    """Theorem 4 the other way round: the gradient error that `n` samples keep to with probability 1 - `delta`."""
+    """Theorem 4 solved for epsilon: the gradient error that `n` samples guarantee.
+
+    Args:
+        n: samples of p, and of q.
+        delta: the probability of a larger error.
+        gamma: of the score.
+        energy_bound: K, a bound on |E|.
+        gradient_bound: L, a bound on |grad E|.
+
+    Returns:
+        Epsilon.
+    """
     _check_positive(n=n)
     return math.sqrt(_variance(delta, gamma, energy_bound, gradient_bound) / n)
 
@@ -41,11 +63,23 @@ def samples_per_step(
     energy_bound: float,
     gradient_bound: float,
 ) -> int:
-    """Condition of Theorem 5: a relative error `alpha` at each of `n_steps` steps, all with probability 1 - `delta`.
+    """Condition of Theorem 5 (Eq. 36): samples for a relative gradient error `alpha` at each of `n_steps` steps.
 
-    N_t >= 32 L^2 exp(8 gamma K) (1 + 4 log(2 T / delta)) / (alpha |g_t|)^2, Theorem 4 with epsilon =
-    alpha |g_t| and delta / T. It grows without limit towards a stationary point. The convex theorems ask
-    the same of alpha = 1 / sqrt(T), the strongly convex one of alpha = J / (2 T).
+    N_t >= 32 L^2 exp(8 gamma K) (1 + 4 log(2 T / delta)) / (alpha |g_t|)^2, Theorem 4 with epsilon = alpha |g_t| and
+    delta / T. It grows without limit towards a stationary point. The convex theorems need it with alpha = 1 / sqrt(T),
+    the strongly convex one with alpha = J / (2 T).
+
+    Args:
+        gradient_norm: |g_t|, the norm of the exact gradient.
+        n_steps: T.
+        alpha: relative error, between 0 and 1.
+        delta: the probability that any of the steps misses it.
+        gamma: of the score.
+        energy_bound: K, a bound on |E|.
+        gradient_bound: L, a bound on |grad E|.
+
+    Returns:
+        N_t.
     """
     _check_alpha(alpha)
     _check_steps(n_steps)
@@ -55,42 +89,98 @@ def samples_per_step(
 
 
 def constant_steps(n_steps: int, alpha: float, smoothness: float) -> Tensor:
-    """Corollary 1: eta_t = min{(1 - alpha) / M, 1 / sqrt(T)}."""
+    """Corollary 1 (Eq. 40): eta_t = min{(1 - alpha) / M, 1 / sqrt(T)}.
+
+    Args:
+        n_steps: T.
+        alpha: relative error of the gradient, between 0 and 1.
+        smoothness: M, the Lipschitz constant of the loss's gradient.
+
+    Returns:
+        Step sizes, `(T,)`.
+    """
     t = _times(n_steps)
     return _capped(torch.full_like(t, 1 / math.sqrt(n_steps)), alpha, smoothness)
 
 
 def increasing_steps(n_steps: int, alpha: float, smoothness: float) -> Tensor:
-    """After Theorem 6: eta_t = min{(1 - alpha) / M, sqrt(t) / T}, of the same rate O(1 / sqrt(T))."""
+    """After Theorem 6: eta_t = min{(1 - alpha) / M, sqrt(t) / T}, with the same rate O(1 / sqrt(T)).
+
+    Args:
+        n_steps: T.
+        alpha: relative error of the gradient, between 0 and 1.
+        smoothness: M, the Lipschitz constant of the loss's gradient.
+
+    Returns:
+        Step sizes, `(T,)`.
+    """
     return _capped(_times(n_steps).sqrt() / n_steps, alpha, smoothness)
 
 
 def decreasing_steps(n_steps: int, alpha: float, smoothness: float) -> Tensor:
-    """After Theorem 6: eta_t = min{(1 - alpha) / M, (t T)^(-1/4)}, of the same rate O(1 / sqrt(T))."""
+    """After Theorem 6: eta_t = min{(1 - alpha) / M, (t T)^(-1/4)}, with the same rate O(1 / sqrt(T)).
+
+    Args:
+        n_steps: T.
+        alpha: relative error of the gradient, between 0 and 1.
+        smoothness: M, the Lipschitz constant of the loss's gradient.
+
+    Returns:
+        Step sizes, `(T,)`.
+    """
     return _capped((_times(n_steps) * n_steps) ** -0.25, alpha, smoothness)
 
 
 def strongly_convex_steps(n_steps: int, convexity: float) -> Tensor:
-    """Theorem 7: eta_t = 1 / ((J - J / (2 T)) t), J the constant of strong convexity."""
+    """Theorem 7 (Eq. 43): eta_t = 1 / ((J - J / (2 T)) t).
+
+    Args:
+        n_steps: T.
+        convexity: J, the constant of strong convexity.
+
+    Returns:
+        Step sizes, `(T,)`.
+    """
     _check_positive(convexity=convexity)
     return 1 / (convexity * (1 - 1 / (2 * n_steps)) * _times(n_steps))
 
 
 def convex_steps(n_steps: int) -> Tensor:
-    """Theorem 8: eta_t = 1 / sqrt(t)."""
+    """Theorem 8: eta_t = 1 / sqrt(t) for t = 1 ... `n_steps`."""
     return _times(n_steps).rsqrt()
 
 
 def stopping_distribution(steps: Tensor, alpha: float, smoothness: float) -> Tensor:
-    """Theorem 5: p_Z(t) proportional to 2 (1 - alpha) eta_t - M eta_t^2, for steps below 2 (1 - alpha) / M."""
+    """Theorem 5 (Eq. 35): p_Z(t) proportional to 2 (1 - alpha) eta_t - M eta_t^2.
+
+    Args:
+        steps: step sizes eta, `(T,)`, below 2 (1 - alpha) / M.
+        alpha: relative error of the gradient, between 0 and 1.
+        smoothness: M, the Lipschitz constant of the loss's gradient.
+
+    Returns:
+        Probabilities, `(T,)`.
+
+    Raises:
+        ValueError: a step size is out of range.
+    """
     weights = _progress(steps, alpha, smoothness)
     return weights / weights.sum()
 
 
 def randomised_stop(steps: Tensor, alpha: float, smoothness: float, generator: torch.Generator | None = None) -> int:
-    """Algorithm 2: the iteration Z, counted from 1, whose parameters are the result.
+    """Algorithm 2: draw the iteration Z whose parameters are the result.
 
     theta_1 is the start, so theta_Z has seen Z - 1 updates.
+
+    Args:
+        steps: step sizes eta, `(T,)`, below 2 (1 - alpha) / M.
+        alpha: relative error of the gradient, between 0 and 1.
+        smoothness: M, the Lipschitz constant of the loss's gradient.
+        generator: source of randomness; torch's global one by default.
+
+    Returns:
+        Z, counted from 1.
     """
     p = stopping_distribution(steps, alpha, smoothness)
     return int(torch.multinomial(p, 1, generator=generator)) + 1
@@ -105,9 +195,21 @@ def nonconvex_bound(
     gradient_bound: float,
     gamma: float,
 ) -> float:
-    """Theorem 5: bound on E|grad L(theta_Z)|^2, Z drawn from `stopping_distribution`.
+    """Theorem 5 (Eq. 37): bound on E|grad L(theta_Z)|^2, Z drawn from `stopping_distribution`.
 
     (2 gap + 12 alpha M L^2 exp(4 gamma K) sum eta^2) / sum(2 (1 - alpha) eta - M eta^2), gap = L(theta_1) - L*.
+
+    Args:
+        steps: step sizes eta, `(T,)`, below 2 (1 - alpha) / M.
+        alpha: relative error of the gradient, between 0 and 1.
+        smoothness: M, the Lipschitz constant of the loss's gradient.
+        initial_gap: L(theta_1) - L*, not negative.
+        energy_bound: K, a bound on |E|.
+        gradient_bound: L, a bound on |grad E|.
+        gamma: of the score.
+
+    Returns:
+        The bound.
     """
     _check_gap(initial_gap)
     noise = 12 * alpha * smoothness * _squared_bound(energy_bound, gradient_bound, gamma) / 4
@@ -118,10 +220,20 @@ def nonconvex_bound(
 def strongly_convex_bound(
     n_steps: int, convexity: float, energy_bound: float, gradient_bound: float, gamma: float
 ) -> float:
-    """Theorem 7: bound on |theta_T - theta*|^2 for `strongly_convex_steps`.
+    """Theorem 7 (Eq. 45): bound on |theta_T - theta*|^2 for `strongly_convex_steps`.
 
-    (4 L^2 exp(4 gamma K) / T) ((2 + J/T)^2 + J^2 (2 - 1/T)) / (J^2 (2 - 1/T)^2). The paper leaves the
-    square of the distance out; without it the claim fails at T = 1, for a start close to the optimum.
+    (4 L^2 exp(4 gamma K) / T) ((2 + J/T)^2 + J^2 (2 - 1/T)) / (J^2 (2 - 1/T)^2). The paper omits the square of the
+    distance; without it the claim fails at T = 1, for a start close to the optimum.
+
+    Args:
+        n_steps: T.
+        convexity: J, the constant of strong convexity.
+        energy_bound: K, a bound on |E|.
+        gradient_bound: L, a bound on |grad E|.
+        gamma: of the score.
+
+    Returns:
+        The bound.
     """
     _check_steps(n_steps)
     _check_positive(convexity=convexity)
@@ -131,9 +243,19 @@ def strongly_convex_bound(
 
 
 def convex_bound(n_steps: int, diameter: float, energy_bound: float, gradient_bound: float, gamma: float) -> float:
-    """Theorem 8: bound on L(mean of theta_t) - L* for `convex_steps` in a set of the given diameter D.
+    """Theorem 8: bound on L(mean of theta_t) - L* for `convex_steps`.
 
     (D^2 + 2 L^2 exp(4 gamma K) (1 + (1 + 1/sqrt(T))^2 sqrt(1 + 1/T))) / sqrt(T).
+
+    Args:
+        n_steps: T.
+        diameter: D, of the set of parameters.
+        energy_bound: K, a bound on |E|.
+        gradient_bound: L, a bound on |grad E|.
+        gamma: of the score.
+
+    Returns:
+        The bound.
     """
     _check_steps(n_steps)
     _check_positive(diameter=diameter)
@@ -143,15 +265,18 @@ def convex_bound(n_steps: int, diameter: float, energy_bound: float, gradient_bo
 
 
 def variational_norm(log_q_bar: Tensor, log_r: Tensor, gamma: float, cell: float | Tensor) -> Tensor:
-    """Second proof of Theorem 2: 1/(gamma+1) (E_r[log q̄^(gamma+1)] - E_r[log r]) <= log ||q̄||_(gamma+1).
+    """Second proof of Theorem 2 (Eq. 21): 1/(gamma+1) (E_r[log q̄^(gamma+1)] - E_r[log r]) <= log ||q̄||_(gamma+1).
 
-    Equal at r proportional to q̄^(gamma+1), and only there.
+    With equality only at r proportional to q̄^(gamma+1).
 
     Args:
-        log_q_bar: -E at the points of a grid.
-        log_r: log of any normalised density there.
+        log_q_bar: -E at the points of a grid, `(M,)`.
+        log_r: log of any normalised density there, `(M,)`.
         gamma: above -1.
         cell: volume of a cell, or of each (`Grid.h`).
+
+    Returns:
+        The left-hand side, a scalar.
     """
     _check_above_minus_one(gamma)
     mass = log_r.exp() * cell
@@ -160,10 +285,18 @@ def variational_norm(log_q_bar: Tensor, log_r: Tensor, gamma: float, cell: float
 
 
 def lemma2_bound(expected_log_q: float, entropy: float, gamma: float) -> float:
-    """Lemma 2: E_p[log q] + gamma / (gamma+1) H_(gamma+1)(q), H Rényi's entropy of order gamma + 1.
+    """Lemma 2: E_p[log q] + gamma / (gamma+1) H_(gamma+1)(q), H the Rényi entropy of order gamma + 1.
 
-    The gamma-score is at most this for -1 < gamma < 0 and, by the same inequality, at least this for
-    gamma > 0. A negative gamma thus counts entropy against the model, a positive one for it.
+    The gamma-score is at most this for -1 < gamma < 0 and, by the same inequality, at least this for gamma > 0. So a
+    negative gamma penalises entropy of the model, and a positive one rewards it.
+
+    Args:
+        expected_log_q: E_p[log q].
+        entropy: the Rényi entropy of q.
+        gamma: above -1.
+
+    Returns:
+        The bound.
     """
     _check_above_minus_one(gamma)
     return expected_log_q + gamma / (gamma + 1) * entropy
@@ -177,10 +310,7 @@ def _variance(delta: float, gamma: float, energy_bound: float, gradient_bound: f
 
 
 def _squared_bound(energy_bound: float, gradient_bound: float, gamma: float) -> float:
-    """The square of the paper's |grad L| <= 2 L exp(2 gamma K).
-
-    Loose: both terms of Theorem 2 are averages of grad E, so 2 L would do.
-    """
+    """The square of the paper's |grad L| <= 2 L exp(2 gamma K); loose, since both terms of Theorem 2 average grad E."""
     _check_positive(gradient_bound=gradient_bound)
     return 4 * gradient_bound**2 * _growth(4, gamma, energy_bound)
 

@@ -1,19 +1,18 @@
-"""How long an update takes on this machine, and how close its sampler comes to the matrix products it cannot avoid.
+"""How long an update takes on this machine, and how close its sampler is to the matrix products that it cannot avoid.
 
-This is what `pscd bench` prints and what the comparison with other libraries (`make bench` in the repository, package
-`benchmarks.speed`) builds on: the cases, the rounds, the statistics and the bound. The comparison itself is no part of
-the library, since it needs the rivals installed and much time; this part needs neither, and tells somebody who
-installed the wheel whether their machine behaves like the one of the published numbers.
+`pscd bench` prints this, and the comparison with other libraries builds on it (`make bench` in the repository, package
+`benchmarks.speed`): the cases, the rounds, the statistics and the bound. The comparison itself is not part of the
+library, since it needs the other libraries installed and much time; this part needs neither, and shows whether a
+machine behaves like the one of the published numbers.
 
-Whatever is compared takes turns, in rounds, in one process: what else the machine does then meets all alike, and a
-ratio is taken within a round before the median is taken over rounds.
+Tasks to be compared take turns, in rounds, in one process, so that the load of the machine affects all alike; ratios
+are taken within a round before the median is taken over rounds.
 """
 
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +23,7 @@ from torch.nn import functional
 from pscd import fast
 from pscd.config import TrainConfig
 from pscd.energies import Architecture
-from pscd.fast import enough_threads
+from pscd.fast import enough_threads, threads_set
 from pscd.mixtures import Mixture
 from pscd.objectives import PseudoSpherical
 from pscd.progress import progress_bar
@@ -95,13 +94,13 @@ class Case:
         )
 
     def data(self) -> Tensor:
-        """Rows of noise: what they are has no influence on the time."""
+        """Rows of noise; the time does not depend on what they are."""
         draw = torch.rand if self.is_image else torch.randn
         return draw(self.rows, *self.shape, generator=generator(0, Stream.TIMING_DATA))
 
 
 def mlp(width: int) -> Architecture:
-    """Two hidden layers, and nothing else."""
+    """A network with two hidden layers of the given width, and nothing else."""
     return Architecture("mlp", width=width, depth=2, fourier=0, base_scale=None)
 
 
@@ -119,7 +118,13 @@ OBJECTIVES = {"CD": 0.0, "PS-CD": 1.0}  # and their gamma
 
 
 class Training:
-    """A run of this library that can be moved on by an update, or by a sampler call alone."""
+    """A run of this library that advances by one update, or by its sampler calls alone.
+
+    Args:
+        case: what to train.
+        gamma: of the objective; 0 is CD.
+        mode: how gradients are computed, see `pscd.fast.using`.
+    """
 
     def __init__(self, case: Case, gamma: float, mode: str = "auto") -> None:
         self.config = case.config(gamma).changed({"gradients": mode})
@@ -133,7 +138,7 @@ class Training:
 
     @property
     def gradients(self) -> str:
-        """How chains get their gradient."""
+        """How chains compute their gradient, in words."""
         return fast.evaluator(self.state.energy).how
 
     def update(self) -> None:
@@ -153,7 +158,7 @@ class Training:
             )
 
     def bound(self) -> Task:
-        """A function that computes the matrix products of `sample`, with as many threads as are quickest for that."""
+        """A function that computes the matrix products of `sample`, with the fastest number of threads."""
         products = matrix_products(self.state.energy, self._starts)
 
         @torch.no_grad()
@@ -166,11 +171,18 @@ class Training:
 
 
 def matrix_products(energy: nn.Module, x: Tensor) -> list[Task]:
-    """The products of one gradient with respect to the input: all linear and convolutional layers, there and back.
+    """The matrix products of one input gradient: all linear and convolutional layers, forward and backward.
 
-    Each has the shapes that it has in the network, with the bias, which costs nothing within the product; there are no
-    activations, no noise and no graph. Of two layouts in memory a convolution takes the faster one. The way back
-    through a layer with one output is no matrix product, so that it is left out.
+    Each has the shapes that it has in the network, and the bias, which is free within the product; there are no
+    activations, no noise and no graph. Of two memory layouts a convolution takes the faster one. Backward through a
+    layer with one output is no matrix product and is left out.
+
+    Args:
+        energy: the network.
+        x: a batch, `(B, *shape)`.
+
+    Returns:
+        A function for each product.
     """
     seen: list[tuple[nn.Module, Tensor, Tensor]] = []
 
@@ -232,20 +244,19 @@ def _seconds(task: Task, repeats: int = 1) -> float:
 def take_turns(
     tasks: Mapping[str, Task], rounds: int, *, block: float = BLOCK_SECONDS, show: bool = False
 ) -> dict[str, list[float]]:
-    """Seconds of each task in each round; every round starts with another one of them.
+    """Time tasks in rounds, each of which starts with another one of them.
 
-    Each task runs once beforehand, to load or compile what it needs, and once more to learn how often it must be
-    repeated
-    for a turn of `block` seconds.
+    Each task first runs once, to load or compile what it needs, and once more to find how often it must be repeated to
+    fill a turn.
 
     Args:
-        tasks: by name.
-        rounds: turns of each task.
-        block: least seconds of a turn.
-        show: whether to show a progress bar.
+        tasks: functions by name.
+        rounds: turns for each.
+        block: seconds that a turn takes at least.
+        show: show a progress line.
 
     Returns:
-        For each task its seconds per call, one for each round.
+        Seconds per call of each task, round by round.
     """
     names = list(tasks)
     repeats = {}
@@ -263,7 +274,7 @@ def take_turns(
 
 
 def best_threads(task: Task) -> int:
-    """One or all: whichever is faster for this task, so that nobody is held back by what suits somebody else."""
+    """The number of threads, one or all, that is faster for this task."""
     everything = torch.get_num_threads()
     if everything == 1:
         return 1
@@ -275,24 +286,21 @@ def best_threads(task: Task) -> int:
 
 
 def with_threads(task: Task, n: int) -> Callable[[], None]:
-    """The task, while torch may use so many threads."""
+    """A task that runs with a given number of torch threads.
+
+    Args:
+        task: the task.
+        n: number of threads.
+
+    Returns:
+        A function that runs it.
+    """
 
     def run() -> None:
         with threads_set(n):
             task()
 
     return run
-
-
-@contextmanager
-def threads_set(n: int) -> Iterator[None]:
-    """Let torch use so many threads inside."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(n)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)
@@ -318,6 +326,12 @@ def estimate(values: Sequence[float]) -> Estimate:
     The interval is that of the sign test (`scipy.stats.quantile_test`). Fewer than six values do not reach 95 %: the
     interval then is their range.
 
+    Args:
+        values: a number for each round.
+
+    Returns:
+        Median and interval.
+
     >>> estimate([5.0, 1.0, 3.0])
     Estimate(median=3.0, low=1.0, high=5.0, n=3)
     """
@@ -330,11 +344,30 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def ratio(times: Sequence[float], base: Sequence[float]) -> Estimate:
-    """How many times longer than `base`: the ratio within each round, then the median."""
+    """How many times longer than a baseline: the ratio within each round, then the median.
+
+    Args:
+        times: seconds, round by round.
+        base: seconds of the baseline in the same rounds.
+
+    Returns:
+        Median and interval of the ratio.
+    """
     return estimate([a / b for a, b in zip(times, base, strict=True)])
 
 
 def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """The exponent b of the power law a * size^b that fits best on logarithmic scales."""
+    """The exponent b of the power law a * size^b, fitted on logarithmic scales.
+
+    Args:
+        sizes: positive.
+        values: positive.
+
+    Returns:
+        b.
+
+    >>> round(slope([1, 2, 4], [3, 12, 48]), 6)
+    2.0
+    """
     x, y = [math.log(s) for s in sizes], [math.log(v) for v in values]
     return statistics.linear_regression(x, y).slope

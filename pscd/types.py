@@ -29,7 +29,13 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
 
 
 def documented(kind: C) -> C:
-    """Complete a dataclass's docstring by an `Args` section that is read off its options.
+    """Complete a dataclass's docstring with an `Args` section made from its options.
+
+    Args:
+        kind: the dataclass.
+
+    Returns:
+        The same class.
 
     >>> from dataclasses import dataclass
     >>> @documented

@@ -91,6 +91,9 @@ def arranged(graph: Graph) -> tuple[list[list[str]], list[list[str]]]:
     """Rows of rooms from top to bottom, and each edge as a path through them.
 
     An edge that skips rows gets a narrow place of its own, `room>other>row`, in each of them.
+
+    Returns:
+        The rows, and the paths.
     """
     layer = layers_of(graph)
     top = max(layer.values(), default=0)

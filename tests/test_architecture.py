@@ -84,7 +84,12 @@ def test_only_the_door_of_the_fast_room_is_used():
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_files_fit_one_sitting(path):
-    assert len(path.read_text().splitlines()) <= 400
+    """Documentation does not count: nobody should leave out an `Args` to keep a file short."""
+    source = path.read_text()
+    nodes = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef)]
+    docstrings = [node.body[0] for node in nodes if ast.get_docstring(node) is not None]
+    documentation = sum(d.end_lineno - d.lineno + 1 for d in docstrings)
+    assert len(source.splitlines()) - documentation <= 350
 
 
 # Modules that hold nothing to test, or whose words the tests of their neighbours check.

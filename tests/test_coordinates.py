@@ -1,3 +1,6 @@
+import math
+
+import pytest
 import torch
 
 from pscd.coordinates import Coordinates
@@ -23,3 +26,66 @@ def test_there_and_back_in_float64():
     assert torch.allclose(found.inverse(found.forward(x, torch.float64)), x, rtol=0, atol=1e-6)
     assert found.forward(x).dtype == torch.float32
     assert torch.equal(Coordinates.identity((2,)).forward(x, torch.float64), x)
+
+
+# --- robust ---
+
+
+def gaussian(n=4000, d=3):
+    return torch.randn(n, d, generator=generator(0), dtype=torch.float64)
+
+
+def test_formula_by_hand():
+    columns = Coordinates.robust(torch.tensor([[0.0], [1.0], [2.0], [3.0], [4.0]], dtype=torch.float64))
+    scale = (3 - 1) / 1.349
+    z = columns.forward(torch.tensor([[2.0], [5.0]], dtype=torch.float64), torch.float64)
+    assert z.flatten().tolist() == pytest.approx([0.0, 3 * math.asinh(3 / scale / 3)])
+
+
+def test_inverse_and_slope():
+    x = gaussian() * 5 + 1
+    x[:, 1] = 7.0
+    columns = Coordinates.robust(x)
+    assert columns.kept.tolist() == [True, False, True]
+    z = columns.forward(x, torch.float64).requires_grad_()
+    back = columns.inverse(z.detach())
+    torch.testing.assert_close(back, x)
+    x.requires_grad_()
+    slopes = torch.autograd.grad(columns.forward(x, torch.float64).sum(), x)[0][:, columns.kept]
+    torch.testing.assert_close(columns.log_slope(x), slopes.log().sum(1))
+
+
+def test_gross_outliers_move_the_bulk_little():
+    x = gaussian()
+    dirty = x.clone()
+    dirty[:200] = 1e12  # one row in twenty
+    clean = Coordinates.robust(x).forward(x[200:])
+    spoilt = Coordinates.robust(dirty).forward(x[200:])
+    assert (clean - spoilt).abs().max() < 0.3
+    assert torch.isfinite(Coordinates.robust(dirty).forward(dirty)).all()
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.2])
+def test_a_column_with_one_common_value_is_scaled_like_a_binary_one(share):
+    x = torch.zeros(10_000, 1, dtype=torch.float64)
+    n = int(share * len(x))
+    x[:n] = 3.0
+    expected = 3.0 * share**0.5
+    assert float(Coordinates.robust(x).scale) == pytest.approx(expected)
+    x[0] = 1e9  # the standard deviation would follow this
+    assert float(Coordinates.robust(x).scale) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.6, 0.74, 0.76, 0.9])
+def test_a_column_with_many_zeros_keeps_its_scale(share):
+    rng = generator(0)
+    x = torch.empty(20_000, 1, dtype=torch.float64).exponential_(generator=rng)
+    x[torch.rand(x.shape, generator=rng) < share + 0.01] = 0
+    columns = Coordinates.robust(x)
+    assert columns.spiked.all()
+    assert float(columns.scale) == pytest.approx(math.log(2) * (1 - share - 0.01) ** 0.5, rel=0.1)
+
+
+def test_a_table_without_a_column_that_varies():
+    with pytest.raises(ValueError, match="constant"):
+        Coordinates.robust(torch.ones(5, 2, dtype=torch.float64))

@@ -13,7 +13,7 @@ from pscd import distributed
 from pscd.energies import MLP
 from pscd.errors import UserError
 from pscd.losses import DIVERGENCES
-from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, PseudoSpherical
+from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, PseudoSpherical, Trimmed
 from pscd.rng import generator
 
 # All that the command line knows, and PS-CD over a range of gamma.
@@ -22,6 +22,7 @@ EVERY = {
     **{f"ps-cd {gamma}": PseudoSpherical(gamma=gamma) for gamma in (-0.5, 0.0, 0.5, 1.0, 2.0)},
     **{f"f-ebm {name}": FEBM(divergence=name, l2=0.1, l2_first=0) for name in DIVERGENCES},
     "nce, 3 rows of noise": NoiseContrastive(ratio=3),
+    "trim, 2 of 8 rows": Trimmed(alpha=0.25),
 }
 
 WORKER = """

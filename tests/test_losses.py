@@ -23,6 +23,7 @@ from pscd.losses import (
     pseudo_spherical,
     score_matching,
     sliced_score_matching,
+    trimmed,
     variational_bound,
     weighted_negatives,
 )
@@ -153,6 +154,28 @@ def test_effective_sample_fraction_of_a_gaussian_is_the_closed_form():
     z = torch.randn(200_000, 2, generator=torch.Generator().manual_seed(0))
     ess = effective_sample_fraction(importance_weights(z.square().sum(1) / 2, 1.0))
     assert ess.item() == pytest.approx(0.75, abs=0.005)
+
+
+def test_trimmed_by_hand():
+    """Of five rows two do not count at .4: those of the highest energies, 7 and 9; the others share the gradient."""
+    e_pos = torch.tensor([9.0, 1.0, 2.0, 7.0, 3.0], requires_grad=True)
+    e_neg = torch.tensor([4.0, 6.0], requires_grad=True)
+    loss = trimmed(e_pos, e_neg, alpha=0.4)
+    assert loss.item() == 2.0 - 5.0
+    d_pos, d_neg = torch.autograd.grad(loss, (e_pos, e_neg))
+    torch.testing.assert_close(d_pos, torch.tensor([0.0, 1 / 3, 1 / 3, 0.0, 1 / 3]))
+    torch.testing.assert_close(d_neg, torch.tensor([-0.5, -0.5]))
+
+
+def test_trimmed_by_nothing_is_cd_and_whole_numbers_of_rows_are_left_out():
+    e_pos, e_neg = energies()
+    torch.testing.assert_close(trimmed(e_pos, e_neg, 0.0), contrastive_divergence(e_pos, e_neg))
+    ten = torch.arange(10.0)
+    # .3 * 10 is 3 rows, .29 * 10 only 2: means of 0 to 6, and of 0 to 7.
+    assert trimmed(ten, torch.zeros(1), 0.3).item() == 3.0
+    assert trimmed(ten, torch.zeros(1), 0.29).item() == 3.5
+    with pytest.raises(ValueError, match="alpha"):
+        trimmed(e_pos, e_neg, 1.0)
 
 
 def test_weighted_negatives_is_cd_on_r():

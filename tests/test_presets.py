@@ -20,7 +20,8 @@ def test_a_preset_is_a_whole_configuration(name):
     assert TrainConfig.from_dict({**TrainConfig().to_dict(), **config.to_dict()}) == config
     small = config.changed({"energy.width": 2}).energy
     assert isinstance(small, Architecture)
-    small.build(SHAPES.get(name, (3, 32, 32)))
+    if config.start == "none":
+        small.build(SHAPES.get(name, (3, 32, 32)))
 
 
 def test_the_paper_settings():

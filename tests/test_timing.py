@@ -8,6 +8,7 @@ from torch import nn
 
 from pscd import timing
 from pscd.energies import MLP, Architecture
+from pscd.fast import threads_set
 from pscd.objectives import PseudoSpherical
 from pscd.timing import CASES, OBJECTIVES, Case, Estimate, Training, estimate, matrix_products, mlp, ratio, slope
 
@@ -109,7 +110,7 @@ def test_threads_are_tried_and_the_setting_comes_back(monkeypatch):
         now[0] += seconds[torch.get_num_threads()]
 
     monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
-    with timing.threads_set(3):
+    with threads_set(3):
         assert timing.best_threads(task) == 3
         seconds[3] = 0.5
         assert timing.best_threads(task) == 1

@@ -28,11 +28,11 @@ from benchmarks.speed.updates import OURS
 from pscd.config import TrainConfig
 from pscd.data.toys import TOYS
 from pscd.errors import Diverged
-from pscd.fast import enough_threads
+from pscd.fast import enough_threads, threads_set
 from pscd.metrics import mmd
 from pscd.model import Model
 from pscd.rng import Stream, generator
-from pscd.timing import Case, best_threads, mlp, threads_set
+from pscd.timing import Case, best_threads, mlp
 from pscd.training.initial import init_state
 from pscd.training.loop import train_step
 

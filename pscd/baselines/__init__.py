@@ -1,8 +1,8 @@
 """Image models that are not energy-based, to fill the comparisons: NCSN, Glow and PixelCNN++, small enough for a CPU.
 
 Each module has `fit(x, *, seed, progress, ...)`, which takes images uint8 `(n, C, H, W)` and returns a model with
-`sample(n, seed=...)` (images of the same kind), `score(x)` (a number for each image: the higher, the more normal; a
-log-likelihood where there is one) and `save`; `load` reads it again.
+`sample(n, seed=...)` (images of the same kind), `energies(x)` (a number for each image: the higher, the stranger; the
+negative log-likelihood where there is one) and `save`; `load` reads it again.
 """
 
 from collections.abc import Callable

@@ -27,11 +27,20 @@ class ImageModel(Protocol):
     """What every baseline can do."""
 
     def sample(self, n: int, *, seed: int = 0, progress: bool = False) -> Tensor:
-        """`n` images, uint8 `(n, C, H, W)`."""
+        """Draw images.
+
+        Args:
+            n: number of images.
+            seed: of the draws.
+            progress: whether to show a progress line.
+
+        Returns:
+            Bytes `(n, C, H, W)`.
+        """
         ...
 
-    def score(self, x: Tensor) -> Tensor:
-        """One number for each of the images uint8 `(n, C, H, W)`: the higher, the more normal."""
+    def energies(self, x: Tensor) -> Tensor:
+        """A number for each of the images uint8 `(n, C, H, W)`, `(n,)`: the higher, the stranger."""
         ...
 
     def save(self, path: Path | str) -> None:
@@ -69,9 +78,9 @@ def quantised(x: Tensor) -> Tensor:
     return (x * LEVELS).floor().clamp(0, LEVELS - 1).to(torch.uint8)
 
 
-def bits_per_dimension(log_likelihood: Tensor, shape: tuple[int, ...]) -> float:
-    """Mean of -log2 p(x) per number in an image, from log-likelihoods `(n,)` of pixels."""
-    return float(-log_likelihood.mean() / (math.log(2) * math.prod(shape)))
+def bits_per_dimension(energies: Tensor, shape: tuple[int, ...]) -> float:
+    """Mean of -log2 p(x) per number in an image, from the negative log-likelihoods `(n,)` of pixels, in nats."""
+    return float(energies.mean() / (math.log(2) * math.prod(shape)))
 
 
 @dataclass(frozen=True)
@@ -149,6 +158,9 @@ def in_blocks(function: Callable[[Tensor], Tensor], x: Tensor, block: int = BLOC
         function: `(m, C, H, W)` to `(m, ...)`.
         x: images `(n, C, H, W)`.
         block: images at a time.
+
+    Returns:
+        The results together, `(n, ...)`.
     """
     return torch.cat([function(part) for part in x.split(block)])
 

@@ -89,17 +89,23 @@ class Glow:
                 bar.update(count)
         return base.quantised(torch.cat(parts) + 0.5)
 
-    def score(self, x: Tensor) -> Tensor:
-        """Log-likelihood of images uint8 `(n, C, H, W)`, in nats, with noise that fills the bins: `(n,)`.
+    def energies(self, x: Tensor) -> Tensor:
+        """Negative log-likelihood of images, with noise that fills the bins of the pixels.
 
-        By Jensen's inequality it is, on average over the noise, at most the log-likelihood of the pixels.
+        By Jensen's inequality it is, on average over the noise, at least that of the pixels themselves.
+
+        Args:
+            x: bytes `(n, C, H, W)`.
+
+        Returns:
+            Nats, `(n,)`.
         """
         x = base.as_images(x, 2**self.settings.levels)
 
         def values(part: Tensor) -> Tensor:
-            # The same noise for every image, so that a score does not depend on its neighbours.
+            # The same noise for every image, so that an energy does not depend on its neighbours.
             noise = torch.rand(part.shape[1:], generator=generator(0, Stream.GLOW_DEQUANTISE))
-            return log_density(self.network, (part + noise) / base.LEVELS)
+            return -log_density(self.network, (part + noise) / base.LEVELS)
 
         return base.in_blocks(values, x)
 
@@ -144,6 +150,9 @@ def fit(
         ema: decay of the averaged weights.
         seed: of weights and batches.
         progress: whether to show how far it is.
+
+    Returns:
+        The trained model.
     """
     x = base.as_images(x, 2**levels)
     settings = Settings((x.shape[1], x.shape[2], x.shape[3]), levels, blocks, width)
@@ -152,8 +161,8 @@ def fit(
     with torch.no_grad():  # the first images through set the scale of its activations
         log_density(network, base.dequantised(x[torch.randint(len(x), (FIRST_BATCH,), generator=rng)], rng))
 
-    def bits(batch: Tensor, rng: torch.Generator) -> Tensor:
-        return -log_density(network, base.dequantised(batch, rng)).mean() / (batch[0].numel() * math.log(2))
+    def bits(batch: Tensor, generator: torch.Generator) -> Tensor:
+        return -log_density(network, base.dequantised(batch, generator)).mean() / (batch[0].numel() * math.log(2))
 
     training = base.Training(steps, batch_size, lr, ema, seed, progress)
     return Glow(base.optimise(network, bits, x, training), settings)

@@ -26,7 +26,7 @@ SMALLEST = 0.01
 STEPS_PER_LEVEL = 3
 EMBEDDED = 32  # numbers that tell a block how much noise there is
 IMAGE_SCALE = 0.5  # deviation of pixels from the middle of their range
-SCORED_LEVELS = 8  # amounts of noise, of those between a tenth and one, that `score` looks at
+JUDGED_LEVELS = 8  # noise levels, of those between a tenth and one, that `energies` looks at
 
 Score = Callable[[Tensor, Tensor], Tensor]  # images (B, ...) and their sigma (B,) -> (B, ...)
 
@@ -38,6 +38,12 @@ def ladder_factor(dim: int) -> float:
     """Ratio of neighbouring sigmas at which half of the mass of one is where the next has its own (Technique 2).
 
     The norm of noise of deviation sigma in `dim` dimensions is about N(sqrt(dim) sigma, sigma^2 / 2).
+
+    Args:
+        dim: numbers in an image.
+
+    Returns:
+        The factor, above 1 and at most 2.
     """
     from scipy.optimize import brentq
 
@@ -59,6 +65,9 @@ def ladder(largest: float, dim: int, smallest: float = SMALLEST) -> Tensor:
         largest: first sigma.
         dim: numbers in an image.
         smallest: last sigma.
+
+    Returns:
+        The sigmas, largest first.
     """
     count = 1 + max(1, round(math.log(largest / smallest) / math.log(ladder_factor(dim))))
     return torch.logspace(math.log10(largest), math.log10(smallest), count)
@@ -75,6 +84,13 @@ def step_size(sigmas: Tensor, n_steps: int) -> float:
 
     Langevin steps on N(0, s^2) with x - a x + sqrt(2 a) s z multiply the excess of the variance over its stationary
     value by (1 - a)^2 each; that stationary value is 2 a / (1 - (1 - a)^2) times s^2.
+
+    Args:
+        sigmas: the ladder, largest first.
+        n_steps: Langevin steps at each level.
+
+    Returns:
+        Epsilon / sigma^2.
     """
     factor = float(sigmas[0] / sigmas[1])
     a = torch.linspace(1e-3, 1.0, 1000, dtype=torch.float64)
@@ -91,6 +107,9 @@ def loss(score: Score, x: Tensor, sigmas: Tensor, generator: torch.Generator) ->
         x: clean images `(B, C, H, W)`, as floats.
         sigmas: the ladder; each image gets one at random.
         generator: source of randomness.
+
+    Returns:
+        A scalar.
     """
     level = torch.randint(len(sigmas), (len(x),), generator=generator)
     sigma = sigmas[level]
@@ -156,7 +175,13 @@ class Block(nn.Module):
 
 
 class UNet(nn.Module):
-    """Down to a quarter of the side and up again, with short cuts."""
+    """A U-Net: down to a quarter of the side and up again, with skip connections.
+
+    Args:
+        channels: of the images.
+        width: channels at the full size.
+        conditional: whether the network is told the deviation of the noise.
+    """
 
     frequencies: Tensor
 
@@ -173,9 +198,16 @@ class UNet(nn.Module):
         self.leave = nn.Sequential(nn.GroupNorm(4, width), nn.SiLU(), nn.Conv2d(width, channels, 3, padding=1))
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """Images with noise `(B, C, H, W)` and its deviation `(B,)` to about minus the noise, of deviation 1.
+        """Predict the noise of images, with the sign reversed and scaled to deviation 1.
 
-        A network that is not told the deviation goes by what the images themselves show of it.
+        A network that is not told the deviation estimates it from the images.
+
+        Args:
+            x: noisy images, `(B, C, H, W)`.
+            sigma: deviation of the noise, `(B,)`.
+
+        Returns:
+            `(B, C, H, W)`.
         """
         if not self.conditional:
             sigma = (x - 0.5).square().mean((1, 2, 3)).sqrt()
@@ -240,7 +272,16 @@ class NCSN:
         return self.draw(n, seed=seed, progress=progress)[int(denoise)]
 
     def draw(self, n: int, *, seed: int = 0, progress: bool = False) -> tuple[Tensor, Tensor]:
-        """Images without and with the last denoising step, of the same chains; arguments as those of `sample`."""
+        """Images without and with the last denoising step, from the same chains.
+
+        Args:
+            n: number of images.
+            seed: of the chains.
+            progress: whether to show a progress line.
+
+        Returns:
+            Bytes `(n, C, H, W)`, twice.
+        """
         step = step_size(self.sigmas, STEPS_PER_LEVEL)
         parts = []
         blocks = math.ceil(n / base.BLOCK)
@@ -263,23 +304,30 @@ class NCSN:
         noisy, clean = (base.quantised(torch.cat(images)) for images in zip(*parts, strict=True))
         return noisy, clean
 
-    def score(self, x: Tensor) -> Tensor:
-        """Minus the error of denoising, `(n,)`: there is no likelihood, but what is strange is denoised badly."""
+    def energies(self, x: Tensor) -> Tensor:
+        """The error of denoising: there is no likelihood, but strange images are denoised badly.
+
+        Args:
+            x: bytes `(n, C, H, W)`.
+
+        Returns:
+            Mean squared error of the predicted noise, averaged over several noise levels, `(n,)`.
+        """
         x = base.as_images(x, 4)
         middle = self.sigmas[(self.sigmas <= 1) & (self.sigmas >= 0.1)]
-        levels = middle[torch.linspace(0, len(middle) - 1, SCORED_LEVELS).long()]
+        levels = middle[torch.linspace(0, len(middle) - 1, JUDGED_LEVELS).long()]
 
         def errors(part: Tensor) -> Tensor:
-            rng = generator(0, Stream.NCSN_SCORE)
+            rng = generator(0, Stream.NCSN_ENERGIES)
             clean = (part + 0.5) / base.LEVELS
             total = torch.zeros(len(part))
             for sigma in levels:
-                # The same noise for every image, so that a score does not depend on its neighbours.
+                # The same noise for every image, so that an energy does not depend on its neighbours.
                 z = torch.randn(clean.shape[1:], generator=rng)
                 total += (self.network(clean + sigma * z, sigma.expand(len(part))) + z).square().mean((1, 2, 3))
             return total / len(levels)
 
-        return -base.in_blocks(errors, x)
+        return base.in_blocks(errors, x)
 
     def save(self, path: Path | str) -> None:
         """Write weights and settings to one `.safetensors` file."""
@@ -315,6 +363,12 @@ def fit(
         ema: decay of the averaged weights.
         seed: of weights and batches.
         progress: whether to show how far it is.
+
+    Returns:
+        The trained model.
+
+    Raises:
+        UserError: the version is neither 1 nor 2, or these are not images of such a size.
     """
     if version not in (1, 2):
         raise UserError(f"version {version} of NCSN: there are 1 (told how much noise there is) and 2 (not told)")
@@ -324,8 +378,8 @@ def fit(
     network = base.new_network(settings.build, seed)
     sigmas = NCSN(network, settings).sigmas
 
-    def denoising(batch: Tensor, rng: torch.Generator) -> Tensor:
-        return loss(NCSN(network, settings), base.dequantised(batch, rng), sigmas, rng)
+    def denoising(batch: Tensor, generator: torch.Generator) -> Tensor:
+        return loss(NCSN(network, settings), base.dequantised(batch, generator), sigmas, generator)
 
     training = base.Training(steps, batch_size, lr, ema, seed, progress)
     return NCSN(base.optimise(network, denoising, x, training), settings)

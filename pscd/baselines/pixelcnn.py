@@ -119,17 +119,41 @@ class DownRight(nn.Conv2d):
 
 
 def down(n_in: int, n_out: int, stride: int = 1) -> nn.Module:
-    """For the stream of the rows above."""
+    """A convolution for the stream of the rows above.
+
+    Args:
+        n_in: channels of the input.
+        n_out: channels of the output.
+        stride: 2 halves the sides.
+
+    Returns:
+        The layer.
+    """
     return Down(n_in, n_out, (2, 3), stride=stride)
 
 
 def down_right(n_in: int, n_out: int, stride: int = 1) -> nn.Module:
-    """For the stream that has the row to the left as well."""
+    """A convolution for the stream that also sees the row to the left.
+
+    Args:
+        n_in: channels of the input.
+        n_out: channels of the output.
+        stride: 2 halves the sides.
+
+    Returns:
+        The layer.
+    """
     return DownRight(n_in, n_out, (2, 2), stride=stride)
 
 
 class Gated(nn.Module):
-    """x + a sigmoid(b), a and b from two convolutions of x and, between them, of what is handed over."""
+    """A gated residual block: x + a sigmoid(b), where a and b come from two convolutions of x.
+
+    Args:
+        width: channels.
+        kind: of convolution.
+        n_extra: channels of a second input, which enters between the convolutions; 0 for none.
+    """
 
     def __init__(self, width: int, kind: type[Down] | type[DownRight], n_extra: int) -> None:
         super().__init__()
@@ -156,14 +180,29 @@ class Pair(nn.Module):
         self.left = Gated(width, DownRight, 2 * width if short_cut else width)
 
     def forward(self, above: Tensor, left: Tensor, short: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        """Both streams, `(B, width, H, W)` each."""
+        """Both streams through their blocks.
+
+        Args:
+            above: the stream of the rows above, `(B, width, H, W)`.
+            left: the stream that also sees the row to the left, of the same shape.
+            short: skip connections of both, of the same shapes.
+
+        Returns:
+            Both streams, `(B, width, H, W)` each.
+        """
         above = self.above(above, None if short is None else short[0])
         left = self.left(left, above if short is None else torch.cat([above, short[1]], 1))
         return above, left
 
 
 class PixelNetwork(nn.Module):
-    """From an image, the parameters of every pixel given those before it (row by row, from the left)."""
+    """The parameters of every pixel, given the pixels before it (row by row, from the left).
+
+    Args:
+        channels: of the images.
+        width: channels of the network.
+        mixtures: logistics per pixel.
+    """
 
     def __init__(self, channels: int, width: int, mixtures: int) -> None:
         super().__init__()
@@ -242,7 +281,16 @@ class PixelCNN:
 
     @torch.no_grad()
     def sample(self, n: int, *, seed: int = 0, progress: bool = False) -> Tensor:
-        """`n` images, a pass of the network for every pixel: minutes for a few hundred."""
+        """Draw images, with a pass of the network for every pixel: minutes for a few hundred.
+
+        Args:
+            n: number of images.
+            seed: of the draws.
+            progress: whether to show a progress line.
+
+        Returns:
+            Bytes `(n, C, H, W)`.
+        """
         channels, height, width = self.settings.shape
         x = torch.zeros(n, *self.settings.shape, dtype=torch.uint8)
         rng = generator(seed, Stream.PIXELCNN_SAMPLE)
@@ -257,11 +305,11 @@ class PixelCNN:
                 bar.update()
         return x
 
-    def score(self, x: Tensor) -> Tensor:
-        """Log-likelihood of images uint8 `(n, C, H, W)`, in nats: `(n,)`."""
+    def energies(self, x: Tensor) -> Tensor:
+        """Negative log-likelihood of images uint8 `(n, C, H, W)`, in nats: `(n,)`."""
         mixtures = self.settings.mixtures
         x = base.as_images(x, SIDE)
-        return base.in_blocks(lambda part: log_likelihood(part, self.network(part), mixtures).sum((1, 2)), x)
+        return base.in_blocks(lambda part: -log_likelihood(part, self.network(part), mixtures).sum((1, 2)), x)
 
     def save(self, path: Path | str) -> None:
         """Write weights and settings to one `.safetensors` file."""
@@ -297,12 +345,15 @@ def fit(
         ema: decay of the averaged weights.
         seed: of weights and batches.
         progress: whether to show how far it is.
+
+    Returns:
+        The trained model.
     """
     x = base.as_images(x, SIDE)
     settings = Settings((x.shape[1], x.shape[2], x.shape[3]), width, mixtures)
     network = base.new_network(settings.build, seed)
 
-    def bits(batch: Tensor, rng: torch.Generator) -> Tensor:
+    def bits(batch: Tensor, generator: torch.Generator) -> Tensor:
         return -log_likelihood(batch, network(batch), mixtures).mean() / (batch.shape[1] * math.log(2))
 
     training = base.Training(steps, batch_size, lr, ema, seed, progress)

@@ -78,18 +78,22 @@ def value_of(hint: Any) -> dict[str, Any]:
     """How argparse is to read the value of a field with this type.
 
     Args:
-        hint: `int`, `float`, `bool`, `str`, a `Literal`, `tuple[T, ...]`, or one of these or None.
+        hint: `int`, `float`, `bool`, `str`, a `Literal`, `tuple[T, ...]`, or one of these or None; a number or a word.
 
     Returns:
         The arguments `type`, `metavar` and, of a `Literal`, `choices` for `add_argument`.
     """
     kind, may_be_none = _without_none(hint)
+    words = () if typing.get_origin(kind) is typing.Literal else _words_beside(hint)
+    if words:
+        read, metavar = _reader(kind), f"{_metavar(kind)}|{'|'.join(words)}"
+        return {"type": _named(lambda text: text if text in words else read(text), metavar.lower()), "metavar": metavar}
     if typing.get_origin(kind) is typing.Literal:
-        words = {str(value): value for value in typing.get_args(kind)} | ({"none": None} if may_be_none else {})
+        choices = {str(value): value for value in typing.get_args(kind)} | ({"none": None} if may_be_none else {})
         return {
-            "type": _named(lambda text: words.get(text, text), "choice"),
-            "choices": tuple(words.values()),
-            "metavar": "|".join(words),
+            "type": _named(lambda text: choices.get(text, text), "choice"),
+            "choices": tuple(choices.values()),
+            "metavar": "|".join(choices),
         }
     read, metavar = _reader(kind), _metavar(kind)
     if may_be_none:
@@ -103,6 +107,15 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
         return hint, False
     parts = typing.get_args(hint)
     return next(part for part in parts if part is not type(None)), type(None) in parts
+
+
+def _words_beside(hint: Any) -> tuple[str, ...]:
+    """The words of a `Literal` that may stand in place of a number, as in `float | Literal["auto"]`."""
+    if not isinstance(hint, types.UnionType) and typing.get_origin(hint) is not typing.Union:
+        return ()
+    return tuple(
+        w for part in typing.get_args(hint) if typing.get_origin(part) is typing.Literal for w in typing.get_args(part)
+    )
 
 
 def _reader(kind: Any) -> Callable[[str], Any]:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 PICTURES = (".png", ".jpg")
 STRIP_FRAMES = 12
+N_MEASURED = 2000  # images; that of `pscd.evaluation`, without loading torch for a help text
 SHOWN = 100
-N_MEASURED = 2000  # samples that `train` and `evaluate` compare with held-out images
 STRANGEST = 10  # pictures that are named
 
 

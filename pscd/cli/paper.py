@@ -20,6 +20,7 @@ def add_reproduce(parser: Parser) -> None:
     parser.add_argument("--seeds", type=whole(1), help="seeds per cell (default: the artefact's own; 1 with --quick)")
     parser.add_argument("--out", type=Path, help="folder (default: results, results/quick with --quick); resumes there")
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: -1, one per core)")
+    parser.add_argument("--hours", type=float, help="begin no cell after so long; the page says what was not run")
     images = parser.add_argument_group("artefacts with images")
     images.add_argument("--data", help="set of images (default: mnist); pscd data lists them")
     images.add_argument("--preset", choices=PRESETS, help="settings of the runs (default: those for the data)")
@@ -51,7 +52,9 @@ def run_reproduce(args: argparse.Namespace) -> None:
         raise UserError("--jobs must not be 0; -1 means one per core")
     out = args.out or Path("results/quick" if args.quick else "results")
     images = Choice(**chosen) if chosen else None
-    page = reproduce(args.name, out, quick=args.quick, seeds=args.seeds, n_jobs=args.jobs, images=images)
+    page = reproduce(
+        args.name, out, quick=args.quick, seeds=args.seeds, n_jobs=args.jobs, images=images, hours=args.hours
+    )
     print(page.read_text())
     print(f"page: {page}")
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 STRANGEST = 10  # rows that are printed
 REASONS = 3  # columns named for each row
-OWN_COLUMNS = ("row", "energy", "outlier", "because")  # of the scores
+OWN_COLUMNS = ("row", "energy", "outlier", "because", "log_density")  # of the scores
 
 
 def add_detect(parser: Parser) -> None:
@@ -75,9 +75,9 @@ def run_detect(args: argparse.Namespace) -> None:
     Raises:
         UserError: the table or the folder is no good.
     """
+    from pscd.coordinates import Coordinates
     from pscd.data import check_enough, read_table
     from pscd.detector.estimator import EnergyDetector
-    from pscd.detector.scaling import Columns
 
     out = args.out or Path("runs") / args.data.stem
     if RunFolder(out).is_detector and not args.force:
@@ -96,7 +96,7 @@ def run_detect(args: argparse.Namespace) -> None:
         verbose=True,
     )
     try:
-        Columns.fit(table.x)  # a table without anything to learn is told before a folder is made
+        Coordinates.robust(table.x)  # a table without anything to learn is told before a folder is made
         out.mkdir(parents=True, exist_ok=True)
         detector.fit(_named(x, table.columns))
     except ValueError as error:
@@ -127,6 +127,7 @@ def add_score(parser: Parser) -> None:
         help="rows to score (.csv, .parquet, .npy, .npz); for an image model also a folder of pictures",
     )
     parser.add_argument("--id", type=parse_names, default=(), help="columns to carry over, such as a row's name (a,b)")
+    parser.add_argument("--log-density", action="store_true", help="write the log density of every row too, in nats")
     add_out(parser, ".csv or .npy file for the energies, in the order of the rows")
 
 
@@ -156,7 +157,7 @@ def run_score(args: argparse.Namespace) -> None:
         table = read_table(args.file, names if named else None, args.id)
         x = _flat(table, args.file)
         _check_width(x.shape[1:], (detector.n_features_in_,), args)
-        _report(detector, replace(table, columns=names), x, args.file, args.out)
+        _report(detector, replace(table, columns=names), x, args.file, args.out, log_density=args.log_density)
         return
     model = load_model(args.run, args.device)
     if model.is_image and args.file.is_dir():
@@ -165,12 +166,25 @@ def run_score(args: argparse.Namespace) -> None:
     table = read_table(args.file, model.columns if named else None, args.id)
     _check_width(table.x.shape[1:], model.shape, args)
     energy = model.energies(table.x).numpy()
-    write(args.out, energy, {"row": np.arange(1, len(energy) + 1), **table.ids, "energy": energy})
+    columns: dict[str, Any] = {"row": np.arange(1, len(energy) + 1), **table.ids, "energy": energy}
+    if args.log_density:
+        columns["log_density"] = model.log_prob(table.x).numpy()
+        warning = model.log_z().warning
+        if warning is not None:
+            print(f"warning: {warning}")
+    write(args.out, columns["log_density"] if args.log_density else energy, columns)
     print(f"{len(energy)} rows scored: {args.out}")
 
 
 def _report(
-    detector: "EnergyDetector", table: "Table", x: "np.ndarray", source: Path, out: Path, picture: Path | None = None
+    detector: "EnergyDetector",
+    table: "Table",
+    x: "np.ndarray",
+    source: Path,
+    out: Path,
+    *,
+    picture: Path | None = None,
+    log_density: bool = False,
 ) -> None:
     """Write all scores, print the strangest rows with the columns to blame, and draw them if asked to."""
     import numpy as np
@@ -183,6 +197,8 @@ def _report(
     because = [reasons(names, x[i], blame[i]) for i in range(len(x))]
     row = np.arange(1, len(x) + 1)
     columns = {"row": row, **table.ids, "energy": energy, "outlier": outlier.astype(int), "because": because}
+    if log_density:
+        columns["log_density"] = detector.log_density(rows)
     write(out, energy, columns)
     print(f"{int(outlier.sum())} of {len(x)} rows of {source} are outliers; the strangest:")
     for i in np.argsort(-energy)[:STRANGEST]:

@@ -230,19 +230,30 @@ def starting_config(chosen: argparse.Namespace) -> "TrainConfig":
     Raises:
         UserError: there is no such preset.
     """
+    from pscd.config import TrainConfig
     from pscd.data import TOYS
     from pscd.objectives import PseudoSpherical
     from pscd.presets import default_preset, preset
 
     data = "" if chosen.data is None or chosen.data in TOYS else chosen.data  # a folder may be called moon, too
-    base = preset(chosen.preset) if chosen.preset else default_preset(data)
+    base = preset(chosen.preset) if chosen.preset else default_preset(data, _n_columns(data, chosen.columns))
     objective, sampler = chosen.parts["objective"], chosen.parts["sampler"]
     if chosen.objective in ("cd", "ps-cd") and isinstance(base.objective, PseudoSpherical):
-        # The same objective with another gamma: what else the preset says of it stays.
-        base = replace(base, objective=replace(base.objective, gamma=objective.gamma))
+        # The same objective, at gamma 0 for cd: what else the preset says of it stays.
+        gamma = 0.0 if chosen.objective == "cd" else base.objective.gamma
+        base = replace(base, objective=replace(base.objective, gamma=gamma))
     elif objective:
+        # A robust start is made for the gamma-score; other objectives begin from the plain defaults.
+        base = TrainConfig() if base.start == "mixture" else base
         base = replace(base, objective=objective, energy=replace(base.energy, classes=0))
     return replace(base, sampler=sampler) if sampler else base
+
+
+def _n_columns(data: str, columns: str | None) -> int | None:
+    """How many columns of a file are learnt from; None where that cannot be told without reading it."""
+    from pscd.data.tables import count_columns
+
+    return len(columns.split(",")) if columns else count_columns(Path(data))
 
 
 def config_from(args: argparse.Namespace) -> "TrainConfig":
@@ -290,7 +301,7 @@ def run_train(args: argparse.Namespace) -> None:
         return
     model = load_model(out, args.device)
     print(f"gradients of chains: {model.gradients}{first_use()}")
-    for sentence in verdict_on(out):
+    for sentence in (*model.notes, *verdict_on(out)):
         print(f"verdict: {sentence}")
     samples = model.sample(N_MEASURED if model.is_image else N_POINTS, progress=model.is_image)
     try:

@@ -57,6 +57,9 @@ def as_rows(x: Rows) -> Tensor:
     Args:
         x: a tensor, an array, nested lists, a DataFrame, or a `TensorDataset` of one tensor.
 
+    Returns:
+        Rows `(n, *shape)`; a floating-point tensor keeps its type.
+
     Raises:
         UserError: these are no rows, or not finite numbers.
 

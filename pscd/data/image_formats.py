@@ -156,6 +156,9 @@ def read_bitmaps(path: Path, n: int, size: int) -> np.ndarray:
 
     Returns:
         Bytes `(n, 1, size, size)`.
+
+    Raises:
+        UserError: the file is not readable, its drawings have another size, or there are too few.
     """
     try:
         rows = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -206,6 +209,12 @@ def read_pictures(
         size: side to scale to, after the largest square is cut from the middle; without it all must agree.
         crop: side of the square to cut instead.
         channels: 1 or 3, if it is known.
+
+    Returns:
+        Bytes `(n, channels, height, width)`.
+
+    Raises:
+        UserError: a picture is not readable, or the sizes differ and no `size` is given.
     """
     if channels is None:
         modes = _each(paths, _mode, "looked at")
@@ -305,9 +314,13 @@ def _line(error: Exception) -> str:
 
 
 def celeba_partition(folder: Path) -> Callable[[Path], int]:
-    """The part that a picture of CelebA belongs to: 0 (training), 1 (validation) or 2 (test).
+    """Which part of CelebA a picture belongs to: 0 (training), 1 (validation) or 2 (test).
 
-    It is read from `list_eval_partition.txt` in the folder or beside it, else told by the number in the file's name.
+    It is read from `list_eval_partition.txt` in the folder or beside it; without that file, the number in a picture's
+    name decides.
+
+    Returns:
+        A function from the path of a picture to its part; -1 for one that the list does not name.
 
     Raises:
         UserError: the list is damaged, or there is none and a picture is not named by a number.

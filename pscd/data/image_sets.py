@@ -96,6 +96,9 @@ def load_images(name: str, *, root: Path | str | None = None, train: bool = True
         train: whether the training or the test images are wanted.
         size: side to scale to; for folders, needed if pictures differ in size.
 
+    Returns:
+        The images as bytes, their labels if there are any, and the name.
+
     Raises:
         UserError: there are no such images on this machine; the message says how to get them.
     """

@@ -74,7 +74,7 @@ def uniform_noise(n: int, shape: Sequence[int], generator: torch.Generator | Non
 def gaussian_noise(
     n: int, shape: Sequence[int], generator: torch.Generator | None = None, *, mean: float = 0.5, sd: float = 0.25
 ) -> Tensor:
-    """`(n, *shape)` bytes from a Gaussian, clipped.
+    """Noise images: Gaussian pixels, clipped to the range of a byte.
 
     Args:
         n: number of images.
@@ -84,6 +84,9 @@ def gaussian_noise(
         sd: its standard deviation. The default is that of Hendrycks, Mazeika and Dietterich (Deep Anomaly Detection
             with Outlier Exposure, 2019), 0.5 on [-1, 1]. At 1, as in Liang, Li and Srikant (ODIN, 2018), most values
             are clipped to black or white.
+
+    Returns:
+        Bytes `(n, *shape)`.
     """
     return to_bytes(mean + sd * torch.randn((n, *shape), generator=generator))
 
@@ -99,6 +102,9 @@ def interpolations(x: Tensor, n: int, generator: torch.Generator | None = None, 
 
     Returns:
         Bytes `(n, *shape)`.
+
+    Raises:
+        ValueError: there are fewer than two images.
     """
     if len(x) < 2:
         raise ValueError("interpolation needs two images")

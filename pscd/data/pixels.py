@@ -14,6 +14,9 @@ LUMA = (0.299, 0.587, 0.114)  # shares of red, green and blue in grey (ITU-R 601
 def to_unit(x: Tensor) -> Tensor:
     """Bytes as float32 in [0, 1].
 
+    Returns:
+        Float32 of the same shape.
+
     >>> to_unit(torch.tensor([0, 51, 255], dtype=torch.uint8))
     tensor([0.0000, 0.2000, 1.0000])
     """
@@ -22,6 +25,9 @@ def to_unit(x: Tensor) -> Tensor:
 
 def to_bytes(x: Tensor) -> Tensor:
     """Floats in [0, 1] as the nearest bytes; what lies outside is clipped.
+
+    Returns:
+        Bytes of the same shape.
 
     >>> to_bytes(torch.tensor([-0.1, 0.2, 1.5]))
     tensor([  0,  51, 255], dtype=torch.uint8)

@@ -41,10 +41,21 @@ def read_table(path: Path | str, columns: Sequence[str] | None = None, ids: Sequ
     Args:
         path: `.csv` (with or without a header), `.parquet`, `.npy` or `.npz`.
         columns: columns to take, in this order; by default all but the `ids`.
-        ids: columns to carry along unlearnt.
+        ids: columns to carry along that the model does not learn from.
+
+    Returns:
+        The rows in float64, their column names and the `ids`.
 
     Raises:
-        UserError: any fault of the file; the message names the file, the place and what to do.
+        UserError: the file cannot be used; the message names the file, the place and what to do.
+
+    >>> import pandas, pscd, tempfile
+    >>> rooms = pandas.DataFrame({"room": ["a", "b"], "width": [3.5, 4.0], "height": [2.4, 2.5]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rooms.to_csv(f"{folder}/rooms.csv", index=False)
+    ...     table = pscd.read_table(f"{folder}/rooms.csv", ids=["room"])
+    >>> table.columns, table.x.tolist(), table.ids
+    (('width', 'height'), [[3.5, 2.4], [4.0, 2.5]], {'room': ['a', 'b']})
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -66,6 +77,32 @@ def read_table(path: Path | str, columns: Sequence[str] | None = None, ids: Sequ
         raise UserError(f"{path}: there are no rows in it")
     _check_finite(path, values, names)
     return Table(torch.from_numpy(np.array(values, np.float64, order="C")), names, kept)
+
+
+def count_columns(path: Path) -> int | None:
+    """How many columns a file has, from its first bytes; None if it is no table that can be read.
+
+    Args:
+        path: a file of any kind, or none at all.
+
+    Returns:
+        The number of columns, text columns included.
+    """
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".npy":
+            shape = np.load(path, mmap_mode="r", allow_pickle=False).shape
+            return shape[1] if len(shape) == 2 else 1
+        if suffix == ".csv":
+            with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+                return len(next(csv.reader(file)))
+        if suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            return len(pq.read_schema(path))
+    except Exception:  # whatever is wrong with it is told when it is read
+        return None
+    return None
 
 
 def _read_array(path: Path) -> np.ndarray:

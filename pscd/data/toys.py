@@ -167,6 +167,9 @@ def _log_curve(x: Tensor, curve: Callable[[Tensor], Tensor], low: float, high: f
     """Log density of `curve(t)`, t uniform on (low, high), plus noise: Gauss-Legendre over t.
 
     With four nodes per width of the noise along the curve, it is exact to ten digits.
+
+    Returns:
+        Log densities, `(n,)`.
     """
     nodes, weights = (torch.from_numpy(v).to(x) for v in np.polynomial.legendre.leggauss(n))
     centres = curve(low + (high - low) * (nodes + 1) / 2)

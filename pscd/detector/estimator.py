@@ -17,8 +17,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from pscd.config import TrainConfig
+from pscd.coordinates import LINEAR, SPIKED_LINEAR, Coordinates
 from pscd.detector.gaussian import Gaussian, fit_gaussian, floors, majority, silverman
-from pscd.detector.scaling import Columns
 from pscd.energies import Correction
 from pscd.errors import UserError
 from pscd.files import read_tensors, tensors_digest, under, write_tensors
@@ -111,9 +111,8 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         array = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         x = torch.from_numpy(array.astype(np.float64))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self.columns_ = Columns.fit(x)
-        self.constants_ = x.median(0).values
-        z = self.columns_.forward(x)
+        self.columns_ = Coordinates.robust(x)
+        z = self.columns_.forward(x, torch.float64)
         some = z[torch.randperm(len(z), generator=generator(seed, Stream.DETECTOR_ROWS))[:GAUSSIAN_ROWS]]
         n, k = z.shape
         floor = floors(self.columns_.spiked)
@@ -173,12 +172,19 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     @torch.no_grad()
     def _score(self, x: Tensor) -> Tensor:
         energy = self._energy()
-        parts = [energy(self.gaussian_.whiten(self.columns_.forward(part))) for part in x.split(SCORE_BLOCK)]
+        parts = [
+            energy(self.gaussian_.whiten(self.columns_.forward(part, torch.float64))) for part in x.split(SCORE_BLOCK)
+        ]
         return -torch.cat(parts) - self._news(x).sum(1)
 
     def _news(self, x: Tensor) -> Tensor:
         """Energy of a new value in a column that never varied: log(n + 1), by the rule of succession."""
-        return math.log(self.n_rows_ + 1) * ((x != self.constants_) & ~self.columns_.kept)
+        return math.log(self.n_rows_ + 1) * ((x != self.columns_.constants) & ~self._varies())
+
+    def _varies(self) -> Tensor:
+        """Which columns the model sees, `(d,)`."""
+        assert self.columns_.kept is not None
+        return self.columns_.kept
 
     def _check(self, X: ArrayLike) -> Tensor:
         check_is_fitted(self)
@@ -198,10 +204,16 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     @torch.no_grad()
     def log_density(self, X: ArrayLike) -> Floats:
-        """Log density of each row of `(n, d)` in the units of the data, `(n,)`; constant columns are left out.
+        """Log density of each row in the units of the data; constant columns are left out.
 
         The normalising constant is estimated by importance sampling from the Gaussian. The estimate is good where the
         network is a small correction of it; in high dimension it has a large variance.
+
+        Args:
+            X: rows, `(n, d)`.
+
+        Returns:
+            Nats, `(n,)`.
         """
         x = self._check(X)
         energy, k = self._energy(), len(self.gaussian_.mean)
@@ -222,7 +234,7 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         u = self.model_.sample(n_samples, seed=int(check_random_state(random_state).randint(2**31 - 1)))
-        return self.columns_.inverse(self.gaussian_.colour(u), self.constants_).numpy()
+        return self.columns_.inverse(self.gaussian_.colour(u)).numpy()
 
     @torch.no_grad()
     def explain(self, X: ArrayLike) -> Floats:
@@ -240,9 +252,9 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         x = self._check(X)
         energy = self._energy()
         blame = self._news(x)
-        kept = self.columns_.kept.nonzero().flatten().tolist()
+        kept = self._varies().nonzero().flatten().tolist()
         for start in range(0, len(x), SCORE_BLOCK):
-            z = self.columns_.forward(x[start : start + SCORE_BLOCK])
+            z = self.columns_.forward(x[start : start + SCORE_BLOCK], torch.float64)
             full = energy(self.gaussian_.whiten(z))
             for j, column in enumerate(kept):
                 without = energy(self.gaussian_.whiten(self.gaussian_.without_column(z, j)))
@@ -263,7 +275,6 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             "mean": self.gaussian_.mean,
             "covariance": self.gaussian_.covariance,
             "scatter": self.gaussian_.scatter,
-            "constants": self.constants_,
         }
         tensors["sample_weight"] = torch.from_numpy(self.sample_weight_)
         facts = {
@@ -281,6 +292,9 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     def load(cls, folder: Path | str) -> Self:
         """The detector that `save` wrote.
 
+        Returns:
+            The fitted detector.
+
         Raises:
             UserError: there is none, a file is damaged, or the two files are of different fits.
         """
@@ -292,17 +306,17 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             tensors, metadata = read_tensors(path)
             facts = json.loads(metadata["facts"])
             detector = cls(**facts["parameters"])
-            detector.columns_ = Columns(**under(tensors, "columns."))
+            detector.columns_ = _columns(under(tensors, "columns."), tensors)
             detector.gaussian_ = Gaussian(
                 tensors["mean"], tensors["covariance"], facts["fitted"]["gamma_"], tensors["scatter"]
             )
-            detector.constants_, weights = tensors["constants"], tensors["sample_weight"]
+            weights = tensors["sample_weight"]
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path}: damaged, or not a detector of pscd ({error})") from None
         for name, value in facts["fitted"].items():
             setattr(detector, name, value)
         detector.sample_weight_ = weights.numpy()
-        detector.n_features_in_ = len(detector.constants_)
+        detector.n_features_in_ = len(detector._varies())
         if facts["names"]:
             detector.feature_names_in_ = np.array(facts["names"], dtype=object)
         _check_network(run.network, metadata.get("network"))
@@ -335,6 +349,9 @@ def settings(gamma: float, n_updates: int, seed: int, noise: float) -> TrainConf
         n_updates: updates of the network.
         seed: of the training.
         noise: deviation of the noise that is added to each batch.
+
+    Returns:
+        The configuration of the training.
     """
     return TrainConfig(
         data="",  # rows in memory
@@ -354,3 +371,11 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 def _plain(value: object) -> bool:
     return value is None or isinstance(value, int)
+
+
+def _columns(tensors: dict[str, Tensor], others: dict[str, Tensor]) -> Coordinates:
+    """The coordinates of a file, or of one written before coordinates had a room of their own."""
+    if "spiked" not in tensors:
+        return Coordinates(**tensors)
+    linear = torch.where(tensors["spiked"], SPIKED_LINEAR, LINEAR).double()
+    return Coordinates(tensors["centre"], tensors["scale"], linear, tensors["kept"], others["constants"])

@@ -1,6 +1,5 @@
 """The Gaussian of largest gamma-score: robust mean and covariance, by a fixed-point iteration."""
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from pscd.losses import effective_sample_fraction, importance_weights
 from pscd.metrics import auroc
+from pscd.mixtures.neighbours import NEIGHBOUR_ROWS, isolation
 from pscd.rng import Stream, generator
 
 RIDGE = 0.05  # added to every variance: directions in which the data hardly vary are not blown up without end
@@ -23,9 +23,6 @@ N_CALIBRATION = 20_000  # draws for the energies that Gaussian rows would have
 MAX_GAMMA = 1.0
 ISOLATED = 0.1  # share of the rows, those farthest from their neighbours, that count as odd
 DENSE = 0.75  # rows beyond the majority count as a group if they are closer together than one in four of it
-LEAST_NEIGHBOURS = 5
-NEIGHBOUR_ROWS = 5_000  # rows whose neighbours are looked for, at most, and among which
-NEIGHBOUR_BLOCK = 500  # rows at a time, which bounds the memory
 
 
 @dataclass(frozen=True)
@@ -125,6 +122,9 @@ def fit_gaussian(
         shrink: weight of the diagonal precision in the shrunk one, (1 - shrink) S^-1 + shrink diag(S)^-1; the mean
             energy of Gaussian rows is k / 2 for any weight. By default a half with many rows, and more the fewer rows
             there are for each column.
+
+    Returns:
+        The Gaussian, with the gamma that it was fitted by.
     """
     n, k = z.shape
     drawn = 1 - (1 - SHRINK) * n / (n + k) if shrink is None else shrink
@@ -177,6 +177,9 @@ def majority(z: Tensor, share: float, *, inside: float, clean: float, floor: flo
         inside: share of Gaussian rows that the ellipsoid holds.
         clean: share of rows outside it, or in a dense group there, that counts as few.
         floor: least variance of the columns, one number or `(k,)`.
+
+    Returns:
+        The Gaussian that was chosen.
     """
     robust, plain = fit_gaussian(z, share=share, floor=floor), fit_gaussian(z, gamma=0.0, floor=floor)
     beyond = robust.outside(z, inside)
@@ -193,14 +196,6 @@ def majority(z: Tensor, share: float, *, inside: float, clean: float, floor: flo
     return robust if robust_tells >= plain_tells else plain
 
 
-def isolation(u: Tensor) -> Tensor:
-    """Distance of each of n rows `(n, k)` to its neighbour number sqrt(n), `(n,)`."""
-    neighbour = min(max(LEAST_NEIGHBOURS, math.isqrt(len(u))), len(u) - 1)
-    # Each row is the nearest to itself.
-    blocks = (torch.cdist(part, u).kthvalue(neighbour + 1, 1).values for part in u.split(NEIGHBOUR_BLOCK))
-    return torch.cat(list(blocks))
-
-
 def silverman(n: int, k: int) -> float:
     """Width of a Gaussian kernel for n rows of k columns, in standard deviations (Silverman 1986, Eq. 4.14)."""
     return (4 / ((k + 2) * n)) ** (1 / (k + 4))
@@ -215,6 +210,9 @@ def gamma_for_share(energy: Tensor, share: float, most: float = MAX_GAMMA) -> fl
         energy: `(n,)`.
         share: effective sample fraction to reach, in (0, 1].
         most: largest gamma, which is also the answer where the fraction stays above `share`.
+
+    Returns:
+        Gamma; 0 if the share is 1.
     """
     from scipy.optimize import brentq
 

@@ -19,7 +19,12 @@ BOUND = 4.0  # nats by which a network corrects a mixture, where nothing else is
 @documented
 @dataclass(frozen=True)
 class Architecture:
-    """Which network, and its size."""
+    """Which network, and its size.
+
+    >>> import torch
+    >>> Architecture("mlp", width=64, depth=2).build((5,))(torch.zeros(3, 5)).shape
+    torch.Size([3])
+    """
 
     name: str = option(
         "mlp",
@@ -63,7 +68,7 @@ class Architecture:
             bound=BOUND if self.bound is None else self.bound,
             frequencies=frequencies,
         )
-        return CorrectedEnergy(Mixture(**{name: t.float() for name, t in mixture.tensors().items()}), network)
+        return CorrectedEnergy(mixture.single(), network)
 
     def rebuild(self, shape: tuple[int, ...], tensors: dict[str, Tensor]) -> nn.Module:
         """The network that a file's tensors belong to, for inputs of `shape`, before they are read into it."""
@@ -73,7 +78,7 @@ class Architecture:
         return self.correct(mixture, tensors["network.frequencies"])
 
     def build(self, shape: tuple[int, ...]) -> nn.Module:
-        """The network for inputs of `shape`, with random weights."""
+        """The network for rows of the given shape, with random weights from torch's global generator."""
         return ENERGIES[self.name](shape, self)
 
 

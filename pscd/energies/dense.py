@@ -9,13 +9,24 @@ from torch.nn.utils.parametrizations import spectral_norm as with_spectral_norm
 
 from pscd.fast import Sequence
 
-FOURIER_SCALE = 1.5  # standard deviation of the waves' frequencies, for inputs of unit scale
+FOURIER_SCALE = 1.5  # standard deviation of the frequencies, for inputs of unit scale
 
 
 class Quadratic(nn.Module):
-    """E(x) = |x - mu|^2 / (2 sigma^2): a Gaussian, the paper's 1-D model (App. D.2).
+    """E(x) = |x - mu|^2 / (2 sigma^2): a Gaussian, the paper's 1-D model (Eq. 47).
 
-    `sigma` is kept positive by its logarithm.
+    `sigma` is parametrised by its logarithm, which keeps it positive.
+
+    Args:
+        mu: initial mean, the same for all coordinates.
+        sigma: initial standard deviation.
+        dim: number of coordinates, each with a mean and a deviation of its own.
+
+    Raises:
+        ValueError: sigma is not positive.
+
+    >>> Quadratic(mu=1.0, sigma=2.0)(torch.tensor([[1.0], [5.0]])).tolist()
+    [0.0, 2.0]
     """
 
     def __init__(self, mu: float = 0.0, sigma: float = 1.0, *, dim: int = 1) -> None:
@@ -27,21 +38,31 @@ class Quadratic(nn.Module):
 
     @property
     def sigma(self) -> Tensor:
-        """Standard deviation of each coordinate."""
+        """Standard deviation of each coordinate, `(dim,)`."""
         return self.log_sigma.exp()
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(B, *shape)` with `dim` numbers a row to `(B,)`."""
+        """Energies, `(B, *shape)` with `dim` numbers per row to `(B,)`."""
         return 0.5 * ((x.flatten(1) - self.mu) / self.sigma).square().sum(1)
 
 
 class MLP(nn.Module):
-    """A fully connected energy for inputs of any shape.
+    """A fully connected energy for rows of any shape, with SiLU activations.
 
-    A network with SiLU grows at most linearly, so exp(-E) need not be integrable; `base_scale` adds
-    |x|^2 / (2 base_scale^2), a Gaussian base that makes it so. `fourier` puts that many random waves
-    beside the input, sin and cos of fixed projections: a plain network learns fine structure in low
-    dimension, such as a thin ring, very slowly (Tancik et al. 2020).
+    Args:
+        shape: of a row.
+        width: units per hidden layer.
+        depth: hidden layers.
+        fourier: number of random Fourier features beside the input, sin and cos of fixed random projections. Without
+            them a network learns fine structure in low dimension, such as a thin ring, very slowly
+            (Tancik et al. 2020).
+        spectral_norm: normalise every layer, which bounds its slope.
+        base_scale: adds |x|^2 / (2 base_scale^2), a Gaussian base. The network itself grows at most linearly, so
+            without a base exp(-E) need not be integrable.
+
+    >>> energy = MLP((2,), width=16, depth=2, base_scale=2.0)
+    >>> energy(torch.zeros(5, 2)).shape
+    torch.Size([5])
     """
 
     frequencies: Tensor
@@ -70,7 +91,7 @@ class MLP(nn.Module):
         self.net = nn.Sequential(*layers, wrap(nn.Linear(size, 1)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(B, *shape)` to `(B,)`."""
+        """Energies, `(B, *shape)` to `(B,)`."""
         x = x.flatten(1)
         features = x
         if self.fourier:
@@ -82,7 +103,7 @@ class MLP(nn.Module):
         return e
 
     def as_sequence(self) -> Sequence:
-        """See `pscd.fast`."""
+        """The energy as a sequence of layers, which `pscd.fast` computes by hand."""
         return Sequence(
             self.net,
             frequencies=self.frequencies if self.fourier else None,
@@ -91,10 +112,16 @@ class MLP(nn.Module):
 
 
 class Correction(nn.Module):
-    """E(x) = |x|^2 / 2 + f(x): a standard Gaussian, corrected by a network of bounded size, |f| < bound.
+    """E(x) = |x|^2 / 2 + f(x): a standard Gaussian, corrected by a network f with |f| < bound.
 
-    It starts as the Gaussian. The density stays within a factor exp(2 bound) of it: tails remain those of
-    the Gaussian, and draws from it are accepted as jumps in any dimension.
+    It starts as the Gaussian. The density stays within a factor exp(2 bound) of it, so the tails remain Gaussian, and
+    jumps to draws of the Gaussian are accepted in any dimension.
+
+    Args:
+        dim: number of columns.
+        bound: of the correction, in nats.
+        width: units per hidden layer.
+        depth: hidden layers.
     """
 
     def __init__(self, dim: int, *, bound: float, width: int = 64, depth: int = 2) -> None:
@@ -111,11 +138,11 @@ class Correction(nn.Module):
         self.net = nn.Sequential(*layers, last)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(B, dim)` to `(B,)`."""
+        """Energies, `(B, dim)` to `(B,)`."""
         return 0.5 * x.square().sum(1) + self.bound * torch.tanh(self.net(x).squeeze(1) / self.bound)
 
     def as_sequence(self) -> Sequence:
-        """See `pscd.fast`."""
+        """The energy as a sequence of layers, which `pscd.fast` computes by hand."""
         return Sequence(self.net, precision=1.0, bound=self.bound)
 
 

@@ -1,7 +1,7 @@
-"""Convolutional energies for images `(B, channels, height, width)`; each may know about labels.
+"""Convolutional energies for images `(B, channels, height, width)`, conditional on labels if asked for.
 
-A conditional network has `classes` and takes a label beside the image: `energy(x, label)`. Without one it
-gives the energy of the likeliest label, min over y of E(x, y), which is what an image is scored by.
+A conditional network has `classes` and takes a label beside the image: `energy(x, label)`. Without a label it returns
+the energy of the likeliest one, min over y of E(x, y).
 """
 
 from collections.abc import Callable
@@ -17,10 +17,17 @@ SLOPE = 0.2  # of the leaky ReLU, as in the paper
 
 
 class ConvNet(nn.Module):
-    """Strided convolutions, each of which halves the image, and a small head; quick on a CPU.
+    """Strided convolutions, each of which halves the image, and a small head; fast on a CPU.
 
-    `depth` convolutions, of `width`, `2 width`, `4 width`, `4 width` ... channels. The first has a 5 x 5 kernel and
-    skips every second pixel, so that no layer works at the full size. With labels the head has one output for each.
+    The convolutions have `width`, `2 width`, `4 width`, `4 width` ... channels. The first has a 5 x 5 kernel and
+    stride 2, so that no layer runs at full size.
+
+    Args:
+        shape: channels, height and width of an image.
+        width: channels of the first convolution.
+        depth: number of convolutions.
+        classes: number of labels, 0 for none; the head has an output for each.
+        spectral_norm: normalise every layer, which bounds its slope.
     """
 
     def __init__(
@@ -46,20 +53,34 @@ class ConvNet(nn.Module):
         self.net = nn.Sequential(*layers, wrap(nn.Linear(hidden, max(classes, 1))))
 
     def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
-        """`(B, *shape)` to `(B,)`."""
+        """Energies.
+
+        Args:
+            x: images, `(B, *shape)`.
+            label: `(B,)`, for a conditional network; by default the likeliest, the one of least energy.
+
+        Returns:
+            `(B,)`.
+        """
         return _of_label(self.net(x), label)
 
     def as_sequence(self, label: Tensor | None = None) -> Sequence:
-        """See `pscd.fast`."""
+        """The energy given labels `(B,)` as a sequence of layers, which `pscd.fast` computes by hand."""
         return Sequence(self.net, self.shape, label)
 
 
 class PlainCNN(nn.Module):
     """A stack of convolutions with leaky ReLU: a 3 x 3 one at full size, then `depth` that halve it.
 
-    With width 64, depth 4 and a 4 x 4 convolution to one number at the end this is the paper's network for CelebA
-    (Figure 6b, channels 64, 128, 256, 512, 512, 1); with depth 3, its size for 32 x 32 images, the 5-layer CNN.
-    With labels the last convolution has one output for each.
+    With width 64, depth 4 and a final 4 x 4 convolution to one number this is the paper's network for CelebA
+    (Figure 6b, channels 64, 128, 256, 512, 512, 1); with depth 3, for 32 x 32 images, the 5-layer CNN.
+
+    Args:
+        shape: channels, height and width of an image.
+        width: channels of the first convolution.
+        depth: how often the image is halved.
+        classes: number of labels, 0 for none; the last convolution has an output for each.
+        spectral_norm: normalise every layer, which bounds its slope.
     """
 
     def __init__(
@@ -85,19 +106,34 @@ class PlainCNN(nn.Module):
         self.net = nn.Sequential(*layers, last, nn.Flatten())
 
     def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
-        """`(B, *shape)` to `(B,)`."""
+        """Energies.
+
+        Args:
+            x: images, `(B, *shape)`.
+            label: `(B,)`, for a conditional network; by default the likeliest, the one of least energy.
+
+        Returns:
+            `(B,)`.
+        """
         return _of_label(self.net(x), label)
 
     def as_sequence(self, label: Tensor | None = None) -> Sequence:
-        """See `pscd.fast`."""
+        """The energy given labels `(B,)` as a sequence of layers, which `pscd.fast` computes by hand."""
         return Sequence(self.net, self.shape, label)
 
 
 class ResNet(nn.Module):
     """The paper's network for CIFAR-10 (Figure 6a): a convolution, six residual blocks, a sum over positions.
 
-    Blocks of `width`, `width`, `2 width` ... channels, every other of which halves the image; `depth` such pairs.
-    Labels enter as a gain and an offset of every channel in each block, as in IGEBM (Du and Mordatch 2019).
+    Blocks of `width`, `width`, `2 width` ... channels, every other of which halves the image. Labels enter as a gain
+    and an offset for every channel in each block, as in IGEBM (Du and Mordatch 2019).
+
+    Args:
+        shape: channels, height and width of an image.
+        width: channels of the first two blocks.
+        depth: number of pairs of blocks.
+        classes: number of labels, 0 for none; each has gains and offsets in every block.
+        spectral_norm: normalise every layer, which bounds its slope.
     """
 
     def __init__(
@@ -126,7 +162,15 @@ class ResNet(nn.Module):
         self.last = wrap(nn.Linear(channels, 1))
 
     def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
-        """`(B, *shape)` to `(B,)`."""
+        """Energies.
+
+        Args:
+            x: images, `(B, *shape)`.
+            label: `(B,)`, for a conditional network; by default the likeliest, the one of least energy.
+
+        Returns:
+            `(B,)`.
+        """
         if self.classes and label is None:
             labels = (x.new_full((len(x),), y, dtype=torch.long) for y in range(self.classes))
             return torch.stack([self(x, y) for y in labels]).amin(0)
@@ -137,7 +181,15 @@ class ResNet(nn.Module):
 
 
 class ResBlock(nn.Module):
-    """Two convolutions beside a short-cut; `halve` pools the sum."""
+    """A residual block: two convolutions and a shortcut.
+
+    Args:
+        channels: of the input.
+        wider: channels of the output.
+        halve: pool the sum to half the size.
+        classes: number of labels, 0 for none.
+        wrap: what each layer is wrapped in, see `layer_wrapper`.
+    """
 
     def __init__(
         self, channels: int, wider: int, *, halve: bool, classes: int, wrap: Callable[[nn.Module], nn.Module]
@@ -154,7 +206,15 @@ class ResBlock(nn.Module):
             nn.init.zeros_(self.offset.weight)
 
     def forward(self, x: Tensor, label: Tensor | None) -> Tensor:
-        """`(B, channels, h, w)` to `(B, wider, h, w)`, or half the size."""
+        """Features of the next block.
+
+        Args:
+            x: `(B, channels, h, w)`.
+            label: `(B,)`, or None for a network without labels.
+
+        Returns:
+            `(B, wider, h, w)`, or half the size.
+        """
         h = self.one(functional.leaky_relu(x, SLOPE))
         if self.gain is not None:
             h = h * self.gain(label)[:, :, None, None] + self.offset(label)[:, :, None, None]
@@ -167,7 +227,7 @@ def _first(channels: int, width: int) -> nn.Module:
 
 
 def _of_label(e: Tensor, label: Tensor | None) -> Tensor:
-    """One column of `(B, classes)`, or the lowest; `(B, 1)` has but one."""
+    """The column of `(B, classes)` for each label; without labels the least, or the only one."""
     if label is None:
         return e.squeeze(1) if e.shape[1] == 1 else e.amin(1)
     return e.gather(1, label[:, None]).squeeze(1)

@@ -1,4 +1,4 @@
-"""An energy seen another way: with its labels given, in bfloat16, at another temperature, with a part held fixed."""
+"""Modified energies: with given labels, in bfloat16, at another temperature, with a part of the input held fixed."""
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +10,11 @@ from pscd.types import Energy
 
 
 class LabelledEnergy(nn.Module):
-    """E(x, label) for fixed labels: a function of x alone, as samplers and losses want it.
+    """E(x, label) for fixed labels: a function of x alone, as samplers and losses need it.
 
-    The first rows have the first labels; fewer rows than labels are allowed.
+    Args:
+        energy: a conditional energy.
+        label: `(n,)`; a batch of B <= n rows has the first B of them.
     """
 
     def __init__(self, energy: nn.Module, label: Tensor) -> None:
@@ -20,11 +22,11 @@ class LabelledEnergy(nn.Module):
         self.energy, self.label = energy, label
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(B, *shape)` to `(B,)`."""
+        """Energies, `(B, *shape)` to `(B,)`."""
         return self.energy(x, self.label[: len(x)])
 
     def as_sequence(self) -> Sequence | None:
-        """See `pscd.fast`; for networks whose last layer has an output for each label."""
+        """The energy as a sequence for `pscd.fast`; None unless its last layer has an output for each label."""
         inner = self.energy
         if not isinstance(inner, ConvNet | PlainCNN) or type(inner) not in (ConvNet, PlainCNN) or has_hooks(inner):
             return None
@@ -32,31 +34,40 @@ class LabelledEnergy(nn.Module):
 
 
 class BFloat16Energy(nn.Module):
-    """An energy whose network computes in bfloat16 where that is safe; energies come out in float32."""
+    """An energy whose network computes in bfloat16 where that is safe; energies are returned in float32.
+
+    Args:
+        energy: any energy.
+    """
 
     def __init__(self, energy: nn.Module) -> None:
         super().__init__()
         self.energy = energy
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(B, *shape)` to `(B,)`."""
+        """Energies, `(B, *shape)` to `(B,)`."""
         with torch.autocast(x.device.type, dtype=torch.bfloat16):
             return self.energy(x).float()
 
 
 class TemperedEnergy(nn.Module):
-    """power * E(x): its samples follow q^power."""
+    """power * E(x), whose samples follow q^power.
+
+    Args:
+        energy: any energy.
+        power: an inverse temperature.
+    """
 
     def __init__(self, energy: nn.Module, power: float) -> None:
         super().__init__()
         self.energy, self.power = energy, power
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(B, *shape)` to `(B,)`."""
+        """Energies, `(B, *shape)` to `(B,)`."""
         return self.power * self.energy(x)
 
     def input_gradient(self) -> Evaluator | None:
-        """That of the energy, times the power."""
+        """Energy and gradient by hand, times the power; None if the energy itself needs autograd."""
         inner = fast.by_hand(self.energy)
         if inner is None:
             return None
@@ -79,12 +90,12 @@ class TemperedEnergy(nn.Module):
 
 
 class MaskedEnergy(nn.Module):
-    """E(x) with a part of x held fixed: its gradient is 0 there, so chains move the rest only.
+    """E(x) with a part of x held fixed: the gradient is 0 there, so chains move only the rest.
 
     Args:
         energy: of whole images.
-        x: the images `(B, *shape)`, whose known pixels count.
-        known: `(*shape)` or `(B, *shape)`, true where a pixel is held.
+        x: images `(B, *shape)` that hold the known pixels.
+        known: `(*shape)` or `(B, *shape)`, true where a pixel is held fixed.
     """
 
     def __init__(self, energy: Energy, x: Tensor, known: Tensor) -> None:
@@ -92,16 +103,25 @@ class MaskedEnergy(nn.Module):
         self.energy, self.x, self.known = energy, x, known
 
     def whole(self, x: Tensor) -> Tensor:
-        """`x` with the known pixels put in."""
+        """`x` with the known pixels filled in."""
         return torch.where(self.known, self.x, x)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(B, *shape)` to `(B,)`."""
+        """Energies, `(B, *shape)` to `(B,)`."""
         return self.energy(self.whole(x))
 
 
 def as_function(energy: nn.Module, precision: str, *label: Tensor | None) -> nn.Module:
-    """The energy as a function of x alone: with its labels, if there are any, and in the precision asked for."""
+    """The energy as a function of x alone, with its labels and precision.
+
+    Args:
+        energy: the network.
+        precision: `float32` or `bfloat16`.
+        label: labels of consecutive parts of a batch, `(n,)` each, or None.
+
+    Returns:
+        A module `(B, *shape) -> (B,)`.
+    """
     known = [part for part in label if part is not None]
     energy = LabelledEnergy(energy, torch.cat(known)) if known else energy
     return BFloat16Energy(energy) if precision == "bfloat16" else energy

@@ -1,11 +1,11 @@
-"""Energies and their input gradients, as fast as the energy's kind allows: the only door into this room.
+"""Energies and their input gradients, as fast as the kind of energy allows: the only door into this room.
 
 A chain asks for E(x) and its gradient with respect to x at every step, and for nothing else. `evaluating(energy, x)`
 answers: by hand and in C++ for sequences of known layers, through autograd for anything else. Results agree to
-rounding, so nobody has to look behind this page to understand a sampler; `using("plain")` turns all of it off.
+rounding, so one need not look behind this page to understand a sampler; `using("plain")` turns all of it off.
 
-Behind the door: `gradients` chooses a way, `sequence` lays a network out, `torch_layers` and `cpp` (with `kernels.cpp`)
-compute it, `threads` decides on how many processor threads.
+Behind the door: `gradients` chooses a way, `sequence` parses a network, `torch_layers` and `cpp` (with `kernels.cpp`)
+compute it, `threads` decides on the number of processor threads.
 """
 
 from pscd.fast.cpp import compiled_in, time_to_compile
@@ -20,7 +20,7 @@ from pscd.fast.gradients import (
     using,
 )
 from pscd.fast.sequence import Sequence, fixed_weights
-from pscd.fast.threads import enough_threads
+from pscd.fast.threads import enough_threads, threads_set
 from pscd.fast.torch_layers import Evaluator, has_hooks, prefer_channels_last
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "frozen",
     "has_hooks",
     "prefer_channels_last",
+    "threads_set",
     "time_to_compile",
     "using",
 ]

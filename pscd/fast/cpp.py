@@ -1,4 +1,4 @@
-"""The C++ of `kernels.cpp` and `vectors.h`, compiled on first use and kept; None where there is no compiler."""
+"""The C++ of `kernels.cpp` and `vectors.h`, compiled on first use and cached; None where there is no compiler."""
 
 import ctypes
 import hashlib
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from pscd.fast.threads import Threads
+from pscd.files import replacing
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 SOURCES = (SOURCE, Path(__file__).with_name("vectors.h"))
@@ -27,10 +28,10 @@ FLAGS = ("-O3", "-std=c++17", "-march=native", "-shared", "-fPIC", "-Wno-psabi")
 SILU, TANH, LEAKY = 0, 1, 2  # activations, as kernels.cpp numbers them
 NONE = (LEAKY, 1.0)  # a layer without one
 MOST_LAYERS = 32
-SMALLEST_SHARED = 500_000  # multiply-adds below which threads are not worth their start
+SMALLEST_SHARED = 500_000  # multiply-adds below which starting threads does not pay
 
-_threads, _threads_to_learn = Threads(), Threads()  # long chains may gain from a number of threads that a pass does not
-_spare: dict[int, Tensor] = {}  # the last record that was used up, by its size: memory that is fresh costs page faults
+_threads, _threads_to_learn = Threads(), Threads()  # what is best for chains need not be best for a single pass
+_spare: dict[int, Tensor] = {}  # the last record, by its size, to be reused: fresh memory costs page faults
 _first_use: dict[str, float] = {}
 _Floats = ctypes.POINTER(ctypes.c_float)
 _float = ctypes.c_float
@@ -70,12 +71,15 @@ class _Network(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution and its activation; a fully connected layer is one whose patch is all of its input.
+    """A convolution and its activation; a fully connected layer is one whose kernel covers all of its input.
 
     Args:
-        weight: `(out, channels, tall, wide)`, float32, on the CPU.
+        weight: `(out, channels, height, width)` of the kernel, float32, on the CPU.
+        bias: `(out,)`, or None.
         size: height and width of the input; a row of numbers is an image of one pixel.
-        activation: kind and slope.
+        stride: down and across.
+        padding: zeros above and below, and left and right.
+        activation: its kind and slope.
     """
 
     weight: Tensor
@@ -95,21 +99,21 @@ class Layer:
 
     @property
     def work(self) -> int:
-        """Multiply-adds for a row."""
+        """Multiply-adds per row."""
         _, rows, columns = self.output
         return rows * columns * self.weight.numel()
 
 
 class Network:
-    """An energy in C++, with the weights as they are now.
+    """An energy in C++, with a copy of the current weights.
 
     Args:
-        layers: hidden ones.
-        last: `(outputs, numbers)`, the weights of the last one; with more than one output rows say which they mean.
+        layers: the hidden layers.
+        last: weights of the last layer, `(outputs, n)`; with several outputs, calls say which one each row means.
         last_bias: `(outputs,)`, or None.
-        frequencies: `(inputs, waves)`; the first layer sees inputs, sines and cosines.
+        frequencies: `(inputs, waves)` of Fourier features; the first layer sees inputs, sines and cosines.
         precision: precision |x|^2 / 2 is added to the energy.
-        bound: the rest is f, or bound tanh(f / bound) if this is not 0.
+        bound: the rest of the energy is f, or bound tanh(f / bound) if this is not 0.
         threads: the most to use; results do not depend on it.
     """
 
@@ -124,7 +128,7 @@ class Network:
         bound: float = 0.0,
         threads: int = 1,
     ) -> None:
-        self._alive: list[Any] = []  # for as long as C++ points to it
+        self._alive: list[Any] = []  # tensors that C++ has pointers to
         waves = 0 if frequencies is None else frequencies.shape[1]
         self.layers, self.last = layers, last
         self.inputs = layers[0].weight.shape[1] * math.prod(layers[0].size) - 2 * waves
@@ -160,14 +164,30 @@ class Network:
         return _floats(t)
 
     def __call__(self, x: Tensor, output: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """E of rows `(B, inputs)`, `(B,)`, and its gradient; `output` `(B,)` says which one each row means."""
+        """Energies and their gradient.
+
+        Args:
+            x: rows, `(B, inputs)`.
+            output: `(B,)`, which output each row means.
+
+        Returns:
+            E, `(B,)`, and its gradient, `(B, inputs)`.
+        """
         x, output = self._checked(x, output)
         e, grad = x.new_empty(len(x)), torch.empty_like(x)
         self._run(self._library.evaluate, len(x), _floats(x), _ints(output), len(x), _floats(e), _floats(grad))
         return e, grad
 
     def energy(self, x: Tensor, output: Tensor | None = None) -> Tensor:
-        """E of rows without the gradient, the same numbers in about half of the time."""
+        """Energies without the gradient: the same numbers in about half the time.
+
+        Args:
+            x: rows, `(B, inputs)`.
+            output: `(B,)`, which output each row means.
+
+        Returns:
+            `(B,)`.
+        """
         x, output = self._checked(x, output)
         e = x.new_empty(len(x))
         self._run(self._library.evaluate, len(x), _floats(x), _ints(output), len(x), _floats(e), None)
@@ -182,7 +202,22 @@ class Network:
         bounds: tuple[float, float],
         output: Tensor | None = None,
     ) -> Tensor:
-        """The end of a chain from rows `(B, inputs)`, as many steps as there are rows of `noise`, `(n, B, inputs)`."""
+        """Run a whole Langevin chain.
+
+        Args:
+            x: starting points, `(B, inputs)`.
+            noise: the noise of each step, scaled, `(n_steps, B, inputs)`.
+            step_size: factor of the gradient.
+            max_grad: largest absolute value of a component of the gradient.
+            bounds: the box that points are clamped to.
+            output: `(B,)`, which output each row means.
+
+        Returns:
+            The points at the end, `(B, inputs)`.
+
+        Raises:
+            RuntimeError: a tensor has the wrong shape or type.
+        """
         x, output = self._checked(x, output)
         noise = noise.contiguous()
         if noise.dtype != x.dtype or noise.shape[1:] != x.shape:
@@ -194,7 +229,14 @@ class Network:
         return y
 
     def remember(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """E of rows, and a record of them for `learn`; for a network of fully connected layers with one output."""
+        """Energies, and a record of the forward pass for `learn`; for fully connected networks with one output.
+
+        Args:
+            x: rows, `(B, inputs)`.
+
+        Returns:
+            E, `(B,)`, and the record.
+        """
         x, _ = self._checked(x, None)
         size = self._library.record_size(self._reference, len(x))
         e, spare = x.new_empty(len(x)), _spare.pop(size, None)
@@ -204,11 +246,19 @@ class Network:
         return e, record
 
     def learn(self, grad: Tensor, record: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Gradients of weight and bias, layer by layer, from those of E `(B,)`; the record is used up."""
+        """Gradients with respect to the parameters.
+
+        Args:
+            grad: gradient with respect to E, `(B,)`.
+            record: from `remember`; it is overwritten.
+
+        Returns:
+            Gradients of weight and bias, layer by layer.
+        """
         shapes = [layer.weight.shape[:2] for layer in self.layers] + [self.last.shape]
         parts = torch.empty(sum(out * (inputs + 1) for out, inputs in shapes))
         grad = grad.contiguous()
-        # CellResult once: with a record that was used up it could not be timed again.
+        # Not timed, which would run it twice: the first run overwrites the record.
         self._net.threads = _threads_to_learn.favoured(self._most(len(grad)))
         self._library.learn(self._reference, _floats(grad), len(grad), _floats(record), _floats(parts))
         _spare.clear()
@@ -235,7 +285,7 @@ class Network:
         threads.run(work, self._most(rows))
 
     def _most(self, rows: int) -> int:
-        """Threads that so many rows are worth."""
+        """The number of threads that so many rows are worth."""
         return self._most_threads if rows * self._work >= SMALLEST_SHARED else 1
 
 
@@ -249,13 +299,13 @@ def _ints(t: Tensor | None) -> Any:
 
 @cache
 def library() -> Any:
-    """The compiled library; None where there is no compiler, or what it made is not to be trusted."""
+    """The compiled library; None where there is no compiler, or the result cannot be loaded."""
     path = _compiled()
     if path is None:
         return None
     try:
         found = ctypes.CDLL(str(path))
-    except OSError:  # made for another machine, or on a disk that does not allow it
+    except OSError:  # compiled for another machine, or on a disk mounted noexec
         return None
     for name in ("packed_size", "scratch_size", "record_size"):
         getattr(found, name).restype = ctypes.c_ssize_t
@@ -272,7 +322,7 @@ def _compiled() -> Path | None:
     for folder in (_cache_folder(), Path(tempfile.gettempdir()) / f"pscd-{user}"):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if folder.stat().st_uid != user:  # somebody else's: not to be loaded from
+            if folder.stat().st_uid != user:  # somebody else's: do not load code from it
                 continue
             return folder / name if (folder / name).exists() or _compile_once(compiler, folder / name) else None
         except OSError:
@@ -281,12 +331,12 @@ def _compiled() -> Path | None:
 
 
 def compiled_in() -> float | None:
-    """Seconds that this process spent on compiling; None if it found the work done, or could not do it."""
+    """Seconds that this process spent on compiling; None if the library was cached, or could not be compiled."""
     return _first_use.get("seconds")
 
 
 def time_to_compile() -> float | None:
-    """Seconds that compiling takes, done anew and thrown away; None where there is no compiler."""
+    """Seconds that compiling takes, measured anew; None where there is no compiler."""
     compiler = _compiler()
     if compiler is None:
         return None
@@ -309,27 +359,25 @@ def _compile_once(compiler: str, path: Path) -> bool:
 
 
 def _compile(compiler: str, path: Path) -> bool:
-    """Whether it worked; with threads if the compiler knows OpenMP."""
+    """Compile, with OpenMP if the compiler supports it; returns whether it worked."""
     for extra in (("-fopenmp",), ()):
-        temporary = path.with_suffix(f".{os.getpid()}.tmp")
         try:
-            command = [compiler, *FLAGS, *extra, str(SOURCE), "-o", str(temporary)]
-            subprocess.run(command, check=True, capture_output=True, timeout=120)
-        except subprocess.SubprocessError:
-            temporary.unlink(missing_ok=True)
-            continue
-        if temporary.exists():
-            os.replace(temporary, path)
+            with replacing(path) as temporary:
+                command = [compiler, *FLAGS, *extra, str(SOURCE), "-o", str(temporary)]
+                subprocess.run(command, check=True, capture_output=True, timeout=120)
             return True
+        except (subprocess.SubprocessError, FileNotFoundError):  # it failed, or wrote nothing
+            continue
     return False
 
 
 def _cache_folder() -> Path:
+    # Not `pscd.files.cache_folder`: importing pooch takes a tenth of a second, and on a Mac it names another folder.
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pscd"
 
 
 def _processor() -> str:
-    """What this processor can do: code made for it alone must not be found by another that shares the folder."""
+    """The instruction sets of this processor: code for one must not be found by another that shares the folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

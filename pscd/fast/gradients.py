@@ -1,11 +1,11 @@
-"""An energy and its gradient with respect to the input, as fast as the energy's kind allows.
+"""An energy and its gradient with respect to the input, as fast as the kind of energy allows.
 
-A chain takes this gradient at every step, and nothing else: no gradient of the weights, no graph to keep. For
-sequences of known layers it is written down by hand, see `pscd.fast.sequence`; any other energy goes through autograd.
-Weights are fetched once for a whole chain, so that spectral normalisation, say, is computed once.
+A chain takes this gradient at every step and needs nothing else: no gradient of the weights, no graph. For sequences of
+known layers it is written by hand, see `pscd.fast.sequence`; any other energy goes through autograd. Weights are read
+once per chain, so that spectral normalisation, for example, is computed once.
 
-A module of one's own takes part by a method `as_sequence() -> Sequence | None` if that is what it is, or else by one of
-the name `input_gradient() -> Evaluator | None`, which is called at the start of each chain.
+A module of your own takes part by a method `as_sequence() -> Sequence | None` if it is one, or else by a method
+`input_gradient() -> Evaluator | None`, which is called at the start of each chain.
 """
 
 import math
@@ -23,7 +23,7 @@ from pscd.fast.sequence import Sequence
 from pscd.fast.torch_layers import Evaluator, Moves, has_hooks
 from pscd.types import Energy
 
-NOISE_NUMBERS = 1_000_000  # drawn in advance for a chain that runs in one call
+NOISE_NUMBERS = 1_000_000  # random numbers drawn in advance for one call
 DEVICES = ("cpu", "cuda")
 MODES = ("auto", "eager", "plain")
 _mode: ContextVar[str] = ContextVar("mode", default="auto")
@@ -31,27 +31,32 @@ _mode: ContextVar[str] = ContextVar("mode", default="auto")
 
 @runtime_checkable
 class IsSequence(Protocol):
-    """A module that is a sequence of layers, by another name."""
+    """A module that can be written as a sequence of layers."""
 
     def as_sequence(self) -> Sequence | None:
-        """Which; None if autograd should do it."""
+        """The sequence; None to fall back to autograd."""
         ...
 
 
 @runtime_checkable
 class HasInputGradient(Protocol):
-    """A module that knows its gradient."""
+    """A module that computes its own input gradient."""
 
     def input_gradient(self) -> Evaluator | None:
-        """For the weights as they are now, as in evaluation mode; None if autograd should do it."""
+        """Energy and gradient for the current weights, in evaluation mode; None to fall back to autograd."""
         ...
 
 
 @contextmanager
 def using(mode: str) -> Iterator[None]:
-    """Choose for all chains inside.
+    """Choose how chains inside the block get their gradients.
 
-    `plain` is autograd throughout, `eager` by hand but without C++, `auto` what was chosen outside, or the fastest.
+    Args:
+        mode: `plain` is autograd throughout, `eager` by hand but without C++, `auto` the mode of the enclosing block,
+            or the fastest.
+
+    Raises:
+        UserError: there is no such mode.
     """
     if mode not in MODES:
         raise UserError(f"gradients must be one of {', '.join(MODES)}, got {mode!r}")
@@ -63,12 +68,20 @@ def using(mode: str) -> Iterator[None]:
 
 
 def evaluator(energy: Energy, shape: tuple[int, ...] | None = None) -> Evaluator:
-    """What a chain calls at every step, for the weights as they are now; `shape` is that of a row."""
+    """What a chain calls at every step, for the current weights.
+
+    Args:
+        energy: maps `(B, *shape)` to `(B,)`.
+        shape: of a row; convolutions run in C++ only if it is known.
+
+    Returns:
+        Energy and gradient, the fastest way.
+    """
     return by_hand(energy, shape) or by_autograd(energy)
 
 
 def by_autograd(energy: Energy) -> Evaluator:
-    """For any callable."""
+    """Energy and gradient through autograd, for any callable."""
 
     def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
@@ -85,7 +98,15 @@ def by_autograd(energy: Energy) -> Evaluator:
 
 
 def by_hand(energy: Energy, shape: tuple[int, ...] | None = None) -> Evaluator | None:
-    """For sequences of known layers and modules with a method `input_gradient`; None for others."""
+    """Energy and gradient by hand, for sequences of known layers and modules with a method `input_gradient`.
+
+    Args:
+        energy: maps `(B, *shape)` to `(B,)`.
+        shape: of a row; convolutions run in C++ only if it is known.
+
+    Returns:
+        None if the energy is of another kind.
+    """
     if not _may_go_by_hand(energy):
         return None
     sequence = _as_sequence(energy, shape)
@@ -97,7 +118,15 @@ def by_hand(energy: Energy, shape: tuple[int, ...] | None = None) -> Evaluator |
 
 
 def energies(energy: Energy, x: Tensor) -> Tensor:
-    """E(x) for a loss, which differentiates it once and with respect to the weights alone; in C++ where possible."""
+    """E(x) for a loss, differentiable once and with respect to the weights alone; in C++ where possible.
+
+    Args:
+        energy: maps `(B, *shape)` to `(B,)`.
+        x: a batch, `(B, *shape)`.
+
+    Returns:
+        `(B,)`.
+    """
     if _mode.get() == "auto" and torch.is_grad_enabled() and not x.requires_grad and _may_go_by_hand(energy):
         sequence = _as_sequence(energy, tuple(x.shape[1:]))
         e = sequences.energies(sequence, x) if sequence is not None else None
@@ -112,7 +141,7 @@ def _may_go_by_hand(energy: Energy) -> TypeGuard[nn.Module]:
 
 
 def _as_sequence(energy: nn.Module, shape: tuple[int, ...] | None) -> Sequence | None:
-    """What `nn.Sequential` is if it ends in rows, and other modules say of themselves."""
+    """The sequence that an `nn.Sequential` ending in `nn.Flatten(0)`, or a module's `as_sequence`, stands for."""
     if isinstance(energy, IsSequence) and _speaks_for_itself(energy, "as_sequence"):
         return energy.as_sequence()
     if type(energy) is nn.Sequential and len(energy) > 1 and _ends_rows(energy[-1]) and not has_hooks(energy):
@@ -122,9 +151,12 @@ def _as_sequence(energy: nn.Module, shape: tuple[int, ...] | None) -> Sequence |
 
 @contextmanager
 def frozen(energy: Energy) -> Iterator[None]:
-    """Take the parameters of `energy` out of the graph, in evaluation mode, and put them back.
+    """Take the parameters of an energy out of the graph and put it into evaluation mode, for the block.
 
-    Evaluation mode keeps spectral normalisation from moving its power iteration at every step of a chain.
+    Evaluation mode keeps spectral normalisation from advancing its power iteration at every step of a chain.
+
+    Args:
+        energy: nothing happens if it is not a module.
     """
     if not isinstance(energy, nn.Module):
         yield
@@ -144,7 +176,15 @@ def frozen(energy: Energy) -> Iterator[None]:
 
 @contextmanager
 def evaluating(energy: Energy, x: Tensor) -> Iterator[Evaluator]:
-    """What chains call at every step; what goes by hand builds no graph, and need not be frozen."""
+    """What chains call at every step inside the block; an energy that needs autograd is frozen meanwhile.
+
+    Args:
+        energy: maps `(B, *shape)` to `(B,)`.
+        x: the chains' points, `(B, *shape)`.
+
+    Yields:
+        Energy and gradient, the fastest way.
+    """
     known = by_hand(energy, tuple(x.shape[1:]))
     if known is not None:
         yield known
@@ -163,12 +203,26 @@ def at_once(
     max_grad: float | None,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """The loop of `langevin` with the same noise, many steps in one call: as many as keep it small."""
+    """The loop of `langevin` with many steps per call of C++, and the same noise.
+
+    Args:
+        moves: runs a chain with given noise, see `Evaluator`.
+        x: starting points, `(B, *shape)`.
+        n_steps: number of steps.
+        step_size: factor of the gradient.
+        noise: standard deviation of the noise in a step.
+        bounds: a box that points are clamped to.
+        max_grad: largest absolute value of a component of the gradient.
+        generator: source of randomness; torch's global one by default.
+
+    Returns:
+        The points at the end.
+    """
     most = max(1, NOISE_NUMBERS // max(x.numel(), 1))
     for first in range(0, n_steps, most):
         z = x.new_empty(min(most, n_steps - first), *x.shape)
         if noise != 0:
-            # Whole groups of 16 numbers are the same at once as step by step, since torch draws such groups.
+            # torch draws normals in groups of 16: whole groups are the same at once as step by step.
             for part in [z] if x.numel() % 16 == 0 else z:
                 part.normal_(generator=generator)
             z *= noise
@@ -179,12 +233,12 @@ def at_once(
 
 
 def _ends_rows(module: nn.Module) -> bool:
-    """Whether the module turns `(B, 1)` into `(B,)`, and does nothing else."""
+    """Whether the module does nothing but turn `(B, 1)` into `(B,)`."""
     return type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (0, -1) and not has_hooks(module)
 
 
 def _speaks_for_itself(energy: nn.Module, method: str) -> bool:
-    """Whether the method belongs to the `forward` in use, and not to that of a class it was derived from."""
+    """Whether the method was written for the `forward` in use: a subclass may override `forward` alone."""
     owners = type(energy).__mro__
     speaker = next((i for i, owner in enumerate(owners) if method in vars(owner)), len(owners))
     doer = next(i for i, owner in enumerate(owners) if "forward" in vars(owner))

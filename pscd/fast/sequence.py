@@ -1,7 +1,7 @@
 """Sequences of layers by hand: in C++ where there is a compiler and that is faster, otherwise with torch.
 
-In C++ (`pscd.fast.cpp`) a few rows at a time go through all layers and back, and a Langevin chain is one call. With
-torch (`pscd.fast.torch_layers`) layers are called one after the other. Both are equal to autograd to rounding.
+In C++ (`pscd.fast.cpp`) a few rows at a time go forward and backward through all layers, and a Langevin chain is one
+call. With torch (`pscd.fast.torch_layers`) layers are called one after the other. Both agree with autograd to rounding.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,23 +28,24 @@ from pscd.fast.torch_layers import (
     layers_of,
 )
 
-MOST_WORK = 20_000_000  # multiply-adds for a row, beyond which the convolutions of torch are as fast as ours
-# Multiply-adds below which the loss is as fast through autograd, in all rows, and above, in one: weights then no longer
-# fit into the cache nearest to the processor but one, and torch makes better use of them.
+MOST_WORK = 20_000_000  # multiply-adds per row above which torch's convolutions are as fast
+# The loss is as fast through autograd below so many multiply-adds per batch, and above so many per row: the weights
+# then no longer fit into the L2 cache, and torch's matrix products are better.
 LEAST_LEARNT, MOST_LEARNT = 1_000_000, 500_000
-DENSE = (nn.Linear, nn.Flatten, *ACTIVATIONS)  # what networks consist of whose weights can be learnt in C++
+DENSE = (nn.Linear, nn.Flatten, *ACTIVATIONS)  # layers of networks that C++ can compute parameter gradients of
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """An energy that is an `nn.Sequential` of layers, which ends in one number for each row.
+    """An energy that is an `nn.Sequential` of layers, ending in one number per row, with optional extras around it.
 
     Args:
-        shape: of a row; convolutions go in C++ only if it is known.
-        output: `(B,)`, which of several numbers is meant, row by row; the first rows have the first of these.
-        frequencies: `(inputs, waves)`: the first layer sees the input x, then sin and cos of x times these.
+        net: the layers.
+        shape: of a row; convolutions run in C++ only if it is known.
+        output: which of several outputs each row means, `(n,)` with n >= B; the first B entries are used.
+        frequencies: `(inputs, waves)` of Fourier features: the first layer sees x, sin and cos of x times these.
         precision: precision |x|^2 / 2 is added.
-        bound: what is not the base is f, or bound tanh(f / bound) with a bound.
+        bound: the network's output f enters as bound tanh(f / bound).
     """
 
     net: nn.Module
@@ -70,7 +71,7 @@ _kept: ContextVar[dict[nn.Module, tuple[Sequence, _Found]] | None] = ContextVar(
 
 @contextmanager
 def fixed_weights() -> Iterator[None]:
-    """Promise that no weights change inside: what was laid out for C++ is then kept, for samples and loss."""
+    """Promise that no weights change in the block: the C++ copy of a network is then shared by chains and loss."""
     token = _kept.set({})
     try:
         yield
@@ -79,7 +80,15 @@ def fixed_weights() -> Iterator[None]:
 
 
 def evaluator(sequence: Sequence, *, compiled: bool = True) -> Evaluator | None:
-    """Energy and gradient for the weights as they are now, in C++ if possible; None if a layer is not known."""
+    """Energy and gradient for the current weights.
+
+    Args:
+        sequence: the energy.
+        compiled: use C++ if possible.
+
+    Returns:
+        None if a layer is not known.
+    """
     parsed, network = _parsed(sequence, compiled=compiled)
     if parsed is None:
         return None
@@ -97,10 +106,15 @@ def evaluator(sequence: Sequence, *, compiled: bool = True) -> Evaluator | None:
 
 
 def energies(sequence: Sequence, x: Tensor) -> Tensor | None:
-    """E(x), `(B,)`, in C++, differentiable once and with respect to the weights alone; None if autograd should do it.
+    """Energies in C++, differentiable once and with respect to the weights alone.
 
-    It should unless layers are fully connected, with weights of their own that are not computed from others, and of a
-    size for which C++ is faster.
+    Args:
+        sequence: the energy.
+        x: a batch, `(B, *shape)`.
+
+    Returns:
+        `(B,)`; None if autograd is needed or faster: for layers that are not fully connected, parametrised weights,
+        or networks too small or too large.
     """
     modules = [m for m in sequence.net.modules() if type(m) is not nn.Sequential]
     plain = all(type(m) in DENSE and not m._backward_hooks and not m._backward_pre_hooks for m in modules)
@@ -112,7 +126,7 @@ def energies(sequence: Sequence, x: Tensor) -> Tensor | None:
     _, network = _parsed(sequence)
     rows = x.detach().flatten(1)
     weights = [t for m in modules if isinstance(m, nn.Linear) for t in (m.weight, m.bias)]
-    # A module that occurs twice is listed once.
+    # `modules()` lists a module that occurs twice only once, so the numbers differ then.
     if network is None or rows.shape[1] != network.inputs or len(weights) != 2 * len(network.layers) + 2:
         return None
     found: Tensor = _Energies.apply(network, rows, *weights)
@@ -120,7 +134,7 @@ def energies(sequence: Sequence, x: Tensor) -> Tensor | None:
 
 
 class _Energies(torch.autograd.Function):
-    """From a network in C++, rows and its parameters, weight and bias in turn, to their energies."""
+    """Energies from a network in C++, with gradients for its parameters, weight and bias in turn."""
 
     @staticmethod
     def forward(ctx: Any, network: cpp.Network, rows: Tensor, *weights: Tensor | None) -> Tensor:
@@ -140,7 +154,7 @@ class _Energies(torch.autograd.Function):
 
 
 def _parsed(sequence: Sequence, *, compiled: bool = True) -> _Found:
-    """The layers, if they are known, and the network in C++, if it can be had and is asked for."""
+    """The layers, if all are known, and the network in C++, if asked for and possible."""
     kept = _kept.get()
     if kept is not None and compiled and sequence.net in kept and _are_same(kept[sequence.net][0], sequence):
         return kept[sequence.net][1]
@@ -188,7 +202,7 @@ def _evaluator_in_cpp(network: cpp.Network, output: Tensor | None) -> Evaluator:
 
 
 def _with_linear_end(layers: list[Layer | None]) -> list[Layer | None]:
-    """A convolution that sees the whole image and is then flattened is a fully connected layer."""
+    """Replace a final convolution over the whole image, followed by flatten, by a fully connected layer."""
     if len(layers) < 2 or not isinstance(layers[-1], Flatten) or not isinstance(layers[-2], Convolution):
         return layers
     last = layers[-2]
@@ -218,10 +232,7 @@ def _in_cpp(sequence: Sequence, parsed: _Parsed) -> cpp.Network | None:
 
 
 def _layers_in_cpp(hidden: list[Layer], shape: tuple[int, ...] | None) -> list[cpp.Layer] | None:
-    """All as convolutions, with the activations that follow them; None if one cannot be told so.
-
-    A row of numbers has no `shape`. It is an image of one pixel.
-    """
+    """All layers as convolutions with their activations, a row as an image of one pixel; None if that is impossible."""
     found: list[cpp.Layer] = []
     size, flat = (1, 1), True
     if shape is not None and len(shape) == 3:

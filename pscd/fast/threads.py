@@ -1,4 +1,4 @@
-"""How many processor threads a network deserves, and a piece of work gets."""
+"""How many processor threads to use for a network, and for a piece of work."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,35 +8,55 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor, nn
 
-# Multiply-adds per pass below which a second thread gains less than a sixth on an idle machine, and on a
-# busy one, where threads wait for each other at every tiny operation, slows training many times over.
+# Multiply-adds per pass below which a second thread gains less than a sixth on an idle machine. On a busy one, where
+# threads wait for each other at every small operation, it slows training down many times.
 SMALL_WORK = 100_000_000
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 60.0  # seconds between two looks at whether another number would be faster
-CLEARLY = 0.9  # of the time, below which another number of threads is worth a change
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 60.0  # seconds between two comparisons
+CLEARLY = 0.9  # ratio of times below which to switch
 
 _allowed: ContextVar[int | None] = ContextVar("allowed", default=None)
 
 
 @contextmanager
-def enough_threads(energy: nn.Module, batch_size: int, shape: tuple[int, ...] = ()) -> Iterator[None]:
-    """One thread for torch while a small network trains; what was set before, afterwards.
+def threads_set(n: int | None) -> Iterator[None]:
+    """Set the number of torch threads for the block; the number from before is restored afterwards.
 
     Args:
-        shape: of a row; without it a network with convolutions counts as large.
+        n: number of threads; None leaves it as it is.
+
+    >>> with threads_set(1):
+    ...     torch.get_num_threads()
+    1
     """
     before = torch.get_num_threads()
-    token = _allowed.set(allowed_threads())
-    if batch_size * _multiply_adds(energy, shape) < SMALL_WORK:
-        torch.set_num_threads(1)
+    if n is not None:
+        torch.set_num_threads(n)
     try:
         yield
     finally:
-        _allowed.reset(token)
         torch.set_num_threads(before)
 
 
+@contextmanager
+def enough_threads(energy: nn.Module, batch_size: int, shape: tuple[int, ...] = ()) -> Iterator[None]:
+    """Let torch use one thread while a small network trains; the number from before is restored afterwards.
+
+    Args:
+        energy: the network.
+        batch_size: rows per pass.
+        shape: of a row; without it a network with convolutions counts as large.
+    """
+    is_small = batch_size * _multiply_adds(energy, shape) < SMALL_WORK
+    token = _allowed.set(allowed_threads())
+    try:
+        with threads_set(1 if is_small else None):
+            yield
+    finally:
+        _allowed.reset(token)
+
+
 def _multiply_adds(energy: nn.Module, shape: tuple[int, ...]) -> float:
-    """For one row: every weight once, but those of a convolution once for each position of its output."""
+    """Per row: every weight once, those of a convolution once for each position of its output."""
     convolutions = [m for m in energy.modules() if isinstance(m, nn.modules.conv._ConvNd)]
     if convolutions and not shape:
         return float("inf")
@@ -61,16 +81,19 @@ def _multiply_adds(energy: nn.Module, shape: tuple[int, ...]) -> float:
 
 
 def allowed_threads() -> int:
-    """The most that work of our own may use: what torch is set to, by the user or its own choice."""
+    """The most threads that C++ may use: torch's setting outside of `enough_threads`."""
     return _allowed.get() or torch.get_num_threads()
 
 
 class Threads:
-    """One thread or all that are allowed, whichever has been faster lately, for work that is done again and again.
+    """Chooses between one thread and all that are allowed, by timing repeated work.
 
-    How much a second thread gains depends on what else the machine does: nearly a factor on an idle one, and on a busy
-    one threads wait for each other. So both are timed now and then, the loser more and more rarely. The work must not
-    depend on the choice.
+    How much a second thread gains depends on the load of the machine: nearly a factor of two on an idle one, while on a
+    busy one threads wait for each other. So both are timed now and then, ever more rarely while the choice stands. The
+    result of the work must not depend on the choice.
+
+    Args:
+        clock: returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -79,7 +102,12 @@ class Threads:
         self._pause, self._next_look = FIRST_PAUSE, -torch.inf
 
     def run(self, work: Callable[[int], None], most: int) -> None:
-        """Do the work with a number of threads between 1 and `most`."""
+        """Do the work, now and then several times to compare.
+
+        Args:
+            work: called with a number of threads; must be repeatable.
+            most: the number of threads allowed.
+        """
         if most == 1:
             work(1)
         elif self._clock() < self._next_look:
@@ -88,13 +116,13 @@ class Threads:
             self._look(work, most)
 
     def favoured(self, most: int) -> int:
-        """The number that has been faster lately, for work that cannot be done twice."""
+        """The number of threads, 1 or `most`, that has been faster lately; for work that cannot be repeated."""
         return most if self._many else 1
 
     def _look(self, work: Callable[[int], None], most: int) -> None:
         ours, other = (most, 1) if self._many else (1, most)
         took = {}
-        # Twice each, for the first with another number wakes threads up; the work is done anew each time.
+        # Twice each, since the first run with another number wakes threads up; the last time counts.
         for threads in (ours, other, ours, other):
             start = self._clock()
             work(threads)

@@ -1,8 +1,8 @@
 """Layers and their input gradients by hand, with torch.
 
-The kernels are those that autograd would call, in the same order, so that results of fully connected layers are equal
-bit for bit. Memory is used again from call to call, and images keep the order that convolutions are fastest in,
-channels last, on the whole way there and back.
+The kernels are those that autograd would call, in the same order, so results of fully connected layers are equal bit
+for bit. Buffers are reused from call to call, and images stay in channels-last order throughout, in which convolutions
+are fastest.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,19 +16,23 @@ from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizat
 
 from pscd.fast import cpp
 
-FEW_CHANNELS = 4  # of an image, up to which a matrix product is faster than the gradient of a convolution
+FEW_CHANNELS = 4  # up to which a matrix product is faster than torch's gradient of a convolution
 _aten = torch.ops.aten
 
 
-# From x, noise of each step `(n, *x.shape)`, step size, bound of the gradient, and box: the end of a Langevin chain.
+# (x, noise of each step `(n, *x.shape)`, step size, largest gradient, box) -> the end of a Langevin chain
 Moves = Callable[[Tensor, Tensor, float, float, tuple[float, float]], Tensor]
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """A function of x `(B, *shape)`: E(x), `(B,)`, and its gradient, both detached; and how it goes about it.
+    """Energy and input gradient of a batch, both detached.
 
-    `moves` runs a whole Langevin chain at once, and `alone` gives E(x) without the gradient, where that can be done.
+    Args:
+        function: maps `(B, *shape)` to E(x), `(B,)`, and its gradient, `(B, *shape)`.
+        how: how it is computed, in words.
+        moves: runs a whole Langevin chain in one call, where that is possible.
+        alone: E(x) without the gradient, where that is cheaper.
     """
 
     function: Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -41,29 +45,29 @@ class Evaluator:
         return self.function(x)
 
     def energy(self, x: Tensor) -> Tensor:
-        """E(x), the same numbers, for less where the gradient is not needed."""
+        """E(x) without the gradient: the same numbers, cheaper where possible."""
         return self.function(x)[0] if self.alone is None else self.alone(x)
 
 
 class Layer(Protocol):
-    """Forward, and then backward for the same input."""
+    """A layer with a forward pass, and a backward pass for the same input."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """The output, which may be overwritten by the next call."""
+        """The output, which the next call may overwrite."""
         ...
 
     def backward(self, grad: Tensor) -> Tensor:
-        """The gradient with respect to the input, from that of the output."""
+        """The gradient with respect to the input, given that with respect to the output."""
         ...
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether calling the module does more than its class says."""
+    """Whether calling the module may do more than the `forward` of its class."""
     return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
 
 
 def layers_of(net: nn.Module) -> Iterator[Layer | None]:
-    """The layers of a sequence, nested ones too; None for one that is not known."""
+    """The layers of a sequence, nested ones included; None for an unknown one."""
     kind = type_before_parametrizations(net)
     if has_hooks(net):
         yield None
@@ -77,9 +81,14 @@ def layers_of(net: nn.Module) -> Iterator[Layer | None]:
 
 
 class LayerChain:
-    """Layers one after the other: called with a batch, it gives the single output of each row, and the gradient.
+    """Layers in sequence: one output per row of a batch, and its gradient.
 
-    Intermediate values are overwritten by the next call; what is returned is not.
+    Intermediate values are overwritten by the next call; returned values are not.
+
+    Args:
+        hidden: all layers but the last.
+        last: the last layer.
+        output: `(n,)` with n >= B, which output each row means if there are several.
     """
 
     def __init__(self, hidden: list[Layer], last: "Linear", output: Tensor | None = None) -> None:
@@ -87,14 +96,14 @@ class LayerChain:
         self._top = last.weight[:0]
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """`(B,)`, and as `x`."""
+        """Outputs, `(B,)`, and the gradient, shaped like `x`."""
         h = x
         for layer in self.hidden:
             h = layer.forward(h)
         e = self.last.forward(h)
         which = self.output[: len(x)] if self.output is not None else None
         e = e.squeeze(1).clone() if which is None else e.gather(1, which[:, None]).squeeze(1)
-        # The gradient of a sum over rows enters the last layer as ones, and leaves it as its weights.
+        # The gradient of a sum over rows is 1 at the output, and so the weights at the last layer's input.
         if len(self._top) != len(x):
             weight = self.last.weight
             self._top = weight.expand(len(x), -1).contiguous() if which is None else weight[which]
@@ -105,7 +114,12 @@ class LayerChain:
 
 
 class Linear:
-    """x W^T + b, and back."""
+    """x W^T + b.
+
+    Args:
+        weight: `(m, n)`.
+        bias: `(m,)`, or None.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight, self.bias = weight, bias
@@ -125,7 +139,13 @@ class Linear:
 
 
 class Convolution:
-    """A 2-D convolution, channels last."""
+    """A 2-D convolution, channels last.
+
+    Args:
+        weight: `(C', C, height, width)`.
+        bias: `(C',)`, or None.
+        module: the `nn.Conv2d`, for its stride, padding, dilation and groups.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, module: Any) -> None:
         self.weight, self.bias = weight, bias
@@ -151,7 +171,7 @@ class Convolution:
         return _aten.convolution_backward(grad, self._x, self._filters, *arguments)[0]
 
     def _by_products(self, grad: Tensor) -> Tensor:
-        """One matrix product gives what each pixel sends to its neighbours, which are then added up."""
+        """One matrix product for the contributions of each output pixel, which are then summed."""
         batch, channels, height, width = grad.shape
         _, inputs, tall, wide = self.weight.shape
         sent = self.weight.flatten(1).T @ grad.permute(0, 2, 3, 1).reshape(-1, channels).T
@@ -166,7 +186,7 @@ class Convolution:
 
 
 class AveragePool:
-    """Means over windows of an image."""
+    """Means over windows of an image, as `nn.AvgPool2d`."""
 
     def __init__(self, module: Any) -> None:
         size = _pair(module.kernel_size)
@@ -191,25 +211,25 @@ class Flatten:
         self._shape = torch.Size()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Rows."""
+        """Rows, from images or rows."""
         self._shape = x.shape
         return x.flatten(1)
 
     def backward(self, grad: Tensor) -> Tensor:
-        """Images."""
+        """Back to the shape of the input."""
         grad = grad.view(self._shape)
         return channels_last(grad) if grad.ndim == 4 else grad
 
 
 @dataclass
 class Activation:
-    """A function of each number.
+    """An elementwise function.
 
     Args:
-        function: called with the input, and `out`.
-        derivative: called with the gradient, then with the input of `function`, or its output if `from_output`;
-            and `grad_input`.
-        in_cpp: what it is called there, with its slope.
+        function: called with the input and `out`.
+        derivative: called with the gradient, the input of `function` (or its output), and `grad_input`.
+        from_output: the derivative is computed from the output of `function`.
+        in_cpp: its kind and slope in C++, if it exists there.
     """
 
     function: Callable[..., Tensor]
@@ -221,12 +241,12 @@ class Activation:
         self._x = self._out = self._grad = torch.empty(0)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Like `x`."""
+        """The function's values, shaped like `x`."""
         self._x, self._out = x, _room_like(self._out, x)
         return self.function(x, out=self._out)
 
     def backward(self, grad: Tensor) -> Tensor:
-        """Like `x`."""
+        """The gradient with respect to the input, shaped like it."""
         self._grad = _room_like(self._grad, self._x)
         return self.derivative(grad, self._out if self.from_output else self._x, grad_input=self._grad)
 
@@ -298,7 +318,7 @@ LAYERS: dict[type, Callable[[Any], Layer | None]] = {
 
 
 def _parameters(module: Any) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias as in evaluation mode, in which spectral normalisation takes no further power iteration."""
+    """Weight and bias in evaluation mode, in which spectral normalisation takes no further power iteration."""
     bias = module.bias.detach() if module.bias is not None else None
     if not module.training or not is_parametrized(module):
         return module.weight.detach(), bias
@@ -308,17 +328,15 @@ def _parameters(module: Any) -> tuple[Tensor, Tensor | None]:
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """Images `(B, C, H, W)` in the order that convolutions are fastest in.
-
-    With one channel both orders are the same, but torch takes the strides for channels first, and so goes on.
-    """
+    """Images `(B, C, H, W)` in channels-last order, in which convolutions are fastest."""
     x = x.contiguous(memory_format=torch.channels_last)
     _, channels, height, width = x.shape
+    # With one channel both orders are the same in memory, but torch takes the default strides for channels first.
     return x if channels > 1 else x.contiguous().as_strided(x.shape, (height * width, 1, width, 1))
 
 
 def prefer_channels_last(net: nn.Module) -> nn.Module:
-    """Put the weights of convolutions into the order in which they are fastest, in place; values stay."""
+    """Put the weights of convolutions into channels-last order, in place; returns the network."""
     if any(isinstance(module, nn.Conv2d) for module in net.modules()):
         net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return net
@@ -329,10 +347,10 @@ def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def _room(room: Tensor, *shape: int) -> Tensor:
-    """A tensor of this shape to write to: the one there is if it fits."""
+    """A buffer of this shape: the given one if it fits."""
     return room if room.shape == shape else room.new_empty(shape)
 
 
 def _room_like(room: Tensor, x: Tensor) -> Tensor:
-    """The same for a tensor like `x`, in its order of dimensions too."""
+    """A buffer like `x`, memory order included: the given one if it fits."""
     return room if room.shape == x.shape and room.stride() == x.stride() else torch.empty_like(x)

@@ -6,7 +6,6 @@ features says nothing about that of another's.
 
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from pscd.data import Dataset, data_root, to_unit
 from pscd.errors import UserError
+from pscd.fast import threads_set
 from pscd.files import read_tensors, write_tensors
 from pscd.progress import progress_bar
 from pscd.rng import Stream, generator, integer_seed
@@ -59,6 +59,9 @@ def load_feature_map(
         threads: processor threads while features are computed (default: as set).
         progress: whether to show how far it is.
 
+    Returns:
+        The feature map.
+
     Raises:
         UserError: there is no such map, the data have no labels for a classifier, or the file is not readable.
 
@@ -93,10 +96,19 @@ class Pixels:
 class Scripted:
     """A network in a TorchScript file, such as the Inception of 2015 that defines the FID.
 
-    A network that takes bytes of any size gets them as they are. Any other gets what the FID is defined by:
-    299 x 299 pixels, scaled as TensorFlow 1 did, in (x - 128) / 128. Grey images are repeated to three channels.
-    Of several outputs the first one counts; a network that can be asked to `return_features`, as the widespread
-    inception-2015-12-05.pt of NVIDIA, is.
+    A network that takes bytes of any size gets them as they are. Any other gets the input that defines the FID: 299 x
+    299 pixels, scaled as in TensorFlow 1, as (x - 128) / 128. Grey images are repeated to three channels. Of several
+    outputs the first one counts. A network with the option `return_features`, such as NVIDIA's widespread
+    inception-2015-12-05.pt, is called with it.
+
+    Args:
+        path: the file.
+        batch_size: images per pass.
+        threads: processor threads while features are computed (default: as set).
+        progress: whether to show a progress line.
+
+    Raises:
+        UserError: the file is not readable, or the network does not turn images into features `(n, d)`.
     """
 
     def __init__(
@@ -141,7 +153,7 @@ class Scripted:
     def __call__(self, x: Tensor) -> Tensor:
         """The network's features, in batches."""
         parts = []
-        with _threads(self.threads), progress_bar(len(x), show=self.progress, unit="image") as bar:
+        with threads_set(self.threads), progress_bar(len(x), show=self.progress, unit="image") as bar:
             for part in _checked(x).split(self.batch_size):
                 parts.append(self._features(part).clone())
                 bar.update(len(part))
@@ -149,9 +161,17 @@ class Scripted:
 
 
 def scale_as_tensorflow(x: Tensor, size: int) -> Tensor:
-    """Bilinear scaling as TensorFlow 1 did it by default: pixel i of the result lies at i * (old / new) of the source.
+    """Bilinear scaling as in TensorFlow 1, where pixel i of the result lies at i * (old / new) of the source.
 
-    Others have pixels' centres agree instead, which shifts the picture by up to half a pixel, and with it the FID.
+    Other libraries align the centres of pixels instead, which shifts the picture by up to half a pixel and changes the
+    FID.
+
+    Args:
+        x: images `(n, channels, height, width)`, as floats.
+        size: side of the square result.
+
+    Returns:
+        `(n, channels, size, size)`.
     """
     rows, columns = (_interpolation(old, size).to(x.dtype) for old in x.shape[2:])
     return rows @ x @ columns.T
@@ -195,7 +215,14 @@ class SmallClassifier(nn.Module):
 
 
 class Classified:
-    """The penultimate layer of a classifier."""
+    """The penultimate layer of a classifier.
+
+    Args:
+        network: the trained classifier.
+        shape: (channels, height, width) of the images it was trained on.
+        accuracy: share of the test images that it gets right.
+        n_test: number of test images.
+    """
 
     def __init__(self, network: SmallClassifier, shape: tuple[int, ...], accuracy: float, n_test: int) -> None:
         self.network, self.shape, self.accuracy, self.n_test = network.eval(), shape, accuracy, n_test
@@ -206,7 +233,7 @@ class Classified:
         """The features, in blocks."""
         if tuple(_checked(x).shape[1:]) != self.shape:
             raise ValueError(f"images have shape {tuple(x.shape[1:])}, the classifier was trained on {self.shape}")
-        with _threads(self.threads), torch.inference_mode():
+        with threads_set(self.threads), torch.inference_mode():
             found = torch.cat([self.network.features(part) for part in x.split(BLOCK)])
         return found.clone()
 
@@ -214,13 +241,16 @@ class Classified:
 def classifier_of(
     data: Dataset, *, cache: Path | str | None = None, threads: int | None = None, progress: bool = False
 ) -> Classified:
-    """The classifier of these images' labels: from the cache, or trained now and kept there.
+    """The classifier of a dataset's labels: read from the cache, or trained now and kept there.
 
     Args:
         data: images with labels.
         cache: folder of trained classifiers (default: `classifiers` in the folder of image sets).
         threads: processor threads for training and features (default: as set).
         progress: whether to show how far it is.
+
+    Returns:
+        Its features as a feature map.
     """
     x, label, test_label = data.train, data.train_labels, data.held_out_labels
     assert label is not None
@@ -231,7 +261,7 @@ def classifier_of(
     path = folder / f"{data.fingerprint}.safetensors"
     accuracy = _read_classifier(path, network)
     if accuracy is None:
-        with _threads(threads):
+        with threads_set(threads):
             network = train_classifier(x, label, progress=progress)
             accuracy = _accuracy(network, data.held_out, test_label)
         _write_classifier(path, network, accuracy, len(test_label))
@@ -248,6 +278,9 @@ def train_classifier(x: Tensor, label: Tensor, *, seed: int = 0, progress: bool 
         label: `(n,)`, from 0 on.
         seed: of weights and batches.
         progress: whether to show how far it is.
+
+    Returns:
+        The network, in evaluation mode.
     """
     rng = generator(seed, Stream.CLASSIFIER)
     network = _new_classifier(x.shape[1:], label, integer_seed(rng))
@@ -271,11 +304,11 @@ def _new_classifier(shape: Sequence[int], label: Tensor, seed: int) -> SmallClas
         return SmallClassifier(shape, int(label.max()) + 1)
 
 
-def _batches(n: int, size: int, n_batches: int, rng: torch.Generator) -> Iterator[Tensor]:
+def _batches(n: int, size: int, n_batches: int, generator: torch.Generator) -> Iterator[Tensor]:
     """Index of every batch: pass after pass, each in a new order, without the rest that fills no batch."""
     left = n_batches
     while left > 0:
-        for index in torch.randperm(n, generator=rng)[: n - n % size].split(size)[:left]:
+        for index in torch.randperm(n, generator=generator)[: n - n % size].split(size)[:left]:
             left -= 1
             yield index
 
@@ -307,17 +340,6 @@ def _read_classifier(path: Path, network: SmallClassifier) -> float | None:
         return float(metadata["accuracy"])
     except (SafetensorError, KeyError, RuntimeError, ValueError, TypeError):
         return None  # it will be trained, and written, again
-
-
-@contextmanager
-def _threads(n: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    if n is not None:
-        torch.set_num_threads(n)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _checked(x: Tensor) -> Tensor:

@@ -51,6 +51,9 @@ def beside(*pictures: np.ndarray) -> np.ndarray:
 def save(picture: np.ndarray, path: Path | str) -> Path:
     """Write a picture; the ending of the path says in which format.
 
+    Returns:
+        The path.
+
     Raises:
         UserError: it cannot be written, or there is no such format.
     """

@@ -20,9 +20,18 @@ def inpaint(
     """Images whose unknown pixels are drawn by the model, given the known ones.
 
     Args:
+        model: a model of images.
         x: `(n, *shape)` in [0, 1]; unknown pixels may hold anything.
         known: `(*shape)` or `(n, *shape)`, true where a pixel is to stay.
-        label: `(n,)`, for a conditional model; by default the likeliest one at every step.
+        n_steps: steps of the sampler.
+        seed: of the chains.
+        label: `(n,)`, for a conditional model; by default the likeliest label at every step.
+
+    Returns:
+        Images `(n, *shape)`; known pixels are as they were.
+
+    Raises:
+        UserError: the model is not one of images, or was trained on another shape.
     """
     _check(model, x)
     rng = generator(seed, Stream.INPAINT, device=model.shift.device)
@@ -42,7 +51,21 @@ def inpaint(
 
 
 def denoise(model: Model, x: Tensor, *, n_steps: int = 30, seed: int = 0, label: Tensor | None = None) -> Tensor:
-    """Images moved downhill: the sampler without its noise, from where they are."""
+    """Images moved downhill in energy from where they are: the sampler without its noise.
+
+    Args:
+        model: a model of images, trained with Langevin chains.
+        x: noisy images, `(n, *shape)` in [0, 1].
+        n_steps: steps of the sampler.
+        seed: of the chains.
+        label: `(n,)`, for a conditional model; by default the likeliest label at every step.
+
+    Returns:
+        Images `(n, *shape)`.
+
+    Raises:
+        UserError: the model is not one of images, was trained on another shape, or with another sampler.
+    """
     _check(model, x)
     sampler = model.config.sampler
     if not isinstance(sampler, Langevin):

@@ -12,7 +12,9 @@ from pscd.rng import Stream, generator, integer_seed
 BROAD_WEIGHT = 0.1
 BROAD_SCALE = 3.0
 WIDEST = 4096  # components times columns: covariances cost the cube of the columns, and wide data let few jumps pass
-NARROW = 8  # columns up to which it is quicker to multiply each row by a factor of its own
+NARROW = 8  # columns above which components that are round are told from others
+GATHERED = 4_000_000  # numbers up to which each row is multiplied by a factor of its own
+BLOCK = 1024  # rows whose distances to all components are computed at one time
 FAR = 10.0  # standard deviations beyond which a row is no part of a rough picture of the data
 
 
@@ -117,7 +119,7 @@ class Mixture(nn.Module):
         z = torch.randn(n, means.shape[1], 1, generator=generator, device=means.device, dtype=means.dtype)
         if self.is_round:
             return means[k] + self.radii[k, None] * z.squeeze(2)
-        if means.shape[1] <= NARROW:
+        if n * means.shape[1] ** 2 <= GATHERED:
             return means[k] + (self.factors[k] @ z).squeeze(2)
         x = means[k]
         for j, factor in enumerate(self.factors):  # a factor for every row would take n d^2 numbers
@@ -133,6 +135,8 @@ class Mixture(nn.Module):
 
     def parts(self, x: Tensor) -> Tensor:
         """Log of weight times density of each component at rows `(n, d)`, `(n, K)`."""
+        if len(x) > BLOCK:  # a few rows at a time stay in the cache
+            return torch.cat([self.parts(part) for part in x.split(BLOCK)])
         if self.is_round:
             squared = torch.stack([(x - mean).square().sum(1) for mean in self.means], 1) / self.radii.square()
         else:
@@ -140,14 +144,22 @@ class Mixture(nn.Module):
             squared = white.square().view(len(x), -1, len(self.weights)).sum(1)
         return torch.add(self.log_scale, squared, alpha=-0.5)
 
+    def single(self) -> Self:
+        """The same in float32, as a file of it would be read again."""
+        return type(self)(**{name: t.float() for name, t in self.tensors().items()})
+
     def tensors(self) -> dict[str, Tensor]:
         """What `Mixture(**tensors)` needs, for saving."""
         return {"weights": self.weights, "means": self.means, "factors": self.factors}
 
     def log_prob_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Log density of rows `(n, d)` and its gradient, -sum over k of r_k(x) P_k (x - mean_k), `(n, d)`.
+        """Log density of rows and its gradient, -sum over k of r_k(x) P_k (x - mean_k), r_k being the responsibilities.
 
-        The shares r_k(x) are the components' responsibilities; one matrix product leads there and one back.
+        Args:
+            x: rows, `(n, d)`.
+
+        Returns:
+            The log density, `(n,)`, and the gradient, `(n, d)`.
         """
         if self.is_round:
             parts, apart = self.parts(x), x[:, None] - self.means

@@ -8,7 +8,7 @@ to cut; here both come out of the fit. Components start on rows that have near n
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,6 +21,7 @@ from pscd.mixtures.neighbours import NEIGHBOUR_ROWS, isolation
 from pscd.rng import Stream, generator
 
 COMPONENTS = (1, 2, 4, 8, 16, 32, 64)  # tried in turn, until two in a row are no better
+CHOOSING_ROWS = 8_000  # that choose their number, at most
 BETTER = 1e-3  # nats a held-out row by which more components must be better
 MOST_ROWS = 20_000  # that the mixture is fitted to
 ROWS_PER_COMPONENT = 10  # at least, and at least one for each column
@@ -31,8 +32,9 @@ TAIL, TAIL_SCALE = 0.01, 2.0  # weight and width of the component that keeps the
 PSEUDO_ROWS = 0.5  # times sqrt(d): each component counts so many rows of the pooled covariance beside its own
 TO_DIAGONAL = 0.5  # times d / n: share of the diagonal in the pooled covariance
 RIDGE = 1e-6  # of each column's variance, added to every covariance
-ROUNDS, LAST_ROUNDS, SETTLED = 100, 20, 1e-3  # of EM; and nats a row below which it has settled
+ROUNDS, LAST_ROUNDS, SETTLED = 60, 20, 2e-3  # of EM; and nats a row below which it has settled
 CLUSTER_ROUNDS = 10  # of k-means
+MOST_PRODUCTS = 16_000_000  # numbers that products of columns may take
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,9 @@ class RobustMixture:
         return torch.softmax(self.log_parts(z), 1)[:, :2].sum(1)
 
 
-def fit_robust_mixture(z: Tensor, *, robust: bool, seed: int) -> RobustMixture:
+def fit_robust_mixture(
+    z: Tensor, *, robust: bool, seed: int, components: Sequence[int] = COMPONENTS, max_rows: int = MOST_ROWS
+) -> RobustMixture:
     """Fit the mixture to rows `(n, d)`.
 
     The number of components is the one that held-out rows find likeliest, background included; then all rows count.
@@ -87,18 +91,21 @@ def fit_robust_mixture(z: Tensor, *, robust: bool, seed: int) -> RobustMixture:
         z: the rows, in coordinates in which columns have comparable scales.
         robust: whether there is a background; without one this is a mixture of maximum likelihood.
         seed: the same number gives the same mixture.
+        components: numbers of components to try, in turn, until two in a row are no better.
+        max_rows: so many rows are looked at, at most; a part of them chooses the number of components.
 
     Returns:
         The mixture, in float64.
     """
     rng = generator(seed, Stream.ROBUST_MIXTURE)
-    rows = z[torch.randperm(len(z), generator=rng)[:MOST_ROWS]].double()
-    n_held = int(HELD_OUT * len(rows))
-    held, train = rows[:n_held], rows[n_held:]
+    rows = z[torch.randperm(len(z), generator=rng)[:max_rows]].double()
+    some = rows[:CHOOSING_ROWS]
+    n_held = int(HELD_OUT * len(some))
+    held, train = some[:n_held], some[n_held:]
     background = Background.of(rows) if robust else None
     start = _near_rows(train) if robust else train
     best, best_score, worse = None, -math.inf, 0
-    for k in _numbers(len(train), z.shape[1]):
+    for k in (k for k in components if k == components[0] or len(train) >= k * max(ROWS_PER_COMPONENT, z.shape[1])):
         found = _em(_first(start, min(k, len(start)), background, rng), train, ROUNDS)
         score = float(found.log_parts(held).logsumexp(1).mean()) if n_held else 0.0
         if best is None or score > best_score + BETTER:
@@ -107,11 +114,6 @@ def fit_robust_mixture(z: Tensor, *, robust: bool, seed: int) -> RobustMixture:
             break
     assert best is not None
     return replace(_em(best, rows, LAST_ROUNDS), held_out=best_score)
-
-
-def _numbers(n: int, d: int) -> Iterator[int]:
-    """The numbers of components that so many rows can tell apart."""
-    yield from (k for k in COMPONENTS if k == 1 or n >= k * max(ROWS_PER_COMPONENT, d))
 
 
 def _near_rows(z: Tensor) -> Tensor:
@@ -137,7 +139,7 @@ def _em(found: RobustMixture, z: Tensor, rounds: int) -> RobustMixture:
     """Expectation and maximisation until the log density settles; the tail stays as it is."""
     spread = found.background.log_prob(z) if found.background is not None else z.new_empty(len(z), 0)
     tail, last = found.tail.log_prob(z)[:, None] + math.log(TAIL), -math.inf
-    k = len(found.components.weights)
+    k, products = len(found.components.weights), _products(z)
     for i in range(rounds):
         inner = found.components.parts(z) + math.log(1 - TAIL)
         clean = torch.cat([inner, tail], 1) + (1 - found.junk.sum()).log()
@@ -146,7 +148,7 @@ def _em(found: RobustMixture, z: Tensor, rounds: int) -> RobustMixture:
         share = (parts - total).exp()
         junk = share[:, k + 1 :].mean(0).clamp(min=1e-6)
         junk = junk * (MOST_JUNK / junk.sum()).clamp(max=1) if len(junk) else junk
-        found = RobustMixture(_maximise(z, share[:, :k]), found.tail, junk, found.background)
+        found = RobustMixture(_maximise(z, share[:, :k], products), found.tail, junk, found.background)
         score = float(total.mean())
         if i > 5 and abs(score - last) < SETTLED:
             break
@@ -154,16 +156,13 @@ def _em(found: RobustMixture, z: Tensor, rounds: int) -> RobustMixture:
     return found
 
 
-def _maximise(z: Tensor, share: Tensor) -> Mixture:
-    """The components that rows with these shares `(n, K)` give, their covariances shrunk towards the pooled one.
-
-    Towards the pooled one and not the diagonal: columns may be nearly functions of each other, and a diagonal would
-    hide it.
-    """
+def _maximise(z: Tensor, share: Tensor, products: Tensor | None = None) -> Mixture:
+    """The components for responsibilities `(n, K)`, with covariances shrunk towards the pooled one."""
+    # Towards the pooled one and not the diagonal: columns may nearly be functions of each other.
     d = z.shape[1]
     count = share.sum(0) + 1e-8
     means = share.T @ z / count[:, None]
-    scatter = torch.stack([((z - mean) * s[:, None]).T @ (z - mean) for mean, s in zip(means, share.T, strict=True)])
+    scatter = _scatter(z, share, means, count, products)
     pooled = scatter.sum(0) / count.sum()
     part = min(1.0, TO_DIAGONAL * d / float(count.sum()))
     pooled = (1 - part) * pooled + part * torch.diag(pooled.diagonal())
@@ -173,14 +172,38 @@ def _maximise(z: Tensor, share: Tensor) -> Mixture:
     return _gaussians(count / count.sum(), means, covariances)
 
 
+def _products(z: Tensor) -> Tensor | None:
+    """Products of all pairs of columns, `(n, d d)`: with them the scatter of all components is one matrix product."""
+    n, d = z.shape
+    return (z[:, :, None] * z[:, None, :]).view(n, d * d) if n * d * d <= MOST_PRODUCTS else None
+
+
+def _scatter(z: Tensor, share: Tensor, means: Tensor, count: Tensor, products: Tensor | None) -> Tensor:
+    """Sums over the rows of share times (z - mean)(z - mean)^T, `(K, d, d)`."""
+    if products is None:
+        centred = (z - mean for mean in means)
+        return torch.stack([(c * s[:, None]).T @ c for c, s in zip(centred, share.T, strict=True)])
+    d = z.shape[1]
+    raw = (share.T @ products).view(-1, d, d)
+    return raw - count[:, None, None] * means[:, :, None] * means[:, None, :]
+
+
 def _gaussians(weights: Tensor, means: Tensor, covariances: Tensor) -> Mixture:
     return Mixture(weights, means, torch.linalg.cholesky(covariances))
 
 
 def k_means(z: Tensor, k: int, generator: torch.Generator) -> Tensor:
-    """The cluster of each of the rows `(n, d)`, `(n,)`, from starts far apart (k-means++).
+    """Cluster rows by k-means, started by k-means++.
 
-    scikit-learn's would do; it takes twenty times as long to be imported as this takes to run.
+    scikit-learn's would do, but takes twenty times as long to import as this takes to run.
+
+    Args:
+        z: rows, `(n, d)`.
+        k: number of clusters.
+        generator: source of randomness.
+
+    Returns:
+        The cluster of each row, `(n,)`.
     """
     centres = z[torch.randint(len(z), (1,), generator=generator)]
     for _ in range(k - 1):

@@ -5,6 +5,7 @@ from pscd.objectives.gamma import DensityPower, PseudoSpherical, WeightedNegativ
 from pscd.objectives.nce import NoiseContrastive
 from pscd.objectives.protocol import Objective, both_phases, phase_stats, weighted_median
 from pscd.objectives.score_matching import DenoisingScoreMatching, ScoreMatching, SlicedScoreMatching
+from pscd.objectives.trimmed import Trimmed
 
 # Contrastive divergence (Hinton 2002) is the member gamma = 0 of the first family.
 OBJECTIVES: dict[str, Objective] = {
@@ -16,6 +17,7 @@ OBJECTIVES: dict[str, Objective] = {
     "dsm": DenoisingScoreMatching(),
     "ssm": SlicedScoreMatching(),
     "beta": DensityPower(),
+    "trim": Trimmed(),
     "negatives-only": WeightedNegatives(),
 }
 
@@ -29,6 +31,7 @@ __all__ = [
     "PseudoSpherical",
     "ScoreMatching",
     "SlicedScoreMatching",
+    "Trimmed",
     "WeightedNegatives",
     "both_phases",
     "phase_stats",

@@ -14,11 +14,15 @@ from pscd.objectives.protocol import both_phases, check_l2, check_warmup, phase_
 from pscd.types import Energy, documented, option
 
 CRITICS = ("same", "mlp")
-PLAIN_SPREAD = 0.1  # of a new weight whose own entries are all alike
+PLAIN_SPREAD = 0.1  # standard deviation for a weight whose entries are all equal
 
 
 class Critic(nn.Module):
-    """log p(x) up to a constant: minus a network like that of the energy, and an offset."""
+    """An estimate of log p(x) up to a constant: an offset minus a network like the energy.
+
+    Args:
+        network: maps `(B, *shape)` to `(B,)`.
+    """
 
     updates: Tensor
 
@@ -26,11 +30,11 @@ class Critic(nn.Module):
         super().__init__()
         self.network = network
         self.offset = nn.Parameter(torch.zeros(()))
-        # Counted as batch normalisation counts its batches, so that a resume knows where it is.
+        # A buffer, like the counter of batch normalisation, so that it is saved and resumed.
         self.register_buffer("updates", torch.zeros((), dtype=torch.long))
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(B, *shape)` to `(B,)`."""
+        """Estimates, `(B, *shape)` to `(B,)`."""
         return self.offset - self.network(x)
 
 
@@ -39,14 +43,17 @@ class Critic(nn.Module):
 class FEBM:
     """f-EBM (Yu, Song, Song, Ermon 2020): minimises any f-divergence with the help of a critic.
 
-    The critic is a second network like the energy, with weights of its own: a copy with the same weights would
-    receive the very gradient that the energy does, the two would move as one, and nothing but contrastive
-    divergence would be left. One optimiser moves both, the energy down and the critic up. The critic has to be
-    able to say what the data's density is; where the energy is a Gaussian and the data are not, take an mlp.
+    The critic is a second network like the energy, with weights of its own: from the same weights both would receive
+    the same gradient and move as one, which is contrastive divergence. One optimiser moves both, the energy down and
+    the critic up. The critic must be able to represent the density of the data; where the energy is a Gaussian and the
+    data are not, use an mlp.
 
-    Over the first `warmup` of the run KL turns into the divergence asked for. Under KL the energy moves as in
-    contrastive divergence, whatever the critic says; under the others it follows a critic that, at first, knows
-    nothing of a ratio p / q which is far from 1, and reverse KL runs away.
+    Over the first `warmup` of the run, KL turns into the chosen divergence. Under KL the energy moves as in contrastive
+    divergence whatever the critic; under the others it follows a critic that, at first, has not learnt a ratio p / q
+    far from 1, and reverse KL diverges.
+
+    >>> FEBM(divergence="js", warmup=0.5).at(0.25).share  # half-way through the warm-up: half KL
+    0.5
     """
 
     divergence: str = option("kl", f"what to minimise: {', '.join(losses.DIVERGENCES)}")
@@ -71,12 +78,20 @@ class FEBM:
             raise UserError(f"l2_first must not be negative, got {self.l2_first}")
 
     def init(self, energy: nn.Module, x: Tensor) -> Critic:
-        """The critic."""
+        """The critic, with random weights.
+
+        Args:
+            energy: the network, before the first update.
+            x: all data, `(n, *shape)`, in the network's coordinates.
+
+        Returns:
+            The critic.
+        """
         network = with_new_weights(energy) if self.critic == "same" else Architecture().build(tuple(x.shape[1:]))
         return Critic(network).to(x.device)
 
     def at(self, progress: float) -> Self:
-        """The divergence's share in proportion to the warm-up done; the critic counts the first updates itself."""
+        """The objective after a fraction `progress` of the run: the divergence's share rises."""
         return replace(self, share=warmed_up(self.share, self.warmup, progress))
 
     def __call__(
@@ -87,7 +102,18 @@ class FEBM:
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss of both players over the batches of all processes together."""
+        """The loss of both players over the batches of all processes together.
+
+        Args:
+            energy: maps `(B, *shape)` to `(B,)`.
+            aux: what `init` returned.
+            x_pos: a batch of data, `(B, *shape)`.
+            x_neg: samples of the model, `(B, *shape)`; empty if the objective needs none.
+            generator: source of randomness.
+
+        Returns:
+            The loss, a scalar, and statistics for the log.
+        """
         assert isinstance(aux, Critic)
         e_pos, e_neg = both_phases(energy, x_pos, x_neg)
         c_pos, c_neg = both_phases(aux, x_pos, x_neg)
@@ -104,9 +130,15 @@ class FEBM:
 
 
 def with_new_weights(module: nn.Module) -> nn.Module:
-    """A copy on the CPU, each of its weights drawn anew with the mean and the spread of its own entries.
+    """A copy on the CPU with new random weights, each tensor drawn with the mean and deviation of its own entries.
 
-    Any module will do, spectrally normalised ones too. Weights are drawn from torch's global generator.
+    It works for any module, spectrally normalised ones included. Weights are drawn from torch's global generator.
+
+    Args:
+        module: the module to copy.
+
+    Returns:
+        The copy.
     """
     module = copy.deepcopy(module).cpu()
     with torch.no_grad():
@@ -117,6 +149,10 @@ def with_new_weights(module: nn.Module) -> nn.Module:
 
 
 def check_divergence(name: str) -> None:
-    """Refuse a divergence that has no entry."""
+    """Refuse an unknown divergence.
+
+    Raises:
+        UserError: with the names there are.
+    """
     if name not in losses.DIVERGENCES:
         raise UserError(f"divergence must be one of {', '.join(losses.DIVERGENCES)}, got {name!r}")

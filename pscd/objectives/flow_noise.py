@@ -1,4 +1,4 @@
-"""A normalising flow as noise: close to the data, drawn from in one pass, with an exact density. Needs zuko."""
+"""A normalising flow as noise: close to the data, sampled in one pass, with an exact density. Needs zuko."""
 
 import math
 import sys
@@ -13,20 +13,24 @@ from pscd.progress import progress_bar
 
 TRANSFORMS, WIDTH = 3, 64
 STEPS, BATCH, RATE = 300, 512, 5e-3
-MAX_ROWS = 10_000  # looked at; the noise need not know more of the data
+MAX_ROWS = 10_000  # of the data to fit to, which is enough for noise
 BROAD_WEIGHT, BROAD_SCALE = 0.1, 3.0
 
 
 def zuko_flows() -> Any:
-    """The flows of zuko, or a line that says how to get them."""
+    """The module `zuko.flows`; a `UserError` that says how to install it where it is missing."""
     return needs("zuko", "flow", "--noise flow").flows
 
 
 class FlowNoise(nn.Module):
-    """A neural spline flow (Durkan et al. 2019) fitted by maximum likelihood, a tenth of it a broad Gaussian.
+    """A neural spline flow (Durkan et al. 2019) fitted by maximum likelihood, with a broad Gaussian as one tenth of it.
 
-    The broad part keeps the noise from vanishing where there are data that the flow has not seen. The flow is made
-    of couplings, so that both directions take one pass whatever the dimension.
+    The broad component keeps the noise from vanishing at data that the flow has not seen. The flow consists of coupling
+    layers, so that both directions take one pass whatever the dimension.
+
+    Args:
+        centre: mean of the data, `(d,)`.
+        spread: standard deviations of the data, `(d,)`.
     """
 
     centre: Tensor
@@ -35,7 +39,7 @@ class FlowNoise(nn.Module):
     def __init__(self, centre: Tensor, spread: Tensor) -> None:
         super().__init__()
         dim = len(centre)
-        # A coupling needs two columns, one of which says how to bend the other.
+        # A coupling layer transforms some columns given the others, so it needs two.
         coupling = {"passes": 2} if dim > 1 else {}
         self.flow = zuko_flows().NSF(dim, transforms=TRANSFORMS, hidden_features=[WIDTH, WIDTH], **coupling)
         self.register_buffer("centre", centre)
@@ -43,7 +47,15 @@ class FlowNoise(nn.Module):
 
     @classmethod
     def fit(cls, x: Tensor, *, seed: int) -> Self:
-        """Fit to rows `(n, *shape)` of about unit scale, in a few seconds; the same seed gives the same flow."""
+        """Fit a flow to rows of about unit scale, in a few seconds; deterministic given the seed.
+
+        Args:
+            x: `(n, *shape)`.
+            seed: of the weights and batches.
+
+        Returns:
+            The noise, with frozen weights.
+        """
         x = x.flatten(1)[:MAX_ROWS]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -64,17 +76,25 @@ class FlowNoise(nn.Module):
         return noise.requires_grad_(False).eval()
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """`(n, d)` draws."""
+        """Draw rows.
+
+        Args:
+            n: number of rows.
+            generator: source of randomness; torch's global one by default.
+
+        Returns:
+            `(n, d)`.
+        """
         shape = (n, len(self.centre))
         z = torch.randn(shape, generator=generator, device=self.centre.device, dtype=self.centre.dtype)
         broad = torch.rand(n, 1, generator=generator, device=z.device) < BROAD_WEIGHT
-        # Draws of the base go back through the flow by hand: its own `sample` knows torch's global generator only.
+        # Inverted by hand, since zuko's `sample` takes no generator.
         with torch.no_grad():
             white = torch.where(broad, BROAD_SCALE * z, self.flow().transform.inv(z))
         return self.centre + self.spread * white
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Log density of rows `(n, *shape)`."""
+        """Log density of rows, `(n, *shape)` to `(n,)`."""
         white = (x.flatten(1) - self.centre) / self.spread
         dim = white.shape[1]
         broad = -0.5 * (white / BROAD_SCALE).square().sum(1) - dim * math.log(BROAD_SCALE * math.sqrt(2 * math.pi))

@@ -12,26 +12,29 @@ from pscd.errors import UserError
 from pscd.objectives.protocol import both_phases, check_gamma, check_l2, check_warmup, phase_stats, warmed_up
 from pscd.types import Energy, check_choices, documented, option
 
-NO_SPREAD = 1e-6  # of energies that are all alike, as those of a new network are
+NO_SPREAD = 1e-6  # the least spread, for energies that are all equal, as those of a new network may be
 
 
 @documented
 @dataclass(frozen=True)
 class PseudoSpherical:
-    """Pseudo-spherical contrastive divergence (Yu et al. 2021); gamma = 0 is contrastive divergence.
+    """Pseudo-spherical contrastive divergence (Eq. 17); gamma = 0 is contrastive divergence.
 
-    Gamma rises from 0 over the first `warmup` of the run. Before the model knows where the data are, a
-    full gamma takes whatever it does not cover yet for contamination and never comes back to it.
+    Gamma rises from 0 over the first `warmup` of the run. Before the model knows where the data are, the full gamma
+    would treat whatever it does not cover yet as contamination, and never come back to it.
 
-    The negative phase is an expectation under r, proportional to q^(gamma + 1). It is estimated by weighting
-    draws from q with exp(-gamma E), as published, or by draws from r themselves. Below gamma = 0 r is broader
-    than q: the weights grow without bound in the tails, where q is never drawn from, and from gamma = -1/2
-    down their variance is infinite for a Gaussian. `auto` therefore draws from r there.
+    The negative phase is an expectation under r, proportional to q^(gamma + 1). It is estimated by weighting draws of q
+    with exp(-gamma E), as published (Eq. 19), or by draws of r itself. Below gamma = 0, r is broader than q: the
+    weights grow without bound in the tails, where q is never drawn from, and from gamma = -1/2 down their variance is
+    infinite for a Gaussian. Therefore `auto` draws from r there.
 
-    Weights exp(-gamma E) suppose that chains follow exp(-E). Where they do not, as in recipes for images, whose noise
-    is a thousand times too small for their step, energies have some other scale and a gamma some other strength.
-    With the `unit` spread, gamma is divided by the spread of the data's energies, which is 1 for a Gaussian in two
-    dimensions: a gamma then leaves a share of the data in play that depends neither on temperature nor on dimension.
+    The weights exp(-gamma E) assume that chains follow exp(-E). In recipes for images they do not: the noise is a
+    thousand times too small for the step, the energies have another scale, and a given gamma another strength. With the
+    `unit` spread, gamma is divided by the spread of the data's energies, which is 1 for a Gaussian in two dimensions:
+    the share of the data that a gamma leaves in play then depends neither on the temperature nor on the dimension.
+
+    >>> PseudoSpherical(gamma=1.0, warmup=0.5).at(0.25).gamma  # half-way through the warm-up
+    0.5
     """
 
     gamma: float | Literal["auto"] = option(
@@ -70,20 +73,28 @@ class PseudoSpherical:
 
     @property
     def drawn_from_r(self) -> bool:
-        """Whether chains run on r, so that their samples need no weights."""
+        """Whether chains sample r, so that their samples need no weights."""
         return self.negatives == "direct" or (self.negatives == "auto" and -1 < self.number < 0)
 
     @property
     def sampling_power(self) -> float:
-        """Chains run on `exp(-sampling_power * E)`."""
+        """Chains sample `exp(-sampling_power * E)`."""
         return 1 + self.number if self.drawn_from_r else 1.0
 
     def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Nothing beside the energy is trained."""
+        """Nothing is trained beside the energy.
+
+        Args:
+            energy: the network, before the first update.
+            x: all data, `(n, *shape)`, in the network's coordinates.
+
+        Returns:
+            None.
+        """
         return None
 
     def at(self, progress: float) -> Self:
-        """Gamma in proportion to the warm-up done."""
+        """The objective after a fraction `progress` of the run: gamma rises over the warm-up."""
         return replace(self, gamma=warmed_up(self.number, self.warmup, progress))
 
     def __call__(
@@ -94,14 +105,25 @@ class PseudoSpherical:
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss of Theorem 3's estimator, over the batches of all processes together."""
+        """The loss of Theorem 3's estimator over the batches of all processes together.
+
+        Args:
+            energy: maps `(B, *shape)` to `(B,)`.
+            aux: what `init` returned.
+            x_pos: a batch of data, `(B, *shape)`.
+            x_neg: samples of the model, `(B, *shape)`; empty if the objective needs none.
+            generator: source of randomness.
+
+        Returns:
+            The loss, a scalar, and statistics for the log.
+        """
         e_pos, e_neg = both_phases(energy, x_pos, x_neg)
         if self.unit == "nats":
             return self._loss(e_pos, e_neg)
         spread = losses.energy_spread(e_pos).clamp(min=NO_SPREAD)
         loss, stats = self._loss(e_pos / spread, e_neg / spread, l2=self.l2 * spread)
         in_nats = {name: stats[name] * spread for name in ("e_pos", "e_neg", "gap")}
-        # The gradient is of the size that CD's is, whatever the spread.
+        # Scaled back, so that the gradient is of the size of CD's whatever the spread.
         return loss * spread, {**stats, **in_nats, "spread": spread}
 
     def _loss(self, e_pos: Tensor, e_neg: Tensor, l2: float | Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
@@ -115,12 +137,15 @@ class PseudoSpherical:
 @documented
 @dataclass(frozen=True)
 class DensityPower:
-    """The density power divergence (Basu et al. 1998): PS-CD's older relative, beta = 0 being contrastive divergence.
+    """The density power divergence (Basu et al. 1998), an older relative of PS-CD; beta = 0 is contrastive divergence.
 
-    It is not homogeneous: -1/beta E_p[q^beta] + 1/(1+beta) times the integral of q^(1+beta) depends on log Z. But
-    its gradient does so only through the factor Z^-beta, common to all terms and positive, which changes no
-    minimum and no direction of descent. In its place stands a factor that the samples know, so that weights are
-    1 on average over them (see `losses.density_power`): no log Z has to be estimated.
+    It is not homogeneous: -1/beta E_p[q^beta] + 1/(1+beta) times the integral of q^(1+beta) depends on log Z. But its
+    gradient does so only through a positive factor Z^-beta common to all terms, which changes neither minima nor
+    directions of descent. It is replaced by the factor that makes the weights 1 on average over the samples (see
+    `losses.density_power`), so log Z need not be estimated.
+
+    >>> DensityPower(beta=0.4, warmup=0.5).at(0.25).beta  # half-way through the warm-up
+    0.2
     """
 
     beta: float = option(0.5, "robustness: 0 is maximum likelihood, 1 the squared distance of densities")
@@ -137,11 +162,19 @@ class DensityPower:
         check_l2(self.l2)
 
     def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Nothing beside the energy is trained."""
+        """Nothing is trained beside the energy.
+
+        Args:
+            energy: the network, before the first update.
+            x: all data, `(n, *shape)`, in the network's coordinates.
+
+        Returns:
+            None.
+        """
         return None
 
     def at(self, progress: float) -> Self:
-        """Beta in proportion to the warm-up done."""
+        """The objective after a fraction `progress` of the run: beta rises over the warm-up."""
         return replace(self, beta=warmed_up(self.beta, self.warmup, progress))
 
     def __call__(
@@ -152,7 +185,18 @@ class DensityPower:
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss over the batches of all processes together."""
+        """The loss over the batches of all processes together.
+
+        Args:
+            energy: maps `(B, *shape)` to `(B,)`.
+            aux: what `init` returned.
+            x_pos: a batch of data, `(B, *shape)`.
+            x_neg: samples of the model, `(B, *shape)`; empty if the objective needs none.
+            generator: source of randomness.
+
+        Returns:
+            The loss, a scalar, and statistics for the log.
+        """
         e_pos, e_neg = both_phases(energy, x_pos, x_neg)
         loss = losses.density_power(e_pos, e_neg, self.beta)
         if self.l2:
@@ -166,8 +210,14 @@ class DensityPower:
 class WeightedNegatives:
     """An ablation of PS-CD: weights on the samples alone.
 
-    Its optimum is r = p, r being proportional to q^(gamma+1), so that the model itself ends up broader than the
-    data: for a Gaussian by the factor gamma + 1 in variance.
+    Its optimum is r = p, r being proportional to q^(gamma+1), so the model itself becomes broader than the data: for a
+    Gaussian by a factor gamma + 1 in variance.
+
+    >>> from pscd import Quadratic
+    >>> x_pos, x_neg = torch.zeros(4, 1), torch.ones(4, 1)
+    >>> loss, stats = WeightedNegatives()(Quadratic(), None, x_pos, x_neg, torch.Generator())
+    >>> loss.item()
+    -0.5
     """
 
     gamma: float = option(1.0, "exponent of the samples' weights")
@@ -179,11 +229,19 @@ class WeightedNegatives:
         check_gamma(self.gamma)
 
     def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Nothing beside the energy is trained."""
+        """Nothing is trained beside the energy.
+
+        Args:
+            energy: the network, before the first update.
+            x: all data, `(n, *shape)`, in the network's coordinates.
+
+        Returns:
+            None.
+        """
         return None
 
     def at(self, progress: float) -> Self:
-        """The same at all times."""
+        """The objective after a fraction `progress` of the run: the same throughout."""
         return self
 
     def __call__(
@@ -194,7 +252,18 @@ class WeightedNegatives:
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss over the batches of all processes together."""
+        """The loss over the batches of all processes together.
+
+        Args:
+            energy: maps `(B, *shape)` to `(B,)`.
+            aux: what `init` returned.
+            x_pos: a batch of data, `(B, *shape)`.
+            x_neg: samples of the model, `(B, *shape)`; empty if the objective needs none.
+            generator: source of randomness.
+
+        Returns:
+            The loss, a scalar, and statistics for the log.
+        """
         e_pos, e_neg = both_phases(energy, x_pos, x_neg)
         loss = losses.weighted_negatives(e_pos, e_neg, self.gamma)
         return loss, phase_stats(e_pos, e_neg, self.gamma)

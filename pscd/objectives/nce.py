@@ -1,4 +1,4 @@
-"""Noise-contrastive estimation: the energy learns to tell data from noise of a known density."""
+"""Noise-contrastive estimation: the energy learns to tell data from noise of known density."""
 
 import math
 from dataclasses import dataclass
@@ -19,7 +19,11 @@ FIRST_DRAWS = 10_000  # of the noise, for a first estimate of log Z
 
 
 class Noise(nn.Module):
-    """The noise, which stays, and log Z, which is learnt."""
+    """The noise, which is fixed, and log Z, which is learnt.
+
+    Args:
+        density: of the noise.
+    """
 
     def __init__(self, density: Mixture | FlowNoise) -> None:
         super().__init__()
@@ -30,9 +34,12 @@ class Noise(nn.Module):
 @documented
 @dataclass(frozen=True)
 class NoiseContrastive:
-    """Noise-contrastive estimation (Gutmann and Hyvarinen 2010), with log Z as a parameter of its own.
+    """Noise-contrastive estimation (Gutmann and Hyvärinen 2010), with log Z as a parameter.
 
-    The closer the noise is to the data, the more there is to learn from telling them apart.
+    The closer the noise is to the data, the more the energy learns from telling them apart.
+
+    >>> NoiseContrastive(noise="gaussian", ratio=2).needs_negatives  # no chains during training
+    False
     """
 
     noise: Literal["mixture", "gaussian", "flow"] = option(
@@ -54,7 +61,15 @@ class NoiseContrastive:
         check_divergence(self.divergence)
 
     def init(self, energy: nn.Module, x: Tensor) -> Noise:
-        """The noise, fitted to the data, and what it says about log Z at the start."""
+        """Fit the noise to the data, and estimate log Z at the start from draws of it.
+
+        Args:
+            energy: the network, before the first update.
+            x: all data, `(n, *shape)`, in the network's coordinates.
+
+        Returns:
+            The noise and log Z.
+        """
         seed = rng.integer_seed(torch.default_generator)
         density = self._density(x, seed)
         aux = Noise(density).to(x.device)
@@ -72,7 +87,7 @@ class NoiseContrastive:
         return Mixture.fit(x, components=self.components, seed=seed)
 
     def at(self, progress: float) -> Self:
-        """The same at all times."""
+        """The objective after a fraction `progress` of the run: the same throughout."""
         return self
 
     def __call__(
@@ -83,7 +98,18 @@ class NoiseContrastive:
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss over the batches of all processes together, against fresh noise."""
+        """The loss over the batches of all processes together, against fresh noise.
+
+        Args:
+            energy: maps `(B, *shape)` to `(B,)`.
+            aux: what `init` returned.
+            x_pos: a batch of data, `(B, *shape)`.
+            x_neg: samples of the model, `(B, *shape)`; empty if the objective needs none.
+            generator: source of randomness.
+
+        Returns:
+            The loss, a scalar, and statistics for the log.
+        """
         assert isinstance(aux, Noise)
         y = aux.density.sample(self.ratio * len(x_pos), generator).to(x_pos.dtype)
         x = torch.cat([x_pos, y.view(-1, *x_pos.shape[1:])])

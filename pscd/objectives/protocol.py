@@ -15,7 +15,7 @@ class Objective(Protocol):
 
     @property
     def needs_negatives(self) -> bool:
-        """Whether samples of the model are needed at every update."""
+        """Whether every update needs samples of the model."""
         ...
 
     @property
@@ -24,15 +24,21 @@ class Objective(Protocol):
         ...
 
     def init(self, energy: nn.Module, x: Tensor) -> nn.Module | None:
-        """Something to be trained beside the energy (a critic, a log Z); usually nothing.
+        """What is trained beside the energy (a critic, a log Z); usually nothing.
 
-        `x` are all the data, in the network's coordinates. Random weights come from torch's global generator,
-        as those of any new module do; the trainer seeds it.
+        Random weights come from torch's global generator, as those of any new module do; the trainer seeds it.
+
+        Args:
+            energy: the network, before the first update.
+            x: all data, `(n, *shape)`, in the network's coordinates.
+
+        Returns:
+            A module, or None.
         """
         ...
 
     def at(self, progress: float) -> Self:
-        """The objective at a fraction of the run, for what warms up."""
+        """The objective after a fraction `progress` of the run, for settings that warm up."""
         ...
 
     def __call__(
@@ -43,22 +49,51 @@ class Objective(Protocol):
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss on this batch, and what to log."""
+        """The loss on a batch.
+
+        Args:
+            energy: maps `(B, *shape)` to `(B,)`.
+            aux: what `init` returned.
+            x_pos: a batch of data, `(B, *shape)`.
+            x_neg: samples of the model, `(B, *shape)`; empty if the objective needs none.
+            generator: source of randomness.
+
+        Returns:
+            The loss, a scalar, and statistics for the log.
+        """
         ...
 
 
 def both_phases(energy: Energy, x_pos: Tensor, x_neg: Tensor) -> tuple[Tensor, Tensor]:
-    """Energies of data and samples from one forward pass, gathered from all processes."""
+    """Energies of data and samples from one forward pass, gathered from all processes.
+
+    Args:
+        energy: maps `(B, *shape)` to `(B,)`.
+        x_pos: data, `(B, *shape)`.
+        x_neg: samples, `(B', *shape)`.
+
+    Returns:
+        `e_pos` and `e_neg`, of all processes.
+    """
     e = fast.energies(energy, torch.cat([x_pos, x_neg]))
     e_pos, e_neg = distributed.gather_parts(e, [len(x_pos), len(x_neg)])
     return e_pos, e_neg
 
 
 def phase_stats(e_pos: Tensor, e_neg: Tensor, gamma: float, *, drawn_from_r: bool = False) -> dict[str, Tensor]:
-    """The diagnostics that every objective with two phases logs.
+    """The statistics that every objective with two phases logs.
 
-    The gap compares like with like: data with draws from q, weighted data with draws from r. It is between
-    medians, since a gross outlier in the data may have an energy of thousands by right.
+    The gap compares like with like: data with draws of q, weighted data with draws of r. It is a difference of medians,
+    since an outlier in the data may rightly have an energy of thousands.
+
+    Args:
+        e_pos: energies of data, `(B,)`.
+        e_neg: energies of samples, `(B',)`.
+        gamma: exponent of the weights.
+        drawn_from_r: the samples come from r and need no weights.
+
+    Returns:
+        Mean energies, gap, effective sample sizes and gamma, by name.
     """
     e_pos, e_neg = e_pos.detach(), e_neg.detach()
     pos_weights = losses.importance_weights(e_pos, gamma)
@@ -75,19 +110,43 @@ def phase_stats(e_pos: Tensor, e_neg: Tensor, gamma: float, *, drawn_from_r: boo
 
 
 def weighted_median(values: Tensor, weights: Tensor) -> Tensor:
-    """The smallest of the values `(n,)` with at least half of the weight at or below it."""
+    """The smallest value with at least half of the weight at or below it.
+
+    Args:
+        values: `(n,)`.
+        weights: `(n,)`, not negative.
+
+    Returns:
+        A scalar.
+
+    >>> weighted_median(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.6, 0.2, 0.2])).item()
+    3.0
+    """
     ordered, order = values.sort()
     share = weights[order].cumsum(0)
     return ordered[torch.searchsorted(share, 0.5 * share[-1])]
 
 
 def warmed_up(value: float, warmup: float, progress: float) -> float:
-    """A setting that rises from 0 in proportion, over the first `warmup` of the run."""
+    """A setting that rises linearly from 0 over the first part of the run.
+
+    Args:
+        value: its final value.
+        warmup: fraction of the run over which it rises.
+        progress: fraction of the run done.
+
+    Returns:
+        The value now.
+    """
     return value if warmup == 0 else value * min(1.0, progress / warmup)
 
 
 def check_gamma(gamma: float) -> None:
-    """Refuse a gamma for which the score is not defined, in one line."""
+    """Refuse a gamma for which the score is not defined.
+
+    Raises:
+        UserError: gamma is below -1 or not finite.
+    """
     try:
         losses.check_gamma(gamma)
     except ValueError as error:
@@ -95,12 +154,20 @@ def check_gamma(gamma: float) -> None:
 
 
 def check_warmup(warmup: float) -> None:
-    """Refuse what is no fraction of a run."""
+    """Refuse a warm-up that is no fraction.
+
+    Raises:
+        UserError: it is outside [0, 1].
+    """
     if not 0 <= warmup <= 1:
         raise UserError(f"warmup is a fraction of the run between 0 and 1, got {warmup}")
 
 
 def check_l2(l2: float) -> None:
-    """Refuse a weight below 0."""
+    """Refuse a negative weight.
+
+    Raises:
+        UserError: it is negative or NaN.
+    """
     if not l2 >= 0:
         raise UserError(f"l2 must not be negative, got {l2}")

@@ -1,4 +1,4 @@
-"""Score matching: the energy's slope is fitted to that of the log density; no samples, no log Z."""
+"""Score matching: fits the gradient of the energy to that of -log p, without samples of the model and without log Z."""
 
 import math
 from dataclasses import dataclass, replace
@@ -13,14 +13,23 @@ from pscd.objectives.protocol import check_warmup, warmed_up
 from pscd.types import Energy, documented, option
 
 MOST_COLUMNS = 10
-LEAST_NOISE = 0.05  # on its way to none, noise falls to this by equal factors in equal times
+LEAST_NOISE = 0.05  # geometric decay cannot reach 0; below this the noise drops to its final value
 
 
 def noise_at(sigma: float, first: float, warmup: float, progress: float) -> float:
-    """Noise that falls from `first` to `sigma` over the first `warmup` of the run.
+    """Noise that falls geometrically from `first` to `sigma` over the first part of the run.
 
-    Slopes at the data say nothing about places between and around them, where the energy so stays as it happens to
-    be, and samples go astray. Much noise at the start puts data there, and what they teach stays.
+    Gradients at the data say nothing about the regions between and around them, where the energy stays arbitrary and
+    samples go astray. Much noise at the start puts data there.
+
+    Args:
+        sigma: standard deviation at the end; it may be 0.
+        first: standard deviation at the start.
+        warmup: fraction of the run over which it falls.
+        progress: fraction of the run done.
+
+    Returns:
+        The standard deviation now.
     """
     done = warmed_up(1.0, warmup, progress)
     least = max(sigma, LEAST_NOISE)
@@ -28,7 +37,16 @@ def noise_at(sigma: float, first: float, warmup: float, progress: float) -> floa
 
 
 def check_noise(sigma: float, first: float, warmup: float) -> None:
-    """Refuse noise that is no deviation."""
+    """Refuse impossible settings of the noise.
+
+    Args:
+        sigma: standard deviation at the end.
+        first: standard deviation at the start.
+        warmup: fraction of the run over which it falls.
+
+    Raises:
+        UserError: one is out of range.
+    """
     if not 0 <= sigma < math.inf:
         raise UserError(f"sigma must be a finite number of at least 0, got {sigma}")
     if not 0 < first < math.inf:
@@ -37,13 +55,31 @@ def check_noise(sigma: float, first: float, warmup: float) -> None:
 
 
 def noisy(x: Tensor, sigma: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Rows with noise of deviation `sigma`, and the noise as standard Gaussians."""
+    """Add noise to rows.
+
+    Args:
+        x: `(B, *shape)`.
+        sigma: standard deviation of the noise.
+        generator: source of randomness.
+
+    Returns:
+        x + sigma z, and z, standard normal.
+    """
     z = torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
     return (x + sigma * z if sigma else x), z
 
 
 def over_all_processes(rows: Tensor, e: Tensor, gradient: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Mean of a loss per row over the batches of all processes, and what to log."""
+    """Average a loss per row over the batches of all processes.
+
+    Args:
+        rows: the loss of each row, `(B,)`.
+        e: energies, `(B,)`.
+        gradient: of the energies, `(B, d)`.
+
+    Returns:
+        The loss, a scalar, and statistics for the log.
+    """
     stats = {
         "e_pos": distributed.mean(e.detach().mean()),
         "slope": distributed.mean(gradient.detach().square().sum(1).mean()).sqrt(),
@@ -54,7 +90,12 @@ def over_all_processes(rows: Tensor, e: Tensor, gradient: Tensor) -> tuple[Tenso
 @documented
 @dataclass(frozen=True)
 class ScoreMatching:
-    """Exact score matching (Hyvarinen 2005): a backward pass for each column, so for few columns."""
+    """Exact score matching (Hyvärinen 2005): one backward pass per column, so for few columns.
+
+    >>> objective = ScoreMatching(sigma=0.1, first_sigma=1.0)
+    >>> objective.at(0.0).sigma, objective.at(1.0).sigma  # noise at the start and at the end
+    (1.0, 0.1)
+    """
 
     sigma: float = option(0.0, "noise on the data, in the network's coordinates")
     first_sigma: float = option(1.0, "the same at the start of the run")
@@ -67,7 +108,15 @@ class ScoreMatching:
         check_noise(self.sigma, self.first_sigma, self.warmup)
 
     def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Nothing beside the energy is trained."""
+        """Check that there are few columns; nothing is trained beside the energy.
+
+        Args:
+            energy: the network, before the first update.
+            x: all data, `(n, *shape)`, in the network's coordinates.
+
+        Raises:
+            UserError: there are more than `MOST_COLUMNS` columns.
+        """
         columns = x[0].numel()
         if columns > MOST_COLUMNS:
             raise UserError(
@@ -76,7 +125,7 @@ class ScoreMatching:
             )
 
     def at(self, progress: float) -> Self:
-        """With the noise after so much of the run."""
+        """The objective after a fraction `progress` of the run: the noise falls."""
         return replace(self, sigma=noise_at(self.sigma, self.first_sigma, self.warmup, progress))
 
     def __call__(
@@ -87,7 +136,18 @@ class ScoreMatching:
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss over the batches of all processes together."""
+        """The loss over the batches of all processes together.
+
+        Args:
+            energy: maps `(B, *shape)` to `(B,)`.
+            aux: what `init` returned.
+            x_pos: a batch of data, `(B, *shape)`.
+            x_neg: samples of the model, `(B, *shape)`; empty if the objective needs none.
+            generator: source of randomness.
+
+        Returns:
+            The loss, a scalar, and statistics for the log.
+        """
         x, e, gradient = losses.input_gradient(energy, noisy(x_pos, self.sigma, generator)[0])
         return over_all_processes(losses.score_matching(gradient, x), e, gradient)
 
@@ -95,9 +155,13 @@ class ScoreMatching:
 @documented
 @dataclass(frozen=True)
 class DenoisingScoreMatching:
-    """Denoising score matching (Vincent 2011): learns the density of the data with noise added to them.
+    """Denoising score matching (Vincent 2011): learns the density of the data with noise of deviation `sigma` added.
 
-    Its noise comes down to `sigma`, see `noise_at`.
+    The noise starts larger and falls to `sigma`, see `noise_at`.
+
+    >>> objective = DenoisingScoreMatching(sigma=0.2, first_sigma=1.0)
+    >>> objective.at(0.0).sigma, objective.at(1.0).sigma  # noise at the start and at the end
+    (1.0, 0.2)
     """
 
     sigma: float = option(0.1, "standard deviation of the noise, in the network's coordinates")
@@ -113,11 +177,19 @@ class DenoisingScoreMatching:
         check_noise(self.sigma, self.first_sigma, self.warmup)
 
     def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Nothing beside the energy is trained."""
+        """Nothing is trained beside the energy.
+
+        Args:
+            energy: the network, before the first update.
+            x: all data, `(n, *shape)`, in the network's coordinates.
+
+        Returns:
+            None.
+        """
         return None
 
     def at(self, progress: float) -> Self:
-        """With the noise after so much of the run."""
+        """The objective after a fraction `progress` of the run: the noise falls."""
         return replace(self, sigma=noise_at(self.sigma, self.first_sigma, self.warmup, progress))
 
     def __call__(
@@ -128,7 +200,18 @@ class DenoisingScoreMatching:
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss over the batches of all processes together."""
+        """The loss over the batches of all processes together.
+
+        Args:
+            energy: maps `(B, *shape)` to `(B,)`.
+            aux: what `init` returned.
+            x_pos: a batch of data, `(B, *shape)`.
+            x_neg: samples of the model, `(B, *shape)`; empty if the objective needs none.
+            generator: source of randomness.
+
+        Returns:
+            The loss, a scalar, and statistics for the log.
+        """
         x, z = noisy(x_pos, self.sigma, generator)
         _, e, gradient = losses.input_gradient(energy, x)
         return over_all_processes(losses.denoising_score_matching(gradient, z, self.sigma), e, gradient)
@@ -137,7 +220,14 @@ class DenoisingScoreMatching:
 @documented
 @dataclass(frozen=True)
 class SlicedScoreMatching:
-    """Sliced score matching with reduced variance (Song, Garg, Shi, Ermon 2019), on random signs."""
+    """Sliced score matching with reduced variance (Song, Garg, Shi, Ermon 2019), projecting on random signs.
+
+    >>> from pscd import Quadratic
+    >>> x, rng = torch.ones(4, 2), torch.Generator()
+    >>> loss, stats = SlicedScoreMatching()(Quadratic(dim=2), None, x, x[:0], rng)
+    >>> loss.item()  # |x|^2 / 2 less the trace of the Hessian, 2
+    -1.0
+    """
 
     n_projections: int = option(1, "random directions per row")
     sigma: float = option(0.0, "noise on the data, in the network's coordinates")
@@ -153,11 +243,19 @@ class SlicedScoreMatching:
         check_noise(self.sigma, self.first_sigma, self.warmup)
 
     def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Nothing beside the energy is trained."""
+        """Nothing is trained beside the energy.
+
+        Args:
+            energy: the network, before the first update.
+            x: all data, `(n, *shape)`, in the network's coordinates.
+
+        Returns:
+            None.
+        """
         return None
 
     def at(self, progress: float) -> Self:
-        """With the noise after so much of the run."""
+        """The objective after a fraction `progress` of the run: the noise falls."""
         return replace(self, sigma=noise_at(self.sigma, self.first_sigma, self.warmup, progress))
 
     def __call__(
@@ -168,7 +266,18 @@ class SlicedScoreMatching:
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss over the batches of all processes together."""
+        """The loss over the batches of all processes together.
+
+        Args:
+            energy: maps `(B, *shape)` to `(B,)`.
+            aux: what `init` returned.
+            x_pos: a batch of data, `(B, *shape)`.
+            x_neg: samples of the model, `(B, *shape)`; empty if the objective needs none.
+            generator: source of randomness.
+
+        Returns:
+            The loss, a scalar, and statistics for the log.
+        """
         x, e, gradient = losses.input_gradient(energy, noisy(x_pos, self.sigma, generator)[0])
         # Signs instead of Gaussians: the least variance, and none at all where the Hessian is diagonal.
         coins = torch.randint(2, (self.n_projections, *gradient.shape), generator=generator, device=x.device)

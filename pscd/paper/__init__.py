@@ -54,11 +54,24 @@ def reproduce(
     seeds: int | None = None,
     n_jobs: int = -1,
     images: Choice | None = None,
+    hours: float | None = None,
 ) -> Path:
-    """Make an artefact of the paper again; returns its page. What was computed before is kept.
+    """Make an artefact of the paper again. Cells that were computed before are reused.
 
     Args:
+        name: of the artefact.
+        out: folder for the page, its figures and the cells.
+        quick: make it small: a test that everything runs, not a result.
+        seeds: number of seeds (default: the artefact's own).
+        n_jobs: processes, as joblib counts them: -1 for one per core.
         images: which images, preset and feature map, for artefacts that have a choice.
+        hours: after which no cell is begun any more.
+
+    Returns:
+        The artefact's page.
+
+    Raises:
+        UserError: there is no such artefact, or it has no images to choose.
     """
     if name in WITH_IMAGES:
         artefact = WITH_IMAGES[name](images or Choice())
@@ -68,4 +81,4 @@ def reproduce(
         raise UserError(f"{name} has no images to choose; leave --data, --preset, --features and --n out")
     else:
         artefact = ARTEFACTS[name]
-    return run(artefact, Path(out), quick=quick, seeds=seeds, n_jobs=n_jobs)
+    return run(artefact, Path(out), quick=quick, seeds=seeds, n_jobs=n_jobs, hours=hours)

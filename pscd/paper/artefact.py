@@ -7,12 +7,14 @@ settings never meets old cells.
 
 import hashlib
 import json
+import math
 import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import joblib
 import torch
 
 from pscd.errors import UserError
+from pscd.fast import threads_set
 from pscd.files import markdown_table, read_json, write_json, write_text_atomic, writing_to
 from pscd.progress import progress_bar
 from pscd.version import __version__
@@ -103,7 +106,14 @@ class Artefact:
 
 
 def run(
-    artefact: Artefact, out: Path, *, quick: bool = False, seeds: int | None = None, n_jobs: int = -1, show: bool = True
+    artefact: Artefact,
+    out: Path,
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    n_jobs: int = -1,
+    show: bool = True,
+    hours: float | None = None,
 ) -> Path:
     """Compute what is missing of an artefact and write `NAME.json`, `NAME.md` and its figures.
 
@@ -117,12 +127,13 @@ def run(
         seeds: number of seeds (default: the artefact's own, one if `quick`).
         n_jobs: processes; -1 for one per core.
         show: whether to show a progress bar.
+        hours: after which no cell is begun any more; the page is then made of those that are done, and says so.
 
     Returns:
         The path of the page.
 
     Raises:
-        UserError: `seeds` is below 1, or `out` cannot be written to.
+        UserError: `seeds` is below 1, `out` cannot be written to, or no cell is done.
     """
     if seeds is not None and seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
@@ -132,14 +143,17 @@ def run(
     with writing_to(out):
         folder.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
-    fresh = _compute_missing(artefact, cells, folder, n_jobs, show)
-    done = [_load(folder, artefact.family, settings) for settings in cells]
+    fresh = _compute_missing(artefact, cells, folder, n_jobs, show, math.inf if hours is None else hours)
+    done = [_load(folder, artefact.family, s) for s in cells if _readable(_path(folder, artefact.family, s))]
+    if not done:
+        raise UserError(f"no cell of {artefact.name} is done in {out}; give it more --hours")
     figures = artefact.draw(done, out)
     report = {
         "artefact": artefact.name,
         "title": artefact.title,
         "quick": quick,
         "seeds": n_seeds,
+        **({"cells_not_run": len(cells) - len(done)} if len(done) < len(cells) else {}),
         "rows": [row.to_dict() for row in artefact.rows(done)],
         "cells": [{"settings": d.settings, **_scalars(d.result)} for d in done],
         "figures": [path.name for path in figures],
@@ -162,31 +176,33 @@ def with_reading(text: str, page: Path) -> str:
     return text + (f"\n{reading.read_text()}" if reading.is_file() else "")
 
 
-def _compute_missing(artefact: Artefact, cells: Sequence[Settings], folder: Path, n_jobs: int, show: bool) -> int:
+def _compute_missing(
+    artefact: Artefact, cells: Sequence[Settings], folder: Path, n_jobs: int, show: bool, hours: float
+) -> int:
+    """Compute cells in their order; returns how many were."""
     missing = [s for s in cells if not _readable(_path(folder, artefact.family, s))]
     compute = partial(artefact.compute, runs=folder / "runs") if artefact.keeps_runs else artefact.compute
+    end, count = time.monotonic() + 3600 * hours, 0
+    in_time = takewhile(lambda _: time.monotonic() < end, missing)
     with progress_bar(len(cells), done=len(cells) - len(missing), show=show, unit="cell") as bar:
         if n_jobs == 1 or len(missing) < 2:
-            finished: Iterable[tuple[Settings, Result]] = (timed(compute, s) for s in missing)
+            finished: Iterable[tuple[Settings, Result]] = (timed(compute, s) for s in in_time)
         else:
             parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
-            finished = parallel(joblib.delayed(timed)(compute, s) for s in missing)
+            finished = parallel(joblib.delayed(timed)(compute, s) for s in in_time)
         for settings, result in finished:
             write_json(_path(folder, artefact.family, settings), {"settings": settings, "result": result}, indent=None)
             bar.update()
-    return len(missing)
+            count += 1
+    return count
 
 
 def timed(compute: Callable[[Settings], Result], settings: Settings) -> tuple[Settings, Result]:
     """A cell's result with the processor's seconds it took, on one thread: the cores are shared out by cells."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with threads_set(1):
         start = time.process_time()
         result = compute(settings)
         return settings, {**result, "seconds": round(time.process_time() - start, 2)}
-    finally:
-        torch.set_num_threads(before)
 
 
 def mean_rows(
@@ -204,6 +220,9 @@ def mean_rows(
         value: name of the number in the results.
         published: the paper's numbers, by row and column.
         exact: name of the true value in the results.
+
+    Returns:
+        A row of the table for each pair that has a number.
     """
     groups: dict[tuple[str, str], list[CellResult]] = {}
     for d in (d for d in done if d.result[value] is not None):
@@ -232,11 +251,19 @@ def markdown(artefact: Artefact, report: dict[str, Any], done: Sequence[CellResu
         artefact: whose page it is.
         report: what its JSON file holds.
         done: all results, for the notes.
+
+    Returns:
+        The text in Markdown.
     """
     words = [artefact.command or artefact.name, "--quick" if report["quick"] else "", f"--seeds {report['seeds']}"]
     command = "pscd reproduce " + " ".join(word for word in words if word)
     lines = [f"# {artefact.title}", "", f"Made by `{command}`. {report['machine']}; {report['versions']['torch']}."]
     lines += [f"Computing its cells took {report['cell_seconds']:.0f} s of one core in all.", ""]
+    if missing := report.get("cells_not_run"):
+        lines += [
+            f"**Not complete**: {missing} of {missing + len(done)} cells were not run; the same command goes on.",
+            "",
+        ]
     notes = artefact.notes(done)
     if notes:
         lines += [notes.strip(), ""]
@@ -326,6 +353,7 @@ SCHEMA: dict[str, Any] = {
         "artefact": {"type": "string"},
         "quick": {"type": "boolean"},
         "seeds": {"type": "integer", "minimum": 1},
+        "cells_not_run": {"type": "integer", "minimum": 1},
         "rows": {
             "type": "array",
             "minItems": 1,

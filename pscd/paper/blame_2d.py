@@ -148,6 +148,9 @@ def measure(model: Model, name: str, n_grid: int) -> Result:
         model: trained on the toy.
         name: of the toy.
         n_grid: cells per axis.
+
+    Returns:
+        The three numbers by name.
     """
     grid = exact.grid(replace(TOYS_2D[name].quadrature_box, cut=0.01), n_grid)
     log_p, log_q = _log_density(name, grid), exact.log_density(model, grid)

@@ -48,9 +48,18 @@ def smoothness(gamma: float) -> float:
     return (1 + max(gamma, 0.0)) * FEATURE_BOUND**2
 
 
-def draw(log_p: Tensor, n: int, rng: torch.Generator) -> Tensor:
-    """Draws of a density on the grid."""
-    return exact.draw(lambda x: -log_p, GRID, n, rng)
+def draw(log_p: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """Draw from a density on the grid.
+
+    Args:
+        log_p: the log density on `GRID`, `(M,)`.
+        n: number of draws.
+        generator: source of randomness.
+
+    Returns:
+        `(n, 1)`.
+    """
+    return exact.draw(lambda x: -log_p, GRID, n, generator)
 
 
 def gradient(log_p: Tensor, theta: Tensor, gamma: float) -> Tensor:
@@ -60,6 +69,9 @@ def gradient(log_p: Tensor, theta: Tensor, gamma: float) -> Tensor:
         log_p: log density of the data on `GRID`.
         theta: parameters, `(2,)`.
         gamma: of the score.
+
+    Returns:
+        `(2,)`.
     """
     phi = features(GRID.points)
     e = phi @ theta

@@ -37,6 +37,9 @@ def line(gamma: float, *, unit: str = "spread", contaminated: bool = True) -> Se
         gamma: of PS-CD; 0 is CD.
         unit: of gamma: per `spread` of the energies, or per `nats`.
         contaminated: whether a tenth of the images is noise, or none.
+
+    Returns:
+        The settings of the line.
     """
     return {"gamma": gamma, "unit": unit, "contaminated": contaminated}
 
@@ -67,6 +70,9 @@ def cells(
         lines: ways to go on.
         stages: measurements after the warm-up.
         updates: between two of them.
+
+    Returns:
+        The settings of each cell.
     """
     made = []
     for seed in range(seeds):
@@ -136,8 +142,8 @@ def training_images(data: Dataset, settings: Settings) -> tuple[Tensor, Tensor]:
     if not settings["contaminated"]:
         return data.train, torch.zeros(len(data.train), dtype=torch.bool)
 
-    def noise(n: int, rng: torch.Generator | None) -> Tensor:
-        return torch.randint(256, (n, *data.train.shape[1:]), generator=rng).to(torch.uint8)
+    def noise(n: int, generator: torch.Generator | None) -> Tensor:
+        return torch.randint(256, (n, *data.train.shape[1:]), generator=generator).to(torch.uint8)
 
     dirty = contaminate(
         data.train, settings["ratio"], noise, generator=generator(settings["seed"], Stream.NOISY_IMAGES)
@@ -157,6 +163,9 @@ def measure(
         feature_map: that gave them.
         settings: of the cell.
         folder: of the run.
+
+    Returns:
+        The numbers by name.
     """
     kept = folder / f"measured-{digest(feature_map.name, settings['n'])}.json"
     if kept.is_file():
@@ -193,6 +202,9 @@ def weights(model: Model, x: Tensor, noise: Tensor, gamma: float, unit: str) -> 
         noise: which of them are noise, `(n,)`.
         gamma: of the weights exp(-gamma E).
         unit: of gamma: per `spread` of the energies, or per `nats`.
+
+    Returns:
+        `weight_of_noise` and `ess`.
     """
     order = torch.randperm(len(x), generator=generator(0, Stream.IMAGE_WEIGHTS))[:5000]
     e = model.energies(x[order])

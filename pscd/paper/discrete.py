@@ -90,7 +90,7 @@ def rows_of(e: Tensor, data: str, n: int, seed: int) -> Tensor:
 
 
 def contrast(
-    machine: discrete.BoltzmannMachine, x: Tensor, rows: Tensor, settings: Settings, rng: torch.Generator
+    machine: discrete.BoltzmannMachine, x: Tensor, rows: Tensor, settings: Settings, generator: torch.Generator
 ) -> None:
     """PS-CD with exact draws of q, weighted as published, by Adam with a cosine decay; in place.
 
@@ -99,7 +99,7 @@ def contrast(
         x: all states.
         rows: indices of the states in the data.
         settings: of the cell.
-        rng: source of randomness.
+        generator: source of randomness.
     """
     steps, batch = settings["steps"], settings["batch"]
     optimiser = torch.optim.Adam(machine.parameters(), lr=0.05)
@@ -108,8 +108,8 @@ def contrast(
         # Warmed up as the library's trainer does, over the first half.
         gamma = GAMMA * min(1.0, 2 * step / steps) if settings["method"] == PSCD_WARM else GAMMA
         e = machine(x)
-        positive = rows[torch.randint(len(rows), (batch,), generator=rng)]
-        loss = pseudo_spherical(e[positive], e[discrete.draw(e, batch, rng)], gamma)
+        positive = rows[torch.randint(len(rows), (batch,), generator=generator)]
+        loss = pseudo_spherical(e[positive], e[discrete.draw(e, batch, generator)], gamma)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -123,6 +123,9 @@ def fit(x: Tensor, rows: Tensor, settings: Settings) -> discrete.BoltzmannMachin
         x: all states.
         rows: indices of the states in the data.
         settings: of the cell.
+
+    Returns:
+        The fitted machine.
     """
     method = settings["method"]
     machine = discrete.BoltzmannMachine(x.shape[1])

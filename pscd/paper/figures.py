@@ -22,6 +22,9 @@ def gaussians(p: GaussianMixture1d, fits: dict[str, tuple[float, float, float, f
         p: the data density.
         fits: by name the exact mean and deviation, then the trained ones.
         path: where to write the picture.
+
+    Returns:
+        The path.
     """
     figure, axis = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
     x = torch.linspace(-6, 8, 700, dtype=torch.float64)
@@ -43,6 +46,9 @@ def landscapes(panels: dict[str, dict[str, Any]], means: torch.Tensor, sds: torc
         means: of the surface's first axis.
         sds: deviations of its second.
         path: where to write the picture.
+
+    Returns:
+        The path.
     """
     figure, axes = plt.subplots(2, 3, figsize=(8.4, 5.2), layout="constrained", sharex=True, sharey=True)
     for axis, (name, result) in zip(axes.flat, panels.items(), strict=True):
@@ -109,6 +115,9 @@ def histograms(
         rows: counts by row and by set; the row `data` sets the colours.
         windows: the interval that each set is shown on.
         path: where to write the picture.
+
+    Returns:
+        The path.
     """
     names = list(next(iter(rows.values())))
     figure, axes = plt.subplots(
@@ -136,6 +145,9 @@ def bars(rows: list[Row], path: Path, *, quantity: str = "MMD x 1e4", floor: flo
         path: where to write the picture.
         quantity: what is measured.
         floor: where lower numbers are drawn, since the axis is logarithmic.
+
+    Returns:
+        The path.
     """
     names, columns = list(dict.fromkeys(r.row for r in rows)), list(dict.fromkeys(r.column for r in rows))
     figure, axis = plt.subplots(figsize=(6.6, max(0.34, 0.11 * len(columns)) * len(names) + 1), layout="constrained")
@@ -173,6 +185,9 @@ def over_gamma(gammas: list[float], curves: dict[str, list[list[float]]], path: 
         gammas: in order.
         curves: for each quantity a list of values for each gamma.
         path: where to write the picture.
+
+    Returns:
+        The path.
     """
     n_columns = 3
     n_rows = -(-len(curves) // n_columns)
@@ -196,6 +211,9 @@ def robustness(found: dict[str, list[tuple[float, dict[str, Any]]]], before: flo
         found: for each unit pairs of gamma and result.
         before: FID after the warm-up.
         path: where to write the picture.
+
+    Returns:
+        The path.
     """
     panels = {"fid": "FID after contaminated training", "weight_of_noise": "share of the weight on noise", "ess": "ESS"}
     figure, axes = plt.subplots(1, 3, figsize=(9.5, 2.9), layout="constrained")

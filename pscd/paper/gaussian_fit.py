@@ -28,6 +28,9 @@ def exact_optimum(p: GaussianMixture1d, gamma: float, start: tuple[float, float]
         p: the data density.
         gamma: of the divergence; 0 is KL.
         start: (mean, sd) to descend from.
+
+    Returns:
+        Mean and standard deviation.
     """
     log_p = p.log_prob(GRID.points)
     # Below gamma = 0, E_p[q^gamma] is infinite for Gaussians that are too narrow.
@@ -44,6 +47,9 @@ def best_gaussian(
         loss: of an energy and of one more number, such as a log Z of its own, which is minimised over as well.
         start: (mean, sd) to descend from.
         narrowest: least standard deviation.
+
+    Returns:
+        Mean and standard deviation.
     """
 
     def loss_and_gradient(theta: list[float]) -> tuple[float, list[float]]:
@@ -63,9 +69,15 @@ def best_gaussian(
 def training_settings(quick: bool) -> Settings:
     """What all trained Gaussians share, as plain values.
 
-    A constant rate and a long average, which uses the noise of many batches up; under a falling rate the last
-    hundred batches decide. No restarts: a chain has not forgotten its broad start after a few steps, and 5 % of
-    them make the fitted deviations up to 1 % too small.
+    A constant rate with a long average of the weights averages the noise over many batches; under a falling rate the
+    last hundred batches would decide. No restarts: a chain has not forgotten its broad start after a few steps, and 5 %
+    of them make the fitted deviations up to 1 % too small.
+
+    Args:
+        quick: whether to make it small.
+
+    Returns:
+        Settings by name.
     """
     if quick:
         size = {"n_data": 20_000, "steps": 200, "batch_size": 512, "lr": 0.03, "ema": 0.97}

@@ -46,7 +46,19 @@ class Choice:
     n: int = 5000
 
     def config(self, gamma: float, seed: int, *, quick: bool) -> TrainConfig:
-        """The preset with this gamma; small if `quick`."""
+        """The preset with a gamma and a seed.
+
+        Args:
+            gamma: of the objective.
+            seed: of the run.
+            quick: whether to make it small.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            UserError: there is no preset for these data.
+        """
         name = self.preset or DEFAULT_OF.get(self.data, self.data)
         if name not in PRESETS:
             raise UserError(f"there is no preset for {self.data!r}; choose one with --preset: {', '.join(PRESETS)}")
@@ -71,6 +83,9 @@ def cells(choice: Choice, gammas: Sequence[float], quick: bool, seeds: int) -> l
         gammas: of the objective.
         quick: whether to make it small.
         seeds: number of seeds.
+
+    Returns:
+        The settings of each cell.
     """
     return [
         {
@@ -116,6 +131,9 @@ def measure(samples: Tensor, data: Dataset, features: str) -> Result:
         samples: bytes `(n, C, H, W)`.
         data: real images.
         features: what to see them through (see `pscd.images.features`).
+
+    Returns:
+        The numbers by name, with the feature map.
     """
     feature_map = load_feature_map(features, data)
     n = min(len(samples), len(data.held_out))

@@ -19,11 +19,11 @@ def lemma_cells(quick: bool, seeds: int) -> list[Settings]:
     return [{"check": name, "tries": tries} for name in LEMMAS]
 
 
-def _random_log_density(rng: torch.Generator) -> Tensor:
+def _random_log_density(generator: torch.Generator) -> Tensor:
     """A smooth random density on the box."""
     x = GRID.points[:, 0]
     waves = torch.arange(1, 6, dtype=torch.float64)
-    amplitude = torch.randn(5, 2, generator=rng, dtype=torch.float64) / waves[:, None].sqrt()
+    amplitude = torch.randn(5, 2, generator=generator, dtype=torch.float64) / waves[:, None].sqrt()
     phase = waves[:, None] * x * math.pi / 3
     log_f = (amplitude[:, :1] * phase.sin() + amplitude[:, 1:] * phase.cos()).sum(0)
     return log_f - exact.log_integral(log_f, GRID)

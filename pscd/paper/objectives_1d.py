@@ -54,6 +54,9 @@ def exact_gaussian(objective: Objective, noise: Noise | None, start: tuple[float
         noise: that of noise-contrastive estimation, which its optimum depends on.
         start: (mean, sd) to descend from.
 
+    Returns:
+        Mean and standard deviation.
+
     Raises:
         UserError: there is no exact answer for objectives of this kind.
     """

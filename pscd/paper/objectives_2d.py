@@ -183,6 +183,9 @@ def _table(
         show: what to write about the runs of one objective on one set.
         cost: the measurement of time, for columns of time and failures at the end.
         floor: whether to end with a line of data against data.
+
+    Returns:
+        The table in Markdown.
     """
     sets = list(dict.fromkeys(d.settings["set"] for d in runs))
     times = {} if cost is None else {row.row: row.measured for row in cost_rows(cost.result["costs"])}

@@ -15,9 +15,9 @@ from pscd.rng import Stream, generator
 
 OTHERS = tuple(name for name in IMAGE_SETS if name != "digits")  # whose 8 x 8 pixels would tell by their blur
 MADE: dict[str, Callable[[Dataset, int, torch.Generator], Tensor]] = {
-    "uniform noise": lambda data, n, rng: uniform_noise(n, data.train.shape[1:], rng),
-    "Gaussian noise": lambda data, n, rng: gaussian_noise(n, data.train.shape[1:], rng),
-    "interpolations": lambda data, n, rng: interpolations(data.held_out, n, rng),
+    "uniform noise": lambda data, n, generator: uniform_noise(n, data.train.shape[1:], generator),
+    "Gaussian noise": lambda data, n, generator: gaussian_noise(n, data.train.shape[1:], generator),
+    "interpolations": lambda data, n, generator: interpolations(data.held_out, n, generator),
 }
 
 
@@ -29,6 +29,9 @@ def other_images(data: Dataset, name: str, n: int, seed: int) -> dict[str, Tenso
         name: of their set, which is left out.
         n: images of each set at most.
         seed: of noise and choice.
+
+    Returns:
+        Bytes `(m, channels, size, size)` by the name of the set.
     """
     channels, size = data.train.shape[1], data.train.shape[2]
     sets = {kind: make(data, n, generator(seed, Stream.OOD_MADE)) for kind, make in MADE.items()}

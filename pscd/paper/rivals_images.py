@@ -28,7 +28,16 @@ L2 = 0.1  # of energy and critic, as the preset has it for the energy
 
 
 def cells(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
-    """CD and PS-CD as `images-fid` has them, f-EBM with its four divergences, and the baselines."""
+    """CD and PS-CD as `images-fid` has them, f-EBM with its four divergences, and the baselines.
+
+    Args:
+        choice: of images, preset and features.
+        quick: whether to make it small.
+        seeds: number of seeds.
+
+    Returns:
+        The settings of each cell.
+    """
     found = images.cells(choice, GAMMAS, quick, seeds)
     plain = {"data": choice.data, "features": choice.features, "n": 100 if quick else choice.n}
     for seed in range(seeds):
@@ -67,14 +76,16 @@ def _compute_baseline(settings: Settings, runs: Path) -> Result:
         model = FITS[name](data.train, seed=seed, progress=True, **steps)
         path.parent.mkdir(parents=True, exist_ok=True)
         model.save(path)
-    energy: Callable[[Tensor], Tensor] = lambda x: -model.score(x)  # noqa: E731
     if name == "pixelcnn":  # a pass for every pixel of every sample: asked only what it finds strange
-        return {"fid": None, "ood": measure_ood(energy, data, settings["data"], n=min(settings["n"], 500), seed=seed)}
+        return {
+            "fid": None,
+            "ood": measure_ood(model.energies, data, settings["data"], n=min(settings["n"], 500), seed=seed),
+        }
     if not isinstance(model, NCSN):
-        return _measured(model.sample(settings["n"], seed=seed, progress=True), energy, data, settings)
+        return _measured(model.sample(settings["n"], seed=seed, progress=True), model.energies, data, settings)
     noisy, clean = model.draw(settings["n"], seed=seed, progress=True)
     without = images.measure(noisy, data, settings["features"])["fid"]
-    return _measured(clean, energy, data, settings) | {"fid_without_denoising": without}
+    return _measured(clean, model.energies, data, settings) | {"fid_without_denoising": without}
 
 
 def _measured(samples: Tensor, energy: Callable[[Tensor], Tensor], data: Dataset, settings: Settings) -> Result:
@@ -131,5 +142,5 @@ FID with {one.result["feature_map"]}, {one.result["n_measured"]} samples; traini
 {one.result["fid_data"]:.3g}. f-EBM has the network, chains and updates of CD. NCSN (told how much noise there is;
 version 2: not told), Glow and PixelCNN++ are small ones trained for minutes, and say what such a size can do, not
 what their authors' do. What is strange is judged by the energy, and by the likelihood for Glow and PixelCNN++; NCSN has
-neither, and its score is what its class says.
+neither, and is judged by how badly it denoises an image.
 """

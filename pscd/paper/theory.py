@@ -102,7 +102,7 @@ def _sgd(settings: Settings) -> Result:
 START = (-0.3, -0.3)
 
 
-def descend(log_p: Tensor, gamma: float, steps: Tensor, batch: int, rng: torch.Generator) -> Tensor:
+def descend(log_p: Tensor, gamma: float, steps: Tensor, batch: int, generator: torch.Generator) -> Tensor:
     """SGD with the estimator of Theorem 3 from `START`, projected to the ball.
 
     Args:
@@ -110,7 +110,7 @@ def descend(log_p: Tensor, gamma: float, steps: Tensor, batch: int, rng: torch.G
         gamma: of the score.
         steps: step sizes, `(T,)`.
         batch: draws of data, and of the model, per step.
-        rng: source of randomness.
+        generator: source of randomness.
 
     Returns:
         All iterates, `(T, 2)`, theta_1 first.
@@ -119,7 +119,7 @@ def descend(log_p: Tensor, gamma: float, steps: Tensor, batch: int, rng: torch.G
     path = [theta]
     for step in steps[:-1].tolist():
         model = Linear(theta)
-        x_pos, x_neg = draw(log_p, batch, rng), exact.draw(model, GRID, batch, rng)
+        x_pos, x_neg = draw(log_p, batch, generator), exact.draw(model, GRID, batch, generator)
         loss = pseudo_spherical(model(x_pos), model(x_neg), gamma)
         (estimate,) = torch.autograd.grad(loss, model.theta)
         theta = theta - step * estimate
@@ -220,6 +220,9 @@ def series(done: Sequence[CellResult], check: str, by: str, x: str, y: str) -> d
         by: setting that splits them into lists, or an empty text for one.
         x: name of a setting.
         y: name of a result.
+
+    Returns:
+        A list of points for each value of the setting.
     """
     lists: dict[str, list[tuple[float, float]]] = {}
     for d in done:

@@ -48,6 +48,9 @@ def cell(
         seed: of data and training.
         quick: whether to make it small.
         changes: settings to replace in the configuration, named with dots.
+
+    Returns:
+        The settings of the cell.
     """
     config = TrainConfig(data=name, n_data=n_data, objective=PseudoSpherical(gamma=gamma), seed=seed)
     return {"gamma": gamma, **run_settings(config, quick=quick, changes=changes)}
@@ -69,6 +72,9 @@ def run_settings(
         changes: settings to replace in the configuration, named with dots, after those of `quick`.
         n_grid: cells per axis of the quadrature.
         n_fresh: fresh points, and samples, to measure by.
+
+    Returns:
+        The settings of the cell.
     """
     config = config.changed({**(QUICK if quick else {}), **(changes or {})})
     size = {"n_grid": 96, "n_fresh": 1000} if quick else {"n_grid": n_grid, "n_fresh": n_fresh}
@@ -78,7 +84,13 @@ def run_settings(
 def compute(settings: Settings) -> Result:
     """Train on one set and measure against data that training has not seen.
 
-    There is nothing to measure of a run that diverged, or whose model has left the box of the quadrature.
+    A run that diverged, or whose model has left the box of the quadrature, has an error instead of numbers.
+
+    Args:
+        settings: of the cell.
+
+    Returns:
+        The numbers by name.
     """
     config, name, seed = TrainConfig.from_dict(settings["config"]), settings["set"], settings["seed"]
     rows: list[dict[str, float]] = []
@@ -109,6 +121,9 @@ def measure(model: Model, name: str, seed: int, *, n_grid: int, n_fresh: int) ->
         seed: of fresh data and samples.
         n_grid: cells per axis of the quadrature.
         n_fresh: fresh points, and samples.
+
+    Returns:
+        The numbers by name.
     """
     toy = TOYS_2D[name]
     real, other = (toy(n_fresh, generator(seed, stream)) for stream in (6, 7))
@@ -137,6 +152,9 @@ def stray_mass(log_p: Tensor, log_q: Tensor, grid: exact.Grid, emptiest: float =
         log_q: that of the model; both are normalised on the grid.
         grid: the cells.
         emptiest: mass of p in the region.
+
+    Returns:
+        The mass, between 0 and 1.
     """
     order = log_p.argsort()
     p, q = (torch.softmax(log_f + grid.h.log(), 0)[order] for log_f in (log_p, log_q))

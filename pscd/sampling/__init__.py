@@ -1,8 +1,8 @@
-"""Markov chains that draw from q(x) proportional to exp(-E(x)), where they start, and where they are kept.
+"""Markov chains that sample from q(x) proportional to exp(-E(x)), where they start, and where they are kept.
 
-A sampler is a plain function of an energy and a starting point, `langevin` and `mala`. Each step costs one forward and
+A sampler is a plain function of an energy and starting points, `langevin` and `mala`. Each step costs one forward and
 one backward pass; parameters stay out of the graph, and nothing in the loop waits for the device. The frozen dataclass
-beside each function binds it to its settings for the trainer.
+beside each function holds its settings for the trainer.
 """
 
 from pscd.sampling.buffer import ReplayBuffer

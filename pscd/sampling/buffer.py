@@ -13,7 +13,13 @@ Draw = Callable[[int, torch.Generator | None], Tensor]
 
 @dataclass(frozen=True)
 class Rows:
-    """What `ReplayBuffer.draw` returns: where to write back, the points, and their labels if any."""
+    """Rows drawn from a `ReplayBuffer`.
+
+    Args:
+        index: where they came from and are written back to, `(n,)`.
+        x: the points, `(n, *shape)`.
+        label: their labels, `(n,)`, for conditional models.
+    """
 
     index: Tensor
     x: Tensor
@@ -21,14 +27,14 @@ class Rows:
 
 
 class ReplayBuffer:
-    """Holds `size` chains; a drawn row is the row that is written back.
+    """Holds `size` chains; drawn rows are written back to where they were.
 
     Args:
         size: number of chains.
-        fresh: draws `n` fresh points; fills the buffer and restarts chains.
-        draw_label: draws `n` labels, for conditional models; each chain keeps its label until it restarts.
-        uint8: store points of [0, 1] in a byte each, a quarter of the memory of float32, for images.
-        generator: of the first chains.
+        fresh: draws `n` fresh points, to fill the buffer and to restart chains.
+        draw_label: draws `n` labels, for conditional models; a chain keeps its label until it restarts.
+        uint8: store points in [0, 1] as bytes, a quarter of the memory of float32, for images.
+        generator: of the first points.
     """
 
     def __init__(
@@ -50,10 +56,17 @@ class ReplayBuffer:
         return len(self.x)
 
     def draw(self, n: int, restart: float, generator: torch.Generator | None = None) -> Rows:
-        """`n` different rows, each with probability `restart` replaced by a fresh point.
+        """Draw different rows, all equally likely.
 
-        All rows are equally likely. A batch larger than the buffer takes rows more than once; the last one written
-        stays.
+        If `n` exceeds the size of the buffer, rows occur more than once, and the last one written stays.
+
+        Args:
+            n: number of rows.
+            restart: probability with which each is replaced by a fresh point.
+            generator: source of randomness; torch's global one by default.
+
+        Returns:
+            The rows.
         """
         device = self.x.device
         size = len(self.x)
@@ -71,7 +84,12 @@ class ReplayBuffer:
         return Rows(index, x, label)
 
     def write(self, rows: Rows, x: Tensor) -> None:
-        """Put the moved points back where they were drawn, with their labels."""
+        """Write moved points back to where they were drawn, with their labels.
+
+        Args:
+            rows: what `draw` returned.
+            x: where the points are now, `(n, *shape)`.
+        """
         self.x[rows.index] = self._encode(x)
         if self.label is not None and rows.label is not None:
             self.label[rows.index] = rows.label
@@ -84,13 +102,11 @@ class ReplayBuffer:
 
 
 def _different(n: int, size: int, generator: torch.Generator | None, device: torch.device) -> Tensor:
-    """`n` different numbers below `size`: one from each of `n` equal parts of a circle that is turned at random.
-
-    Each number has the same chance, and the cost does not grow with `size` as that of a permutation would.
-    """
+    """`n` different numbers below `size`, equally likely: one from each of `n` arcs of a randomly rotated circle."""
+    # Unlike that of a permutation, the cost does not grow with `size`.
     edges = torch.arange(n + 1, device=device) * size // n
     width = edges.diff()
     within = torch.rand(n, generator=generator, device=device, dtype=torch.float64)
-    turn = torch.randint(size, (1,), generator=generator, device=device)
-    # Rounding may take the product to the end of its part; the next part's first number is not ours.
-    return (edges[:-1] + torch.minimum((within * width).long(), width - 1) + turn) % size
+    shift = torch.randint(size, (1,), generator=generator, device=device)
+    # Rounding may take the product to the end of its arc, which belongs to the next one.
+    return (edges[:-1] + torch.minimum((within * width).long(), width - 1) + shift) % size

@@ -1,4 +1,4 @@
-"""Independence Metropolis: chains that only jump, for energies that stay near a density that can be drawn from."""
+"""Independence Metropolis: chains that only jump, for energies close to a density that can be drawn from."""
 
 from dataclasses import dataclass
 
@@ -21,22 +21,22 @@ def jumps(
     generator: torch.Generator | None = None,
     callback: Callback | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Independence Metropolis: a fresh y from `proposal`, accepted with min(1, exp(E(x) - E(y)) g(x) / g(y)).
+    """Independence Metropolis: a fresh draw y of the proposal g, accepted with min(1, exp(E(x) - E(y)) g(x) / g(y)).
 
     It leaves q exactly invariant. A step costs one forward pass and no gradient, and an accepted one is independent of
-    where the chain was, so that few are needed where most are accepted.
+    the previous point, so few steps are needed where most are accepted.
 
     Args:
         energy: maps `(B, *shape)` to `(B,)`.
-        x: starting points; not changed.
-        n_steps: how many.
-        proposal: g, drawn from and evaluated.
+        x: starting points, `(B, *shape)`; not changed.
+        n_steps: number of steps.
+        proposal: the density g.
         bounds: a box `(low, high)`; proposals outside are rejected.
-        generator: of the draws.
-        callback: called after each step with `step`, `x`, `energy`, `accept`.
+        generator: source of randomness; torch's global one by default.
+        callback: called after each step with a dictionary of `step`, `x`, `energy` and `accept`.
 
     Returns:
-        The final points, and the mean acceptance (`jumps`).
+        The points at the end, and the mean acceptance (`jumps`).
     """
     rows = (-1,) + (1,) * (x.ndim - 1)
     accepted = torch.zeros((), device=x.device)
@@ -69,7 +69,7 @@ class Jumps:
     low: float | None = option(None, "lower bound of the box that chains stay in, in the network's coordinates")
     high: float | None = option(None, "upper bound of the box that chains stay in, in the network's coordinates")
 
-    step_size = 1.0  # of no meaning here; the trainer asks every sampler for one
+    step_size = 1.0  # not used; the trainer asks every sampler for one
 
     def __post_init__(self) -> None:
         check_positive(n_steps=self.n_steps)
@@ -86,7 +86,23 @@ class Jumps:
         generator: torch.Generator | None = None,
         callback: Callback | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """See `jumps`."""
+        """Run chains, see `jumps`.
+
+        Args:
+            energy: maps `(B, *shape)` to `(B,)`.
+            x: starting points, `(B, *shape)`; not changed.
+            step_size: not used.
+            n_steps: number of steps.
+            proposal: what jumps draw from.
+            generator: source of randomness; torch's global one by default.
+            callback: called after each step, see `jumps`.
+
+        Returns:
+            The points at the end, and statistics for the log.
+
+        Raises:
+            UserError: there is no proposal.
+        """
         if proposal is None:
             raise UserError("jumps need a density to jump by")
         return jumps(
@@ -100,5 +116,13 @@ class Jumps:
         )
 
     def adapt(self, step_size: Tensor, stats: dict[str, Tensor]) -> Tensor:
-        """Nothing to adapt."""
+        """The step size, unchanged: there is nothing to adapt.
+
+        Args:
+            step_size: of the last call.
+            stats: of the last call.
+
+        Returns:
+            `step_size`.
+        """
         return step_size

@@ -1,4 +1,4 @@
-"""Unadjusted Langevin dynamics: chains with a fixed step, for images and other high dimensions."""
+"""Unadjusted Langevin dynamics: chains with a fixed step, for images and other high-dimensional data."""
 
 import math
 from dataclasses import dataclass
@@ -24,18 +24,29 @@ def langevin(
     generator: torch.Generator | None = None,
     callback: Callback | None = None,
 ) -> Tensor:
-    """Unadjusted Langevin dynamics: x <- x - step_size * grad E(x) + noise_scale * z.
+    """Unadjusted Langevin dynamics (Eq. 2): x <- x - step_size * grad E(x) + noise_scale * z, z standard normal.
 
-    Eq. 2 of the paper has `step_size = eps / 2` and noise `sqrt(eps)`, which is what
-    `noise_scale=None` means: temperature 1. With both given, the chain runs at the temperature
-    `noise_scale**2 / (2 * step_size)`; with noise 0 it is gradient descent.
+    Eq. 2 has `step_size = eps / 2` and `noise_scale = sqrt(eps)`, which is temperature 1. In general the chain runs at
+    the temperature `noise_scale**2 / (2 * step_size)`; without noise it is gradient descent.
 
     Args:
         energy: maps `(B, *shape)` to `(B,)`.
-        x: starting points; not changed.
-        bounds: a box `(low, high)` into which every step is clamped.
+        x: starting points, `(B, *shape)`; not changed.
+        n_steps: number of steps.
+        step_size: factor of the gradient, eps / 2.
+        noise_scale: standard deviation of the noise; by default sqrt(2 step_size), temperature 1.
+        bounds: a box `(low, high)` that points are clamped to after every step.
         max_grad: clamp every component of the gradient to `[-max_grad, max_grad]`.
-        callback: called after each step with `step`, `x`, `energy` (before the step).
+        generator: source of randomness; torch's global one by default.
+        callback: called after each step with a dictionary of `step`, `x` and `energy` (before the step).
+
+    Returns:
+        The points at the end, `(B, *shape)`.
+
+    >>> def energy(x):
+    ...     return x.square().sum(1) / 2
+    >>> langevin(energy, torch.ones(1, 2), n_steps=1, step_size=0.1, noise_scale=0.0)
+    tensor([[0.9000, 0.9000]])
     """
     x = x.detach().clone() if bounds is None else x.detach().clamp(*bounds)
     noise = langevin_noise(step_size) if noise_scale is None else noise_scale
@@ -60,7 +71,11 @@ def langevin(
 @documented
 @dataclass(frozen=True)
 class Langevin:
-    """Unadjusted Langevin dynamics with a fixed step; for images and other high dimensions."""
+    """Unadjusted Langevin dynamics with a fixed step; for images and other high-dimensional data.
+
+    >>> Langevin(step_size=0.5, noise_scale=0.5).temperature
+    0.25
+    """
 
     n_steps: int = option(60, "Langevin steps per update", flag="steps")
     step_size: float = option(0.01, "factor of the energy gradient in each step")
@@ -79,7 +94,7 @@ class Langevin:
 
     @property
     def temperature(self) -> float:
-        """The temperature that step and noise induce: samples follow exp(-E / temperature)."""
+        """The temperature that step and noise imply: samples follow exp(-E / temperature)."""
         return 1.0 if self.noise_scale is None else self.noise_scale**2 / (2 * self.step_size)
 
     def run(
@@ -93,7 +108,20 @@ class Langevin:
         generator: torch.Generator | None = None,
         callback: Callback | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """See `langevin`. Jumps need an accept step, so the proposal is not used."""
+        """Run chains, see `langevin`.
+
+        Args:
+            energy: maps `(B, *shape)` to `(B,)`.
+            x: starting points, `(B, *shape)`; not changed.
+            step_size: as adapted so far.
+            n_steps: number of steps.
+            proposal: not used, since jumps need an accept step.
+            generator: source of randomness; torch's global one by default.
+            callback: called after each step, see `langevin`.
+
+        Returns:
+            The points at the end, and statistics for the log.
+        """
         bounds = box(self.low, self.high)
         x = langevin(
             energy,
@@ -109,5 +137,13 @@ class Langevin:
         return x, {"temperature": torch.tensor(self.temperature, device=x.device)}
 
     def adapt(self, step_size: Tensor, stats: dict[str, Tensor]) -> Tensor:
-        """Fixed."""
+        """The step size, unchanged: it is fixed.
+
+        Args:
+            step_size: of the last call.
+            stats: of the last call.
+
+        Returns:
+            `step_size`.
+        """
         return step_size

@@ -1,4 +1,4 @@
-"""Metropolis-adjusted Langevin with jumps and an adaptive step, for low dimension and tables."""
+"""Metropolis-adjusted Langevin with jumps and an adaptive step, for low-dimensional data and tables."""
 
 from dataclasses import dataclass
 
@@ -25,13 +25,31 @@ def mala(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Metropolis-adjusted Langevin, with independence jumps if a `proposal` is given.
 
-    A Langevin step is proposed and accepted with probability min(1, exp(E(x) - E(y)) k(x|y) / k(y|x)),
-    so q is left exactly invariant whatever the step size. Every `jump_every`-th step proposes instead
-    a fresh y from `proposal`, accepted with min(1, exp(E(x) - E(y)) g(x) / g(y)): local steps cannot
-    cross between modes, a jump can, and this is what keeps their proportions right.
+    A Langevin step is proposed and accepted with probability min(1, exp(E(x) - E(y)) k(x|y) / k(y|x)), which leaves q
+    exactly invariant whatever the step size. Every `jump_every`-th step proposes instead a fresh draw y of the
+    proposal g, accepted with probability min(1, exp(E(x) - E(y)) g(x) / g(y)). Local steps cannot cross between modes;
+    jumps can, which keeps the proportions of the modes right.
+
+    Args:
+        energy: maps `(B, *shape)` to `(B,)`.
+        x: starting points, `(B, *shape)`; not changed.
+        n_steps: number of steps, jumps included.
+        step_size: factor of the gradient in a Langevin step.
+        proposal: a density to draw jumps from; None: no jumps.
+        jump_every: every so many steps is a jump.
+        bounds: a box `(low, high)`; proposals outside are rejected.
+        generator: source of randomness; torch's global one by default.
+        callback: called after each step with a dictionary of `step`, `x`, `energy` and `accept`.
 
     Returns:
-        The final points, and the mean acceptance of local steps (`acceptance`) and of jumps (`jumps`).
+        The points at the end, and the mean acceptance of Langevin steps (`acceptance`) and of jumps (`jumps`).
+
+    >>> def energy(x):
+    ...     return x.square().sum(1) / 2
+    >>> rng = torch.Generator().manual_seed(0)
+    >>> x, stats = mala(energy, torch.zeros(2000, 1), n_steps=30, step_size=0.5, generator=rng)
+    >>> round(x.std().item(), 1), stats["acceptance"].item() > 0.8
+    (1.0, True)
     """
     rows = (-1,) + (1,) * (x.ndim - 1)
     noise = langevin_noise(step_size)
@@ -46,7 +64,7 @@ def mala(
             jump = proposal is not None and step % jump_every == jump_every - 1
             if proposal is not None and jump:
                 y = proposal.sample(len(x), generator).view_as(x)
-                # After the last step nobody asks for a gradient.
+                # After the last step no gradient is needed.
                 e_y, grad_y = evaluate(y) if step < n_steps - 1 else (evaluate.energy(y), grad)
                 before, after = proposal.log_prob(torch.cat([x, y])).chunk(2)
                 log_ratio = e - e_y + before - after
@@ -54,8 +72,8 @@ def mala(
                 forward = noise * z.normal_(generator=generator)
                 y = x - step_size * grad + forward
                 e_y, grad_y = evaluate(y)
-                # The way back needs the noise step_size (grad + grad_y) - forward: what is left of the difference
-                # of squares over 4 step_size when the squares of `forward` are cancelled by hand.
+                # log k(x|y) - log k(y|x) = (|forward|^2 - |step_size (grad + grad_y) - forward|^2) / (4 step_size),
+                # with the squares of `forward` cancelled by hand.
                 both = grad + grad_y
                 excess = (both * (2 * forward - step_size * both)).flatten(1).sum(1)
                 log_ratio = e - e_y + 0.25 * excess
@@ -81,14 +99,30 @@ def mala(
 
 
 def adapt_step_size(step_size: Tensor, acceptance: Tensor, target: float, rate: float = 0.05) -> Tensor:
-    """Multiply the step size by exp(rate * (acceptance - target) / target): towards the target."""
+    """Multiply the step size by exp(rate * (acceptance - target) / target), which moves the acceptance to the target.
+
+    Args:
+        step_size: of the last call.
+        acceptance: the share of steps accepted in it.
+        target: the share wanted.
+        rate: how fast to adapt.
+
+    Returns:
+        The new step size.
+    """
     return step_size * torch.exp(rate * (acceptance - target) / target)
 
 
 @documented
 @dataclass(frozen=True)
 class Mala:
-    """Metropolis-adjusted Langevin with jumps and an adaptive step; for low dimension and tables."""
+    """Metropolis-adjusted Langevin with jumps and an adaptive step; for low-dimensional data and tables.
+
+    >>> sampler = Mala(n_steps=10)
+    >>> step_size, stats = torch.tensor(sampler.step_size), {"acceptance": torch.tensor(0.9)}
+    >>> bool(sampler.adapt(step_size, stats) > step_size)  # too many accepted: longer steps
+    True
+    """
 
     n_steps: int = option(4, "steps per update", flag="steps")
     step_size: float = option(0.05, "step size to start from; it adapts to the target acceptance")
@@ -116,7 +150,20 @@ class Mala:
         generator: torch.Generator | None = None,
         callback: Callback | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """See `mala`."""
+        """Run chains, see `mala`.
+
+        Args:
+            energy: maps `(B, *shape)` to `(B,)`.
+            x: starting points, `(B, *shape)`; not changed.
+            step_size: as adapted so far.
+            n_steps: number of steps.
+            proposal: what jumps draw from; None: no jumps.
+            generator: source of randomness; torch's global one by default.
+            callback: called after each step, see `mala`.
+
+        Returns:
+            The points at the end, and statistics for the log.
+        """
         bounds = box(self.low, self.high)
         return mala(
             energy,
@@ -131,5 +178,13 @@ class Mala:
         )
 
     def adapt(self, step_size: Tensor, stats: dict[str, Tensor]) -> Tensor:
-        """See `adapt_step_size`."""
+        """The step size for the next call, see `adapt_step_size`.
+
+        Args:
+            step_size: of the last call.
+            stats: of the last call, with its `acceptance`.
+
+        Returns:
+            The new step size.
+        """
         return adapt_step_size(step_size, stats["acceptance"], self.target_acceptance)

@@ -9,10 +9,10 @@ from pscd.mixtures import Mixture
 
 
 class Chains(nn.Module):
-    """The chains that a model was trained with, to go on from: in a thousand dimensions no rough density is near.
+    """The chains of a training run, to continue from: in a thousand dimensions a rough density of the data is no start.
 
     Args:
-        points: `(n, *shape)` in [0, 1], a byte each.
+        points: `(n, *shape)` in [0, 1], stored as bytes.
         label: `(n,)`, for a conditional model.
     """
 
@@ -22,11 +22,23 @@ class Chains(nn.Module):
     def __init__(self, points: Tensor, label: Tensor | None = None) -> None:
         super().__init__()
         self.register_buffer("points", points)
-        # Without labels all chains are of class 0, so that there is one kind of file.
+        # Without labels all chains are of class 0, so that files have one format.
         self.register_buffer("label", torch.zeros(len(points), dtype=torch.long) if label is None else label)
 
     def choose(self, n: int, generator: torch.Generator | None = None, label: int | None = None) -> Tensor:
-        """The numbers of `n` chains, all different while there are enough of them."""
+        """Choose chains, all different as long as there are enough.
+
+        Args:
+            n: number of chains.
+            generator: source of randomness; torch's global one by default.
+            label: only chains with this label.
+
+        Returns:
+            Their indices, `(n,)`.
+
+        Raises:
+            UserError: no chain has the label.
+        """
         found = torch.arange(len(self.points)) if label is None else (self.label.cpu() == label).nonzero().flatten()
         if not len(found):
             raise UserError(f"no chain of the model has the label {label}")
@@ -36,22 +48,34 @@ class Chains(nn.Module):
         return found[torch.cat(orders)[:n]].to(self.points.device)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """`(n, *shape)` chains as they are now."""
+        """Choose chains and return where they are.
+
+        Args:
+            n: number of chains.
+            generator: source of randomness; torch's global one by default.
+
+        Returns:
+            `(n, *shape)` in [0, 1].
+        """
         return self.at(self.choose(n, generator))
 
     def at(self, index: Tensor) -> Tensor:
-        """The chains of these numbers."""
+        """The points of the chains with these indices, in [0, 1]."""
         return to_unit(self.points[index])
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Not known; jumps are for low dimensions."""
+        """Not defined: jumps are for low dimensions.
+
+        Raises:
+            UserError: always.
+        """
         raise UserError("jumps need a density to jump by; images have none: set --sampler-jump-every 0")
 
     def tensors(self) -> dict[str, Tensor]:
-        """What `Chains(**tensors)` needs, for saving."""
+        """The arguments of `Chains(**tensors)`, for saving."""
         return {"points": self.points, "label": self.label}
 
 
 def from_tensors(tensors: dict[str, Tensor]) -> Mixture | Chains:
-    """What `tensors()` of either kind came from."""
+    """The proposal that `tensors()` was called on, of either kind."""
     return Chains(**tensors) if "points" in tensors else Mixture(**tensors)

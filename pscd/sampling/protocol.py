@@ -17,35 +17,43 @@ class Proposal(Protocol):
     """A density that can be drawn from and evaluated, for independence Metropolis jumps."""
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """`n` rows."""
+        """Draw `n` rows.
+
+        Args:
+            n: number of rows.
+            generator: source of randomness; torch's global one by default.
+
+        Returns:
+            `(n, d)`.
+        """
         ...
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Log density of each row."""
+        """Log density of each row, `(n, *shape)` to `(n,)`."""
         ...
 
 
 class Sampler(Protocol):
-    """What the trainer needs: a starting step size, a chain, and how the step size adapts."""
+    """What the trainer needs: an initial step size, a chain, and how the step size adapts."""
 
     @property
     def n_steps(self) -> int:
-        """Gradient evaluations per call."""
+        """Steps per call, each with one gradient."""
         ...
 
     @property
     def step_size(self) -> float:
-        """The step size before any adaptation."""
+        """The initial step size."""
         ...
 
     @property
     def low(self) -> float | None:
-        """Lower bound of the box that chains stay in."""
+        """Lower bound of the box that chains stay in, or None."""
         ...
 
     @property
     def high(self) -> float | None:
-        """Upper bound of the box that chains stay in."""
+        """Upper bound of the box that chains stay in, or None."""
         ...
 
     def run(
@@ -59,34 +67,78 @@ class Sampler(Protocol):
         generator: torch.Generator | None = None,
         callback: Callback | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Move the points `x`; returns them and what to log."""
+        """Run chains from the points `x`.
+
+        Args:
+            energy: maps `(B, *shape)` to `(B,)`.
+            x: starting points, `(B, *shape)`; not changed.
+            step_size: as adapted so far.
+            n_steps: number of steps.
+            proposal: a density to jump to draws of, for samplers that jump.
+            generator: source of randomness; torch's global one by default.
+            callback: called after each step, see `pscd.sampling.langevin`.
+
+        Returns:
+            The points at the end, and statistics for the log.
+        """
         ...
 
     def adapt(self, step_size: Tensor, stats: dict[str, Tensor]) -> Tensor:
-        """The step size for the next call."""
+        """The step size for the next call.
+
+        Args:
+            step_size: of the last call.
+            stats: what `run` returned for the log.
+
+        Returns:
+            The new step size; the same tensor if the sampler's step is fixed.
+        """
         ...
 
 
 def langevin_noise(step_size: float | Tensor) -> float | Tensor:
-    """The noise that goes with a step at temperature 1."""
+    """The standard deviation of the noise for temperature 1, sqrt(2 step_size)."""
     return (2 * step_size) ** 0.5
 
 
 def box(low: float | None, high: float | None) -> tuple[float, float] | None:
-    """The bounds of a box, infinite where there is none; None if there is no bound at all."""
+    """The bounds of a box.
+
+    Args:
+        low: lower bound, or None.
+        high: upper bound, or None.
+
+    Returns:
+        Both, infinite where one is missing; None if both are.
+    """
     if low is None and high is None:
         return None
     return (-torch.inf if low is None else low, torch.inf if high is None else high)
 
 
 def check_box(low: float | None, high: float | None) -> None:
-    """Refuse an empty box, in one line."""
+    """Refuse an empty box.
+
+    Args:
+        low: lower bound, or None.
+        high: upper bound, or None.
+
+    Raises:
+        UserError: `low` is not below `high`.
+    """
     if low is not None and high is not None and not low < high:
         raise UserError(f"the sampler's box is empty: low {low} is not below high {high}")
 
 
 def check_positive(**values: float) -> None:
-    """Refuse settings that are not positive numbers, in one line."""
+    """Refuse settings that are not positive numbers.
+
+    Args:
+        values: the settings by name.
+
+    Raises:
+        UserError: with the first such setting.
+    """
     for name, value in values.items():
         if not 0 < value < math.inf:
             raise UserError(f"{name} must be a positive number, got {value}")

@@ -1,4 +1,4 @@
-"""Where fresh chains start, and all that follows from it: a broad Gaussian around the data, or evenly in a box."""
+"""Where fresh chains start, and what follows from it: a broad Gaussian, a robust mixture, or the unit box."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class GaussianStart:
 
     Args:
         centre: mean of the data, of the shape of a row.
-        spread: standard deviations of the data.
+        spread: standard deviations of the data, of the same shape.
     """
 
     centre: Tensor
@@ -30,31 +30,64 @@ class GaussianStart:
 
     @classmethod
     def fit(cls, z: Tensor, device: torch.device) -> "GaussianStart":
-        """Read centre and spread off rows `(n, *shape)` in the network's coordinates."""
+        """Estimate centre and spread.
+
+        Args:
+            z: rows `(n, *shape)` in the network's coordinates.
+            device: where chains run.
+
+        Returns:
+            The start.
+        """
         found = Coordinates.standard(z)
         return cls(found.shift.float().to(device), found.scale.float().to(device))
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """`n` fresh points."""
+        """Draw fresh points.
+
+        Args:
+            n: number of points.
+            generator: source of randomness; torch's global one by default.
+
+        Returns:
+            `(n, *shape)`.
+        """
         noise = torch.randn(n, *self.centre.shape, generator=generator, device=self.centre.device)
         return self.centre + BROAD * self.spread * noise
 
     def proposal(self, z: Tensor, *, components: int, seed: int) -> Mixture:
-        """Where jumps come from: a mixture of Gaussians fitted to the rows."""
+        """The density to draw jumps from: a mixture of Gaussians fitted to the rows.
+
+        Args:
+            z: rows `(n, *shape)` in the network's coordinates.
+            components: Gaussians in the mixture.
+            seed: of the fit.
+
+        Returns:
+            The mixture.
+        """
         return Mixture.fit(z, components=components, seed=seed)
 
     def confine(self, x: Tensor) -> Tensor:
-        """Chains may go anywhere, and so may data."""
+        """`x` itself: neither chains nor data are confined."""
         return x
 
     def kept(self, proposal: Mixture | Chains, buffer: ReplayBuffer) -> Mixture | Chains:
-        """Where a trained model's chains start: at draws of the proposal."""
+        """What a trained model's chains start from: draws of the proposal.
+
+        Args:
+            proposal: of the jumps.
+            buffer: not used.
+
+        Returns:
+            `proposal`.
+        """
         return proposal
 
 
 @dataclass(frozen=True)
 class MixtureStart:
-    """Chains start at draws of a robust mixture, and jump to others.
+    """Chains start at draws of a robust mixture, and jump to other draws.
 
     Args:
         mixture: in the network's coordinates.
@@ -65,25 +98,41 @@ class MixtureStart:
     in_bytes = False
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """`n` fresh points."""
+        """Draw fresh points.
+
+        Args:
+            n: number of points.
+            generator: source of randomness; torch's global one by default.
+
+        Returns:
+            `(n, *shape)`.
+        """
         return self.mixture.sample(n, generator)
 
     def confine(self, x: Tensor) -> Tensor:
-        """Chains may go anywhere, and so may data."""
+        """`x` itself: neither chains nor data are confined."""
         return x
 
     def kept(self, proposal: Mixture | Chains, buffer: ReplayBuffer) -> Mixture | Chains:
-        """Where a trained model's chains start: at draws of the proposal."""
+        """What a trained model's chains start from: draws of the proposal.
+
+        Args:
+            proposal: of the jumps.
+            buffer: not used.
+
+        Returns:
+            `proposal`.
+        """
         return proposal
 
 
 @dataclass(frozen=True)
 class BoxStart:
-    """Chains start evenly in the unit box and never leave it: for images, of which no rough density is near.
+    """Chains start uniformly in the unit box and never leave it: for images.
 
     Args:
         shape: of a row.
-        device: where chains are.
+        device: where chains run.
     """
 
     shape: tuple[int, ...]
@@ -93,29 +142,61 @@ class BoxStart:
 
     @classmethod
     def fit(cls, z: Tensor, device: torch.device) -> "BoxStart":
-        """Check that the rows `(n, *shape)` lie in the box.
+        """Check that the rows lie in the box.
+
+        Args:
+            z: rows `(n, *shape)` in the network's coordinates.
+            device: where chains run.
+
+        Returns:
+            The start.
 
         Raises:
-            UserError: they do not.
+            UserError: a row lies outside.
         """
         if z.min() < 0 or z.max() > 1:
             raise UserError("chains that start in the box need data in [0, 1], or images as bytes; use base gaussian")
         return cls(tuple(z.shape[1:]), device)
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """`n` fresh points."""
+        """Draw fresh points, uniformly.
+
+        Args:
+            n: number of points.
+            generator: source of randomness; torch's global one by default.
+
+        Returns:
+            `(n, *shape)`.
+        """
         return torch.rand(n, *self.shape, generator=generator, device=self.device)
 
     def proposal(self, z: Tensor, *, components: int, seed: int) -> Chains:
-        """There are no jumps."""
+        """An empty set of chains: there are no jumps.
+
+        Args:
+            z: not used.
+            components: not used.
+            seed: not used.
+
+        Returns:
+            No chains.
+        """
         return Chains(torch.empty(0, *self.shape, dtype=torch.uint8))
 
     def confine(self, x: Tensor) -> Tensor:
-        """Points moved into the box: noise must not take data where no chain can go."""
+        """Points clamped to the box, since noise must not move data to where no chain can go."""
         return x.clamp(0, 1)
 
     def kept(self, proposal: Mixture | Chains, buffer: ReplayBuffer) -> Chains:
-        """Where a trained model's chains start: where those of the training ended."""
+        """What a trained model's chains start from: the chains of the training.
+
+        Args:
+            proposal: not used.
+            buffer: the chains of the training.
+
+        Returns:
+            The chains.
+        """
         return Chains(buffer.x.clone(), buffer.label)
 
 

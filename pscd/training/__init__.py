@@ -1,1 +1,1 @@
-"""Training."""
+"""Training: the initial state, the loop, its guard and its checkpoints."""

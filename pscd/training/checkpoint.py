@@ -21,7 +21,7 @@ from pscd.training.state import Best, TrainState
 
 
 def snapshot(state: TrainState) -> dict[str, Any]:
-    """A deep copy of everything that `restore` needs, with the buffers of all processes together."""
+    """A deep copy of all that `restore` needs, with the buffers of all processes joined."""
     label = state.buffer.label
     values = {
         "step": state.step,
@@ -42,9 +42,14 @@ def snapshot(state: TrainState) -> dict[str, Any]:
 
 
 def restore(state: TrainState, values: dict[str, Any]) -> None:
-    """Put a snapshot back, in place; each process takes its share of the buffer."""
+    """Put a snapshot back, in place; each process takes its part of the buffer.
+
+    Args:
+        state: the state to overwrite.
+        values: what `snapshot` returned.
+    """
     device = state.coordinates.shift.device
-    values = copy.deepcopy(values)  # the optimiser would keep, and change, the tensors of the snapshot
+    values = copy.deepcopy(values)  # otherwise the optimiser would modify the tensors of the snapshot
     state.step, state.retries = values["step"], values["retries"]
     state.energy.load_state_dict(values["energy"])
     state.averaged.load_state_dict(values["averaged"])
@@ -65,7 +70,12 @@ def restore(state: TrainState, values: dict[str, Any]) -> None:
 
 
 def save(values: dict[str, Any], folder: Path) -> None:
-    """Write a snapshot to `folder`; the one before it is kept, and a kill at any moment leaves one whole."""
+    """Write a snapshot; the previous one is kept, and a kill at any moment leaves one intact.
+
+    Args:
+        values: what `snapshot` returned.
+        folder: the run folder.
+    """
     run = RunFolder(folder)
     with replacing(run.state) as temporary:
         torch.save(values, temporary)
@@ -74,22 +84,38 @@ def save(values: dict[str, Any], folder: Path) -> None:
 
 
 def branch(source: Path, folder: Path) -> None:
-    """Let a run in `folder` begin where the one in `source` stands: its weights, chains and optimiser at update 0.
+    """Let a new run start from the state of another: its weights, chains and optimiser, at update 0.
 
-    A run that is there already goes on instead.
+    If `folder` holds a run already, that run is continued instead.
+
+    Args:
+        source: the run folder to start from.
+        folder: the run folder of the new run.
+
+    Raises:
+        UserError: there is no run in `source`.
     """
     values = load(source)
     if values is None:
         raise UserError(f"{source}: no run to begin from")
     folder.mkdir(parents=True, exist_ok=True)
     if load(folder) is None:
-        save({**values, "step": 0, "retries": 0, "rows": ""}, folder)  # on whatever rows it goes on with
+        save({**values, "step": 0, "retries": 0, "rows": ""}, folder)  # the new run may have other rows
 
 
 def load(folder: Path) -> dict[str, Any] | None:
-    """The newest whole snapshot in `folder`; None if there has been none.
+    """Read the newest intact snapshot.
 
-    A damaged newest one is named in a warning, and the one before it is used.
+    If the newest one is damaged, a warning names it and the previous one is used.
+
+    Args:
+        folder: the run folder.
+
+    Returns:
+        The snapshot; None if there is none.
+
+    Raises:
+        UserError: both are damaged.
     """
     damaged = []
     run = RunFolder(folder)

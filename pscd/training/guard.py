@@ -10,23 +10,29 @@ from pscd.config import TrainConfig
 from pscd.errors import Diverged
 
 TAIL = 0.2  # the last part of a run, over which diagnostics are averaged
-COLLAPSED = 0.1  # effective sample fraction below which a tenth of the batch does all the work
+COLLAPSED = 0.1  # ESS below which less than a tenth of the batch does all the work
 APART = 1.0  # gap between the phases' median energies, in nats
 APART_SPREADS = 5.0  # and in spreads of the data's energies, which are coarser
 ACCEPTANCE = (0.2, 0.95)
 RARE_JUMPS = 0.02
 LOST_MASS = 0.1
-EASY_NOISE = 0.95  # share of rows told right above which noise teaches next to nothing
+EASY_NOISE = 0.95  # classification accuracy above which the noise teaches next to nothing
 
 Modes = Callable[[Tensor], Tensor]
 
 
 def verdict(rows: Sequence[dict[str, float]], *, retries: int = 0) -> list[str]:
-    """Sentences on what went wrong in a run and what to do about it; one that says so if nothing did.
+    """Sentences on what went wrong in a run and what to do about it.
 
     Args:
         rows: the rows of `metrics.jsonl`.
         retries: how often the guard rolled the run back.
+
+    Returns:
+        At least one sentence: "no problem found" if nothing went wrong.
+
+    >>> verdict([{"step": 1, "ess_pos": 0.9, "ess_neg": 0.01}])
+    ['weights collapsed (ESS 0.010): lower gamma (or beta) or warm up longer']
     """
     tail = rows[-max(1, round(TAIL * len(rows))) :]
 
@@ -35,7 +41,7 @@ def verdict(rows: Sequence[dict[str, float]], *, retries: int = 0) -> list[str]:
         return sum(values) / len(values) if values else otherwise
 
     found = []
-    spread = mean("spread", 1.0)  # logged where energies are not in nats, and then their unit
+    spread = mean("spread", 1.0)  # logged if it is the unit of energies instead of nats
     unit, apart = ("nats", APART) if spread == 1 else ("spreads", APART_SPREADS)
     gap, ess = mean("gap", 0.0) / spread, min(mean("ess_pos", 1.0), mean("ess_neg", 1.0))
     if ess < COLLAPSED:
@@ -65,16 +71,25 @@ def verdict(rows: Sequence[dict[str, float]], *, retries: int = 0) -> list[str]:
 
 
 def mode_shares(x: Tensor, modes: Modes, n_modes: int) -> Tensor:
-    """The fraction of rows in each mode."""
+    """The share of rows in each mode.
+
+    Args:
+        x: rows, `(n, *shape)`.
+        modes: the mode of each row, `(n, *shape)` to `(n,)`.
+        n_modes: number of modes.
+
+    Returns:
+        `(n_modes,)`, summing to one.
+    """
     return torch.bincount(modes(x), minlength=n_modes).float() / len(x)
 
 
 def check(stats: dict[str, Tensor], config: TrainConfig) -> None:
-    """Refuse an update whose numbers are not finite, or whose phases have run apart.
+    """Refuse an update whose numbers are not finite, or whose gap is too wide.
 
     Args:
-        stats: what the update computed; the loss among it.
-        config: of the run, for the largest gap between the phases.
+        stats: the statistics of the update, with its loss.
+        config: of the run, for `max_gap`.
 
     Raises:
         Diverged: with what is wrong.
@@ -86,13 +101,13 @@ def check(stats: dict[str, Tensor], config: TrainConfig) -> None:
     for name, value in values.items():
         if not math.isfinite(value):
             raise Diverged(f"{name} is {value}")
-    # Where energies have no scale of their own, their spread is the unit.
+    # With `--unit spread` the gap is measured in spreads too.
     gap = abs(values.get("gap", 0.0)) / values.get("spread", 1.0)
     if gap > config.max_gap:
         raise Diverged(f"the energies of data and samples are {gap:.0f} {'spreads ' * ('spread' in values)}apart")
 
 
 def summary(row: dict[str, float]) -> str:
-    """A row of the log as the progress line shows it."""
+    """A row of the log, as the progress line shows it."""
     shown = {"e_pos": "E data", "e_neg": "E samples", "ess_neg": "ESS", "acceptance": "accept", "temperature": "T"}
     return ", ".join(f"{label} {row[name]:.3g}" for name, label in shown.items() if name in row)

@@ -31,19 +31,19 @@ def init_state(
     proposal: Mixture | Chains | None = None,
     prepared: Prepared | None = None,
 ) -> TrainState:
-    """A fresh state: random weights, coordinates and proposal from the data, chains from their start.
+    """The initial state: random weights, coordinates and proposal from the data, fresh chains.
 
     Args:
         x: rows `(n, *shape)` in the units of the data.
         config: of the run.
-        energy: a network of one's own; by default what `config.energy` describes.
+        energy: a network of your own; by default the one that `config.energy` describes.
         device: where to train.
         columns: their names, for messages.
-        proposal: where jumps come from, in the network's coordinates; by default fitted to the rows.
-        prepared: what `prepare` made of the rows, if that was done.
+        proposal: what jumps draw from, in the network's coordinates; by default fitted to the rows.
+        prepared: what `prepare` returned for the rows, if it was called.
 
     Returns:
-        The state before the first update, the same in all processes but for their chains.
+        The state before the first update, the same in all processes except for their chains.
     """
     if prepared is None:
         prepared, config = prepare(x, config, columns)
@@ -103,9 +103,9 @@ def _start(
         proposal = proposal or plain.proposal(prepared.z, components=config.jump_components, seed=config.seed)
         return plain, proposal.to(device)
     density = prepared.mixture.density
-    proposal = (proposal or (density if config.energy.name == "corrected" else density.broadened())).float().to(device)
-    assert isinstance(proposal, Mixture)
-    return MixtureStart(proposal), proposal
+    own = (density if config.energy.name == "corrected" else density.broadened()).single()
+    jumps = proposal.to(device) if isinstance(proposal, Mixture) else own.to(device)
+    return MixtureStart(jumps), jumps
 
 
 def _energy(prepared: Prepared, config: TrainConfig) -> nn.Module:
@@ -120,24 +120,24 @@ def _energy(prepared: Prepared, config: TrainConfig) -> nn.Module:
 
 
 def checksum(x: Tensor) -> str:
-    """A short checksum of rows, to notice that they are others."""
+    """A short checksum of rows, to notice that they have changed."""
     return f"{zlib.crc32(np.ascontiguousarray(x.cpu().numpy()).data):08x}"
 
 
 def check_label(label: Tensor | None, n: int, config: TrainConfig, device: torch.device) -> Tensor | None:
-    """The labels that the energy is conditional on, or none if it is not.
+    """The labels for a conditional energy.
 
     Args:
-        label: `(n,)` integers, or none.
+        label: `(n,)` integers, or None.
         n: number of rows.
         config: of the run.
         device: where to train.
 
     Returns:
-        The labels on the device, or None for an energy without classes.
+        The labels on the device; None for an energy without classes.
 
     Raises:
-        UserError: labels are missing, or out of range.
+        UserError: labels are missing or out of range.
     """
     classes = config.energy.classes
     if not classes:

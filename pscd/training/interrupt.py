@@ -1,4 +1,4 @@
-"""Ctrl-C at a convenient moment."""
+"""Ctrl-C, deferred to a convenient moment."""
 
 import signal
 import threading
@@ -9,9 +9,15 @@ from types import FrameType
 
 @contextmanager
 def deferred_interrupt(*, enabled: bool = True) -> Iterator[Callable[[], bool]]:
-    """Yields a function that says whether Ctrl-C or a request to end has come, so that a loop can end cleanly.
+    """Defer Ctrl-C and SIGTERM, so that a loop can end cleanly.
 
     A second Ctrl-C acts at once. Outside the main thread signals cannot be caught, and nothing changes.
+
+    Args:
+        enabled: False to change nothing.
+
+    Yields:
+        A function that says whether a signal has come.
     """
     if not enabled or threading.current_thread() is not threading.main_thread():
         yield lambda: False

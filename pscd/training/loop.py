@@ -32,20 +32,28 @@ from pscd.training.interrupt import deferred_interrupt
 from pscd.training.prepare import Prepared, prepare
 from pscd.training.state import Best, TrainState
 
-WARMUP_STEPS = 100  # updates over which the learning rate rises, while Adam's moments are rough
-SETTLE_CHAINS, SETTLE_ROUNDS = 256, 300  # enough for a step a thousand times too small or too large
-RETRY_FACTOR = 0.5  # what a roll-back does to the learning rate
+WARMUP_STEPS = 100  # updates over which the learning rate rises, while Adam's moment estimates are rough
+SETTLE_CHAINS, SETTLE_ROUNDS = 256, 300  # enough for an initial step size off by a factor of a thousand
+RETRY_FACTOR = 0.5  # of the learning rate, for each roll-back
 
 Log = Callable[[dict[str, float]], None]
 
 
 def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor | None = None) -> dict[str, Tensor]:
-    """One update: batch, negatives, loss, gradients, optimiser, average.
+    """One update: batch, negatives, loss, gradients, optimiser, averaged weights.
 
-    `x` are all the data, in the network's coordinates, with their labels if the energy is conditional.
+    Args:
+        state: changed in place.
+        x: all data, `(n, *shape)`, in the network's coordinates.
+        config: of the run.
+        label: `(n,)`, for a conditional energy.
 
-    Raises `Diverged` before weights or chains are touched if the loss, an energy or the gradient is not
-    finite, or the phases run apart.
+    Returns:
+        Statistics for the log.
+
+    Raises:
+        Diverged: the loss, an energy or the gradient is not finite, or the gap is too wide. Weights and chains have not
+            been changed then.
     """
     objective = config.objective.at(state.step / config.steps)
     rng = generator(config.seed, Stream.UPDATE, state.step, distributed.rank(), state.retries, device=x.device)
@@ -104,21 +112,21 @@ def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor 
     return stats
 
 
-def _draw_rows(n_rows: int, n: int, chances: Tensor | None, rng: torch.Generator) -> Tensor:
-    """Which rows a batch takes: any alike, or by their chances."""
+def _draw_rows(n_rows: int, n: int, chances: Tensor | None, generator: torch.Generator) -> Tensor:
+    """Indices of the rows of a batch: uniform, or by cumulative probabilities `chances`."""
     if chances is None:
-        return torch.randint(n_rows, (n,), generator=rng, device=rng.device)
-    at = torch.rand(n, generator=rng, device=rng.device, dtype=chances.dtype) * chances[-1]
+        return torch.randint(n_rows, (n,), generator=generator, device=generator.device)
+    at = torch.rand(n, generator=generator, device=generator.device, dtype=chances.dtype) * chances[-1]
     return torch.searchsorted(chances, at).clamp(max=n_rows - 1)
 
 
 def _starts(
-    buffer: ReplayBuffer, x_pos: Tensor, label: Tensor | None, config: TrainConfig, rng: torch.Generator
+    buffer: ReplayBuffer, x_pos: Tensor, label: Tensor | None, config: TrainConfig, generator: torch.Generator
 ) -> buffers.Rows:
-    """Where chains start. Whatever the way, they end in rows of the buffer, which so holds the latest samples."""
+    """Where chains start. In every mode they end in rows of the buffer, so that it holds the latest samples."""
     if config.chains == "data":
-        return replace(buffer.draw(len(x_pos), 0.0, rng), x=x_pos, label=label)
-    return buffer.draw(len(x_pos), 1.0 if config.chains == "short-run" else config.restart, rng)
+        return replace(buffer.draw(len(x_pos), 0.0, generator), x=x_pos, label=label)
+    return buffer.draw(len(x_pos), 1.0 if config.chains == "short-run" else config.restart, generator)
 
 
 def fit(
@@ -136,23 +144,42 @@ def fit(
     fingerprint: str | None = None,
     modes: Modes | None = None,
 ) -> Model:
-    """Train an energy on rows `(n, *shape)` and return the model, in memory.
+    """Train an energy on rows and return the model, in memory.
 
-    The energy sees the rows standardised; `model(x)` takes them as they are. A module that is given is
-    trained in place, and the model holds a copy of it with averaged weights.
+    By default the network sees standardised rows; `model(x)` takes them as they are. A module passed as `energy` is
+    trained in place, and the model holds a copy with averaged weights.
 
     Args:
-        x: a tensor, an array or a DataFrame of finite numbers; images as bytes `(n, channels, height, width)`.
+        x: rows `(n, *shape)` as a tensor, an array or a DataFrame of finite numbers; images as bytes
+            `(n, channels, height, width)`.
         config: every setting; by default a robust one for rows of this shape, see `pscd.presets.for_rows`.
         label: `(n,)` integers, for an energy with `classes`.
-        energy: any module `(B, *shape) -> (B,)`; by default what `config.energy` describes.
-        proposal: where jumps come from, in the energy's coordinates; by default a mixture fitted to the data.
-        folder: keep checkpoints here, and go on from the newest one found.
+        energy: any module `(B, *shape) -> (B,)`; by default the one that `config.energy` describes.
+        proposal: what jumps draw from, in the network's coordinates; by default a mixture fitted to the data.
+        folder: keep checkpoints here, and resume from the newest one found.
+        device: where to train.
         progress: show a progress line with the time left.
-        columns: names for the columns, kept with the model; so is `fingerprint`, a checksum of the data.
         log: called with a row of metrics every `config.log_every` updates.
-        modes: where modes are known, which one each row belongs to; the log then says how the chains are
-            spread over them and how far that is from the data.
+        columns: names of the columns, kept with the model.
+        fingerprint: a checksum of the data, kept with the model.
+        modes: maps rows to the number of their mode, where modes are known; the log then says how the chains are
+            distributed over them, and how far that is from the data.
+
+    Returns:
+        The model with averaged weights.
+
+    Raises:
+        UserError: rows, labels or folder do not fit the configuration.
+        Diverged: training diverged more often than `config.max_retries`; a folder keeps the last good model.
+        KeyboardInterrupt: Ctrl-C or SIGTERM, after a checkpoint.
+
+    >>> import pscd
+    >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+    >>> config = pscd.TrainConfig(steps=10, batch_size=32, buffer_size=100, energy=pscd.Architecture("quadratic"))
+    >>> model = pscd.fit(x, config)
+    >>> e = model.energies([[0.0, 0.0], [9.0, 9.0]])
+    >>> bool(e[0] < e[1])  # the second row is the stranger one
+    True
     """
     x = as_rows(x)
     config = for_rows(tuple(x.shape[1:])) if config is None else config
@@ -176,7 +203,7 @@ def fit(
     with (
         fast.enough_threads(state.energy, config.batch_size, tuple(x.shape[1:])),
         progress_bar(end, done=state.step, show=progress and main) as bar,
-        # Processes that train together may be at different steps when it comes, and saving needs them all.
+        # Several processes may be at different steps when the signal comes, and saving needs them all.
         deferred_interrupt(enabled=distributed.world_size() == 1) as interrupted,
     ):
         while state.step < end:
@@ -258,9 +285,13 @@ def _look(judge: HeldOut, state: TrainState) -> float:
 
 
 def settle_step_size(state: TrainState, config: TrainConfig) -> None:
-    """Adapt the sampler's step to an energy that was trained without chains, so that the model can be sampled.
+    """Adapt the sampler's step size to an energy that was trained without chains, so that the model can be sampled.
 
-    The chains start at the proposal, as those of `Model.sample` do. All processes do the same.
+    The chains start at draws of the proposal, as those of `Model.sample` do. All processes do the same.
+
+    Args:
+        state: its step size is changed in place.
+        config: of the run.
     """
     if config.objective.needs_negatives or not isinstance(state.proposal, Mixture):
         return
@@ -282,17 +313,31 @@ def settle_step_size(state: TrainState, config: TrainConfig) -> None:
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
-    """The learning rate at an update: a short linear rise, then the schedule."""
+    """The learning rate of an update: a short linear warm-up times the schedule.
+
+    Args:
+        config: of the run.
+        step: number of the update, from 0.
+
+    Returns:
+        The learning rate.
+    """
     rise = min(1.0, (step + 1) / WARMUP_STEPS)
     fall = 0.5 * (1 + math.cos(math.pi * step / config.steps)) if config.schedule == "cosine" else 1.0
     return config.lr * rise * fall
 
 
 def last_step(config: TrainConfig) -> int:
-    """The number of updates to make: all, or as many as Algorithm 2's randomised stop draws.
+    """The number of updates to make: all of them, or as many as the randomised stop of Algorithm 2 draws.
 
-    Its distribution p_Z is that of Theorem 5 with alpha = 1/2 and the smoothness for which the largest
+    Its distribution p_Z is that of Theorem 5 (Eq. 35) with alpha = 1/2 and the smoothness M for which the largest
     learning rate is just allowed. (The algorithm makes Z updates and returns the iterate before the last.)
+
+    Args:
+        config: of the run.
+
+    Returns:
+        Updates.
     """
     if config.stop == "end":
         return config.steps
@@ -304,11 +349,9 @@ def last_step(config: TrainConfig) -> int:
 
 
 def _gradient_norm(players: Iterable[list[nn.Parameter]], clip: float | None) -> Tensor:
-    """The norm of the whole gradient; that of each player is shortened to `clip` where it is longer.
-
-    Together they must not be: a critic with a steep gradient would bring the energy to a halt.
-    """
+    """The norm of the whole gradient, before that of each network is clipped to `clip`."""
     norms: list[Tensor] = []
+    # Energy and critic are clipped separately; a joint norm would let a large critic gradient stall the energy.
     for parameters in players:
         known = [p.grad for p in parameters if p.grad is not None]
         if clip is not None and known:
@@ -320,7 +363,14 @@ def _gradient_norm(players: Iterable[list[nn.Parameter]], clip: float | None) ->
 
 @torch.no_grad()
 def update_average(averaged: nn.Module, energy: nn.Module, memory: float, step: int) -> None:
-    """Move the averaged weights towards the current ones; the memory grows with the run's age."""
+    """Move the averaged weights towards the current ones, in place.
+
+    Args:
+        averaged: the network with averaged weights.
+        energy: the network that is trained.
+        memory: the decay of the average; it is smaller early in the run.
+        step: updates so far.
+    """
     memory = min(memory, (1 + step) / (10 + step))
     ours: list[Tensor] = list(averaged.parameters())
     theirs: list[Tensor] = list(energy.parameters())
@@ -339,7 +389,7 @@ def _mode_stats(state: TrainState, modes: Modes | None, true_shares: Tensor | No
 
 
 def _roll_back(state: TrainState, good: dict[str, Any], error: Diverged) -> str:
-    """Put the last good state back, with one more retry on its account; returns what happened."""
+    """Restore the last good state and count one more retry; returns what happened."""
     message, retries = f"step {state.step}: {error}", state.retries + 1
     checkpoint.restore(state, good)
     state.retries = good["retries"] = retries
@@ -369,7 +419,7 @@ def _as_model(
 
 
 def _resume(state: TrainState, run: RunFolder | None) -> None:
-    """Go on from the newest checkpoint, if there is one; not from one of other rows, which would end in neither."""
+    """Resume from the newest checkpoint, if any; refuse one of other rows, which would give a model of neither."""
     resumed = checkpoint.load(run.path) if run is not None else None
     if resumed is None or run is None:
         return

@@ -20,6 +20,7 @@ MOST_JUNK = 0.4  # a larger background is a broad majority
 MARGIN, MARGIN_IN_THE_PLANE = 0.05, -0.05  # nats a held-out row by which the background must be worth having
 FEWEST_ROWS = 4  # for each column, below which nothing can be said
 BLOCK = 16_384  # rows at a time
+CHOOSING_ROWS = 4_000  # that choose the coordinates, at most
 IGNORED = 0.5  # a row that is less likely than this to belong to the majority counts as ignored
 
 
@@ -65,11 +66,13 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
         raise UserError("a mixture to start from needs a table, not images; set start to none")
     rows = dequantise(x.double(), generator(config.seed, Stream.DEQUANTISE))
     robust = is_auto(config) or getattr(config.objective, "gamma", 0.0) > 0
-    coordinates, mixture = _best_start(rows, _candidates(x, config, columns), robust=robust, seed=config.seed)
+    coordinates = _best_coordinates(rows, _candidates(x, config, columns), robust=robust, seed=config.seed)
     z = coordinates.forward(rows, torch.float64)
+    mixture = fit_robust_mixture(z, robust=robust, seed=config.seed)
     objective = config.objective
     if isinstance(objective, PseudoSpherical) and objective.gamma == "auto":
-        plain = fit_robust_mixture(z, robust=False, seed=config.seed)
+        k = len(mixture.components.weights)
+        plain = fit_robust_mixture(z, robust=False, seed=config.seed, components=(k, 2 * k))
         dirty = has_junk(mixture, plain, len(z))
         config = replace(config, objective=replace(objective, gamma=AUTO_GAMMA if dirty else 0.0))
         mixture = mixture if dirty else plain
@@ -86,12 +89,18 @@ def _candidates(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None)
     return [found, replace(found, linear=None)] if config.standardise == "robust" else [found]
 
 
-def _best_start(
-    x: Tensor, candidates: list[Coordinates], *, robust: bool, seed: int
-) -> tuple[Coordinates, RobustMixture]:
-    """The coordinates in which held-out rows are likeliest, in the units of the data, and the mixture there."""
-    fits = [(c, fit_robust_mixture(c.forward(x, torch.float64), robust=robust, seed=seed)) for c in candidates]
-    return max(fits, key=lambda pair: pair[1].held_out + float(pair[0].log_slope(x).median()))
+def _best_coordinates(x: Tensor, candidates: list[Coordinates], *, robust: bool, seed: int) -> Coordinates:
+    """The coordinates in which held-out rows are likeliest, in the units of the data, by a mixture of four."""
+    if len(candidates) == 1:
+        return candidates[0]
+
+    def score(coordinates: Coordinates) -> float:
+        z = coordinates.forward(x, torch.float64)
+        found = fit_robust_mixture(z, robust=robust, seed=seed, components=(4,), max_rows=CHOOSING_ROWS)
+        # The median: the slopes of junk far out are no argument.
+        return found.held_out + float(coordinates.log_slope(x).median())
+
+    return max(candidates, key=score)
 
 
 def coordinates_of(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = None) -> Coordinates:

@@ -1,4 +1,4 @@
-"""What changes during training, and the coordinates it happens in."""
+"""What changes during training."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from pscd.sampling.starts import Start
 
 @dataclass
 class Best:
-    """The averaged weights that held-out rows liked best so far.
+    """The averaged weights that were best so far by the held-out rows.
 
     Args:
         gain: nats by which they improve on the start.
@@ -30,19 +30,19 @@ class TrainState:
 
     Args:
         energy: the network that is trained.
-        averaged: the exponential moving average of its weights, which is the model that is kept.
-        aux: what the objective trains beside the energy (a critic, a log Z), or nothing.
+        averaged: the exponential moving average of its weights, which becomes the model.
+        aux: what the objective trains beside the energy (a critic, a log Z), or None.
         optimizer: of both.
         buffer: chains that persist from one update to the next.
         step_size: of the sampler, as adapted so far.
-        coordinates: in which the network sees the data.
-        proposal: where jumps come from.
+        coordinates: the network's coordinates.
+        proposal: what jumps draw from.
         start: where fresh chains start.
-        rows: checksum of the data, so that a checkpoint is not gone on from with others.
-        chances: `(n,)`, cumulative chances by which rows are drawn; None: all alike.
-        best: the weights that held-out rows liked best so far, where there are such rows.
+        rows: checksum of the data, so that a checkpoint is not resumed with other rows.
+        chances: cumulative probabilities with which rows are drawn, `(n,)`; None: uniform.
+        best: the best weights so far by the held-out rows, if there are any.
         step: updates so far.
-        retries: roll-backs so far; each makes the learning rate smaller and the randomness new.
+        retries: roll-backs so far; each halves the learning rate and changes the randomness.
     """
 
     energy: nn.Module

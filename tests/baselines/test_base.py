@@ -34,7 +34,7 @@ def fitted(name, shape=(1, 8, 8), **changes):
 
 @pytest.mark.parametrize("shape", [(1, 8, 4), (3, 4, 8)])
 @pytest.mark.parametrize("name", FITS)
-def test_every_baseline_fits_samples_scores_and_comes_back_from_its_file(name, shape, tmp_path):
+def test_every_baseline_fits_samples_has_energies_and_comes_back_from_its_file(name, shape, tmp_path):
     before = torch.get_rng_state()
     model = fitted(name, shape)
     x = model.sample(3, seed=5)
@@ -42,13 +42,13 @@ def test_every_baseline_fits_samples_scores_and_comes_back_from_its_file(name, s
     assert x.dtype == torch.uint8
     assert torch.equal(x, model.sample(3, seed=5))
     assert not torch.equal(x, model.sample(3, seed=6))
-    scores = model.score(pictures(4, shape, seed=2))
-    assert scores.shape == (4,)
-    assert scores.isfinite().all()
-    torch.testing.assert_close(model.score(pictures(4, shape, seed=2)[2:]), scores[2:])  # whatever the neighbours
+    energies = model.energies(pictures(4, shape, seed=2))
+    assert energies.shape == (4,)
+    assert energies.isfinite().all()
+    torch.testing.assert_close(model.energies(pictures(4, shape, seed=2)[2:]), energies[2:])  # whatever the neighbours
     model.save(tmp_path / "model.safetensors")
     again = load(tmp_path / "model.safetensors")
-    assert torch.equal(again.score(pictures(4, shape, seed=2)), scores)
+    assert torch.equal(again.energies(pictures(4, shape, seed=2)), energies)
     assert torch.equal(again.sample(3, seed=5), x)
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -56,7 +56,7 @@ def test_every_baseline_fits_samples_scores_and_comes_back_from_its_file(name, s
 @pytest.mark.parametrize("name", FITS)
 def test_the_same_seed_gives_the_same_model(name):
     x = pictures(4, (1, 8, 8), seed=2)
-    one, same, other = (fitted(name, seed=seed).score(x) for seed in (1, 1, 2))
+    one, same, other = (fitted(name, seed=seed).energies(x) for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
 
@@ -64,8 +64,8 @@ def test_the_same_seed_gives_the_same_model(name):
 @pytest.mark.parametrize("name", FITS)
 def test_more_training_is_better(name):
     x = pictures(50, (1, 8, 8), seed=2)
-    early, late = (fitted(name, steps=steps, ema=0.9, lr=1e-2).score(x).mean() for steps in (1, 30))
-    assert late > early
+    early, late = (fitted(name, steps=steps, ema=0.9, lr=1e-2).energies(x).mean() for steps in (1, 30))
+    assert late < early
 
 
 @pytest.mark.parametrize("name", FITS)
@@ -112,8 +112,8 @@ def test_pixels_survive_being_floats():
 
 
 def test_bits_per_dimension_of_a_fair_coin_per_pixel():
-    log_likelihood = torch.full((3,), -12 * math.log(2.0))
-    assert bits_per_dimension(log_likelihood, (3, 2, 2)) == pytest.approx(1.0)
+    energies = torch.full((3,), 12 * math.log(2.0))
+    assert bits_per_dimension(energies, (3, 2, 2)) == pytest.approx(1.0)
 
 
 def test_a_loss_that_is_no_number_ends_training():

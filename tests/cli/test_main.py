@@ -16,7 +16,7 @@ from tests.cli.helpers import help_of, refused
         (["train", "missing.csv"], "missing.csv: no such file"),
         (["train", "moon", "--gamma", "-2"], "gamma must be a finite number >= -1"),
         (["train", "moon", "--gamma", "nan"], "gamma must be"),
-        (["train", "moon", "--gamma", "much"], "invalid number value: 'much'"),
+        (["train", "moon", "--gamma", "much"], "invalid number|auto value: 'much'"),
         (["train", "moon", "--gamma"], "argument --gamma: expected one argument"),
         (["train", "moon", "--objective", "gan"], "unknown objective 'gan'; there are: ps-cd, cd"),
         (["train", "moon", "--sampler", "gibbs"], "unknown sampler 'gibbs'; there are: mala, langevin"),

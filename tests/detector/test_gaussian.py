@@ -1,9 +1,10 @@
 import pytest
 import torch
 
-from pscd.detector.gaussian import Gaussian, fit_gaussian, floors, gamma_for_share, isolation, majority, silverman
+from pscd.detector.gaussian import Gaussian, fit_gaussian, floors, gamma_for_share, majority, silverman
 from pscd.losses import effective_sample_fraction, free_energy, importance_weights
 from pscd.metrics import auroc
+from pscd.mixtures.neighbours import isolation
 from pscd.rng import generator
 
 

@@ -16,7 +16,7 @@ def test_quadratic_is_a_gaussian_up_to_its_constant():
         Quadratic(sigma=0.0)
 
 
-@pytest.mark.parametrize("name", ENERGIES)
+@pytest.mark.parametrize("name", [name for name in ENERGIES if name != "corrected"])  # which needs a mixture
 @pytest.mark.parametrize("shape", [(1,), (5,), (1, 8, 8), (3, 8, 16)])
 def test_every_energy_maps_rows_of_any_shape_to_one_number(name, shape):
     torch.manual_seed(0)

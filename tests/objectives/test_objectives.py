@@ -28,6 +28,7 @@ from pscd.objectives import (
     PseudoSpherical,
     ScoreMatching,
     SlicedScoreMatching,
+    Trimmed,
     WeightedNegatives,
     phase_stats,
     weighted_median,
@@ -140,7 +141,9 @@ def test_every_objective_recovers_a_gaussian(name, gaussian):
     objective = RECOVERING[name]
     mu, sigma, model, rows = recovered(gaussian, objective)
     # Of 5000 rows the moments are known to 0.014 and 0.01; updates on batches of 256 roughly double that.
-    expected = {"negatives-only": math.sqrt(2), "dsm": math.hypot(1, 0.5)}.get(name, 1.0)
+    # A standard Gaussian without the tenth beyond 1.645 has variance 1 - 2 * 1.645 * 0.1031 / 0.9.
+    narrower = math.sqrt(1 - 2 * 1.645 * 0.1031 / 0.9)
+    expected = {"negatives-only": math.sqrt(2), "dsm": math.hypot(1, 0.5), "trim": narrower}.get(name, 1.0)
     assert mu == pytest.approx(0, abs=0.1)
     assert sigma == pytest.approx(expected, rel=0.05)
     assert verdict(rows) == ["no problem found"]
@@ -273,6 +276,8 @@ def test_a_divergence_of_one_s_own_is_chosen_by_its_name(batch, monkeypatch):
         (DensityPower, {"beta": -0.5}),
         (DensityPower, {"warmup": 2.0}),
         (WeightedNegatives, {"gamma": -2.0}),
+        (Trimmed, {"alpha": 1.0}),
+        (Trimmed, {"alpha": -0.1}),
     ],
 )
 def test_settings_out_of_range_are_refused(kind, settings):

@@ -182,7 +182,8 @@ def test_step_size_adapts_to_the_target_acceptance():
 def test_every_sampler_runs_through_the_trainer_protocol(name):
     sampler = SAMPLERS[name](n_steps=3)
     step_size = torch.tensor(sampler.step_size)
-    x, info = sampler.run(Quadratic(dim=2), torch.zeros(4, 2), step_size=step_size, n_steps=3, generator=generator(0))
+    settings = {"step_size": step_size, "n_steps": 3, "proposal": Mixture.standard(2), "generator": generator(0)}
+    x, info = sampler.run(Quadratic(dim=2), torch.zeros(4, 2), **settings)
     assert x.shape == (4, 2)
     assert sampler.adapt(step_size, info) > 0
 

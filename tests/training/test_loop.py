@@ -77,6 +77,7 @@ def test_the_same_seed_gives_the_same_weights(small, x):
         ("ps-cd", {"warmup": 0.0, "l2": 0.1}),
         ("beta", {"warmup": 0.0, "l2": 0.1}),
         ("negatives-only", {}),
+        ("trim", {"alpha": 0.25}),
         ("f-ebm", {"l2": 0.1}),
         ("nce", {}),
     ],

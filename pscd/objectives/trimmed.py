@@ -1,0 +1,56 @@
+"""Contrastive divergence that leaves out the least likely rows of each batch."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from pscd import losses
+from pscd.errors import UserError
+from pscd.objectives.protocol import both_phases, phase_stats
+from pscd.types import Energy, documented, option
+
+
+@documented
+@dataclass(frozen=True)
+class Trimmed:
+    """Trimmed contrastive divergence: the share alpha of each batch with the highest energies does not count.
+
+    RobustRealNVP (Liu, Tan, Zhou 2022) discards points of low density from the batches of a flow, and ALTBI (Cho et al.
+    2024) those of large loss from the batches of deep generative models. Unlike gamma, alpha has to be about the share
+    of junk, which is seldom known: a smaller one keeps junk, a larger one cuts the tails of good data off. On clean
+    data the model is always too narrow, a Gaussian at alpha .1 by a fifth in its deviation.
+
+    >>> Trimmed(alpha=0.2).alpha
+    0.2
+    """
+
+    alpha: float = option(0.1, "share of each batch, of the highest energies, that does not count; below 1")
+
+    needs_negatives = True
+    sampling_power = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha < 1:
+            raise UserError(f"alpha is a share between 0 and 1, got {self.alpha}")
+
+    def init(self, energy: nn.Module, x: Tensor) -> None:
+        """Nothing beside the energy is trained."""
+        return None
+
+    def at(self, progress: float) -> Self:
+        """The same at all times."""
+        return self
+
+    def __call__(
+        self,
+        energy: Energy,
+        aux: nn.Module | None,
+        x_pos: Tensor,
+        x_neg: Tensor,
+        generator: torch.Generator,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss over the batches of all processes together: what is high is high among all of them."""
+        e_pos, e_neg = both_phases(energy, x_pos, x_neg)
+        return losses.trimmed(e_pos, e_neg, self.alpha), phase_stats(e_pos, e_neg, 0.0)
