@@ -35,14 +35,17 @@ class HeldOut:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, energy: CorrectedEnergy, z: Tensor, clean: Tensor | None, *, gamma: float, seed: int) -> "HeldOut":
+    def of(
+        cls, energy: CorrectedEnergy, z: Tensor, clean: Tensor | None, *, gamma: float, unit: str, seed: int
+    ) -> "HeldOut":
         """Rows of a run.
 
         Args:
             energy: the model; its mixture counts.
             z: the held-out rows.
             clean: their chances, or None where all count alike.
-            gamma: per spread of the energies that the mixture gives its own draws.
+            gamma: of the objective.
+            unit: whether it is per nat (`nats`) or per spread of the energies of the mixture's own draws (`spread`).
             seed: of the draws.
 
         Returns:
@@ -51,7 +54,7 @@ class HeldOut:
         rng = generator(seed, Stream.SPREAD, device=z.device)
         draws = energy.mixture.sample(N_DRAWS, rng)
         log_m_draws = energy.mixture.log_prob(draws)
-        per_nat = gamma / float(losses.energy_spread(-log_m_draws)) if gamma else 0.0
+        per_nat = gamma / float(losses.energy_spread(-log_m_draws)) if gamma and unit == "spread" else gamma
         chances = torch.ones_like(z[:, 0]) if clean is None else clean.to(z).clamp(min=1e-6)
         return cls(z, chances, energy.mixture.log_prob(z), draws, log_m_draws, per_nat)
 
