@@ -1,4 +1,5 @@
 import copy
+import math
 from dataclasses import replace
 
 import pytest
@@ -123,6 +124,12 @@ def test_log_prob_is_the_density_in_the_units_of_the_data(tails):
     z = model.coordinates.forward(leaf, torch.float64)
     slopes = torch.autograd.grad(z.sum(), leaf)[0][:, [0, 1, 3]]
     expected = mixture.double().log_prob(z.detach()) + slopes.log().sum(1)
+    torch.testing.assert_close(model.log_prob(x[:20]), expected, rtol=1e-4, atol=1e-4)
+    # An energy that is higher everywhere is the same density.
+    network, model._log_z = model.energy.network, None
+    torch.nn.init.constant_(network.net[-1].bias, 1.0)
+    height = network.bound * math.tanh(1.0 / network.bound)
+    assert model.log_z().value == pytest.approx(-height, abs=1e-5)
     torch.testing.assert_close(model.log_prob(x[:20]), expected, rtol=1e-4, atol=1e-4)
 
 
