@@ -1,4 +1,4 @@
-"""Log Z of an energy: by quadrature in one and two columns, by weighted draws of a density near it in more."""
+"""Log Z of an energy: by quadrature for one or two columns, by importance sampling for more."""
 
 import math
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from pscd.rng import Stream, generator
 
 N_DRAWS = 65_536
 BLOCK = 16_384  # draws at a time
-REACH = 12.0  # deviations of the proposal that the box of the quadrature reaches out
-CELLS = 1024  # of the quadrature, along each axis; in one column sixteen times as many
-LARGE_ERROR = 0.1  # nats, above which a person should be warned
+REACH = 12.0  # standard deviations of the proposal from its means to the edge of the quadrature's box
+CELLS = 1024  # of the quadrature per axis; sixteen times as many for one column
+LARGE_ERROR = 0.1  # nats above which to warn
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class LogZ:
 
     Args:
         value: in nats.
-        error: standard error in nats; for a quadrature, the change when the cells are halved in number.
+        error: standard error in nats; for a quadrature, the change when half as many cells per axis are used.
         effective: share of the draws that carry the estimate, between 0 and 1; 1 for a quadrature.
     """
 
@@ -34,7 +34,7 @@ class LogZ:
 
     @property
     def warning(self) -> str | None:
-        """A sentence where the error is large, otherwise nothing."""
+        """A sentence if the error is large, otherwise None."""
         if self.error <= LARGE_ERROR:
             return None
         return (
@@ -44,14 +44,15 @@ class LogZ:
 
 
 def log_z(energy: nn.Module, proposal: Mixture, *, n: int = N_DRAWS, seed: int = 0) -> LogZ:
-    """Log Z of an energy on rows `(n, d)`.
+    """Log Z of an energy on rows of d columns.
 
-    In one and two columns it is a quadrature over a box. Otherwise Z = E_g[exp(-E) / g] over draws of g, the proposal,
-    whose weights have a finite variance where g's tails are at least as heavy as the model's.
+    For one or two columns it is a quadrature over a box, unless the model reaches beyond it. Otherwise Z is estimated
+    as E_g[exp(-E) / g] from draws of the proposal g. The weights have finite variance if g's tails are at least as
+    heavy as the model's.
 
     Args:
         energy: maps `(B, d)` to `(B,)`, with finite Z.
-        proposal: g, near the model.
+        proposal: g, a density close to the model's.
         n: number of draws.
         seed: of the draws.
 
