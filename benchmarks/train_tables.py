@@ -117,7 +117,7 @@ def write(done: list[dict], out: Path) -> None:
         "# `pscd train FILE` on any table",
         "",
         f"Made by `python -m benchmarks.train_tables TABLES --seeds {seeds}`. {machine()}; {versions()['torch']}.",
-        f"{len(done)} runs, {len(lost)} lost. Normal rows of each table (at most {MOST_ROWS}), a tenth of uniform junk.",
+        f"{len(done)} runs, {len(lost)} lost. Normal rows of each table (at most {MOST_ROWS}), a tenth of junk.",
         "AUROC is how well the energy tells junk from other rows, in the worst seed; seconds of one core, median.",
         "",
         markdown_table(head, rows),
