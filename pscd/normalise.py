@@ -1,4 +1,4 @@
-"""Log Z of an energy: by quadrature in one and two columns, by weighted draws of a density near it in more."""
+"""Log Z of an energy: by quadrature for one or two columns, by importance sampling for more."""
 
 import math
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from pscd.rng import Stream, generator
 
 N_DRAWS = 65_536
 BLOCK = 16_384  # draws at a time
-REACHES = (12.0, 48.0, 192.0)  # deviations of the proposal that boxes of the quadrature reach out, until one is enough
-CELLS = 1024  # of the quadrature, along each axis; in one column sixteen times as many
-LARGE_ERROR = 0.1  # nats, above which a person should be warned
-FEW_DRAWS = 0.01  # share of the draws in effect, below which the standard error itself is not to be trusted
+REACHES = (12.0, 48.0, 192.0)  # standard deviations of the proposal to the edge of the box, tried until it holds all
+CELLS = 1024  # of the quadrature per axis; sixteen times as many for one column
+LARGE_ERROR = 0.1  # nats above which to warn
+FEW_DRAWS = 0.01  # share of the draws in effect below which the standard error itself is not to be trusted
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class LogZ:
 
     Args:
         value: in nats.
-        error: standard error in nats; for a quadrature, the change when the cells are halved in number.
+        error: standard error in nats; for a quadrature, the change when half as many cells per axis are used.
         effective: share of the draws that carry the estimate, between 0 and 1; 1 for a quadrature.
     """
 
@@ -35,7 +35,7 @@ class LogZ:
 
     @property
     def warning(self) -> str | None:
-        """A sentence where the error is large or not to be trusted, otherwise nothing."""
+        """A sentence if the error is large or not to be trusted, otherwise None."""
         if self.error <= LARGE_ERROR and self.effective >= FEW_DRAWS:
             return None
         at_least = "at least " if self.effective < FEW_DRAWS else ""
@@ -46,14 +46,15 @@ class LogZ:
 
 
 def log_z(energy: nn.Module, proposal: Mixture, *, n: int = N_DRAWS, seed: int = 0) -> LogZ:
-    """Log Z of an energy on rows `(n, d)`.
+    """Log Z of an energy on rows of d columns.
 
-    In one and two columns it is a quadrature over a box. Otherwise Z = E_g[exp(-E) / g] over draws of g, the proposal,
-    whose weights have a finite variance where g's tails are at least as heavy as the model's.
+    For one or two columns it is a quadrature over a box, unless the model reaches beyond it. Otherwise Z is estimated
+    as E_g[exp(-E) / g] from draws of the proposal g. The weights have finite variance if g's tails are at least as
+    heavy as the model's.
 
     Args:
         energy: maps `(B, d)` to `(B,)`, with finite Z.
-        proposal: g, near the model.
+        proposal: g, a density close to the model's.
         n: number of draws.
         seed: of the draws.
 

@@ -1,4 +1,4 @@
-"""An energy that starts as a robust density of the data, and a network that learns what is missing."""
+"""An energy that starts as a robust density of the data and is corrected by a network."""
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,11 @@ class BoundedNetwork(nn.Module):
     """f(z) = bound tanh(net(z) / bound), 0 at the start.
 
     Args:
-        dim: columns.
+        dim: number of columns.
         width: hidden units per layer.
         depth: hidden layers.
-        bound: |f| stays below it, so that draws of the density that f corrects always say something about the model.
-        frequencies: `(dim, waves)`; sine and cosine of these projections stand beside the input.
+        bound: |f| stays below it, so that importance weights between model and mixture are bounded.
+        frequencies: `(dim, waves)`; the network also sees sine and cosine of the rows times these.
     """
 
     frequencies: Tensor
@@ -47,10 +47,11 @@ class BoundedNetwork(nn.Module):
 
 
 class CorrectedEnergy(nn.Module):
-    """E(z) = -log m(z) + f(z): a mixture that knows the majority, corrected by a bounded network.
+    """E(z) = -log m(z) + f(z): a mixture fitted to the majority, corrected by a bounded network.
 
-    It starts as the mixture. The model stays within a factor exp(2 bound) of it, so that draws of the mixture are
-    accepted as jumps in any dimension, and log Z is a mean over such draws of exp(-f), weights that are bounded too.
+    At the start f = 0, and the model is the mixture. It stays within a factor exp(2 bound) of the mixture, so that
+    jumps to draws of the mixture are accepted in any dimension. Z is the mean of exp(-f) over such draws, whose
+    weights are bounded for the same reason.
 
     Args:
         mixture: m; it is not trained.
@@ -66,7 +67,7 @@ class CorrectedEnergy(nn.Module):
         return self.network(z) - self.mixture.log_prob(z)
 
     def input_gradient(self) -> Evaluator | None:
-        """By the components' responsibilities for m, and what `pscd.fast` does for f."""
+        """The gradient of m by its responsibilities, that of f by `pscd.fast`; None if f is left to autograd."""
         inner = fast.by_hand(self.network)
         if inner is None:
             return None
@@ -83,17 +84,17 @@ class CorrectedEnergy(nn.Module):
 
 
 def local_waves(mixture: Mixture, n: int, generator: torch.Generator) -> Tensor:
-    """Frequencies `(dim, n)` at the scales of the mixture: each half a normal number of radians a deviation of one.
+    """Random frequencies at the scales of the mixture: |N(0, 1)| radians per standard deviation of a random component.
 
-    One scale for all is blind to thin structure, which is where a mixture leaves something to correct.
+    With one scale for all, the network would not see thin structure, which is where a mixture needs a correction.
 
     Args:
-        mixture: whose components, drawn by their weights, give the scales.
-        n: how many; may be 0.
-        generator: of the draws.
+        mixture: its components, drawn by weight, give the scales.
+        n: number of frequencies; may be 0.
+        generator: source of randomness.
 
     Returns:
-        Float32.
+        `(dim, n)` in float32.
     """
     dim = mixture.means.shape[1]
     if n == 0:

@@ -1,4 +1,4 @@
-"""Mixtures of Gaussians: densities to jump by, and robust ones to start from."""
+"""Mixtures of Gaussians: proposals for jumps, and robust ones that an energy starts from."""
 
 from pscd.mixtures.mixture import Mixture
 from pscd.mixtures.robust import RobustMixture, fit_robust_mixture

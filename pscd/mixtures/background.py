@@ -1,4 +1,4 @@
-"""What junk may look like: densities that spread thinly over the ranges of the columns."""
+"""What junk may look like: densities spread thinly over the ranges of the columns."""
 
 import math
 from dataclasses import dataclass, fields
@@ -6,23 +6,23 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-BOXES = (0.0, 0.01, 0.03)  # the boxes leave out this share of each column on either side
-BROAD = 3.0  # robust deviations of each column, for the broad Gaussian
+BOXES = (0.0, 0.01, 0.03)  # share of each column's values that a box leaves out on either side
+BROAD = 3.0  # deviation of the broad Gaussian, in robust deviations of each column
 GAUSSIAN_IQR = 1.349  # interquartile range of a standard Gaussian
-THINNEST = 1e-3  # half the width of a box in a column that hardly varies, which would have no density otherwise
-OUTSIDE = -300.0  # log density of a box outside of it
+THINNEST = 1e-3  # least half-width of a box, so that a column that hardly varies has a density too
+OUTSIDE = -300.0  # log density of a box outside itself
 LOG_2PI = math.log(2 * math.pi)
 
 
 @dataclass(frozen=True)
 class Background:
-    """Nested boxes, each filled evenly, and a broad Gaussian with independent columns.
+    """Uniform densities on nested boxes, and a broad Gaussian with independent columns.
 
     Args:
-        low: `(boxes, d)`, where each box begins.
-        high: `(boxes, d)`, where it ends.
-        centre: `(d,)`, of the Gaussian.
-        deviation: `(d,)`.
+        low: lower corners of the boxes, `(boxes, d)`.
+        high: upper corners, `(boxes, d)`.
+        centre: mean of the Gaussian, `(d,)`.
+        deviation: its standard deviations, `(d,)`.
     """
 
     low: Tensor
@@ -32,7 +32,7 @@ class Background:
 
     @classmethod
     def of(cls, z: Tensor) -> "Background":
-        """Read boxes and Gaussian off rows `(n, d)` in float64."""
+        """Boxes and Gaussian from the quantiles of rows `(n, d)` in float64."""
         shares = torch.tensor(BOXES, dtype=z.dtype)
         low, high = torch.quantile(z, shares, 0), torch.quantile(z, 1 - shares, 0)
         quartiles = torch.quantile(z, torch.tensor([0.25, 0.5, 0.75], dtype=z.dtype), 0)
@@ -44,11 +44,11 @@ class Background:
 
     @property
     def kinds(self) -> int:
-        """How many densities there are."""
+        """Number of densities: the boxes and the Gaussian."""
         return len(self.low) + 1
 
     def log_prob(self, z: Tensor) -> Tensor:
-        """Log densities of rows `(n, d)`, `(n, kinds)`."""
+        """Log of each density at rows `(n, d)`: `(n, kinds)`."""
         inside = torch.stack([((z >= a) & (z <= b)).all(1) for a, b in zip(self.low, self.high, strict=True)], 1)
         even = torch.where(inside, -(self.high - self.low).log().sum(1), OUTSIDE)
         standard = (z - self.centre) / self.deviation

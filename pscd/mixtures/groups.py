@@ -1,13 +1,13 @@
-"""Groups among rows that were ignored: as close together as the majority, so that they may be data after all."""
+"""Groups of ignored rows that lie as close together as the majority, so that they may be data after all."""
 
 import torch
 from torch import Tensor
 
 from pscd.mixtures.neighbours import NEIGHBOUR_ROWS, isolation
 
-DENSE = 0.75  # a row belongs to a group if it is closer to its neighbours than one in four of the majority
-SMALLEST_GROUP = 0.02  # share of the rows below which a group is not worth a word
-FEWEST = 10  # rows
+DENSE = 0.75  # quantile of the majority's distances to neighbours; ignored rows with smaller ones are dense
+SMALLEST_GROUP = 0.02  # share of the rows below which a group is not reported
+FEWEST = 10  # rows in a group
 MOST_GROUPS = 3
 
 
@@ -15,11 +15,11 @@ def dense_groups(z: Tensor, ignored: Tensor) -> list[Tensor]:
     """The dense groups among ignored rows, largest first.
 
     Args:
-        z: all rows `(n, d)`; of the first few thousand neighbours are looked for.
-        ignored: `(n,)`, which rows were ignored.
+        z: all rows, `(n, d)`; only the first `NEIGHBOUR_ROWS` are searched.
+        ignored: true for rows that were ignored, `(n,)`.
 
     Returns:
-        Indices of the rows of each group; at most three groups.
+        Indices of the rows of each group, for at most three groups.
     """
     some, left_out = z[:NEIGHBOUR_ROWS], ignored[:NEIGHBOUR_ROWS]
     fewest = max(FEWEST, int(SMALLEST_GROUP * len(some)))

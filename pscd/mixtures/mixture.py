@@ -1,4 +1,4 @@
-"""Mixtures of Gaussians: what chains jump by, and what a robust energy starts from."""
+"""Mixtures of Gaussians: the proposal of jumps, and the density that a robust energy starts from."""
 
 import math
 import warnings
@@ -19,7 +19,7 @@ FAR = 10.0  # standard deviations beyond which a row is no part of a rough pictu
 
 
 class Mixture(nn.Module):
-    """A mixture of K Gaussians on d columns, drawn from and evaluated by one matrix product for all components.
+    """A mixture of K Gaussians on d columns, evaluated by one matrix product for all components.
 
     Args:
         weights: `(K,)`, summing to one.
@@ -42,11 +42,11 @@ class Mixture(nn.Module):
         log_scale = weights.log() - log_det - 0.5 * means.shape[1] * math.log(2 * math.pi)
         for name, value in (("weights", weights), ("means", means), ("factors", factors)):
             self.register_buffer(name, value)
-        # Wide and the same in all directions: no matrix is needed, which would be most of the work.
+        # Many columns and spherical components: no matrix product is needed, which would be most of the work.
         same = diagonals[:, :1].expand_as(diagonals)
         self.is_round = means.shape[1] > NARROW and torch.equal(factors, torch.diag_embed(same))
         inverse = factors[:, :0] if self.is_round else torch.linalg.inv(factors)
-        # Rows are whitened for all components by one matrix product, whose columns are d blocks of K.
+        # One matrix product whitens rows for all components; its columns are d blocks of K.
         whiten = inverse.permute(2, 1, 0).flatten(1)
         offset = -torch.einsum("kij,kj->ik", inverse, means).flatten()
         radii = diagonals[:, 0]
@@ -55,16 +55,16 @@ class Mixture(nn.Module):
 
     @classmethod
     def fit(cls, x: Tensor, *, components: int, seed: int, max_rows: int = 10_000) -> Self:
-        """A rough density to jump by, fitted to rows `(n, d)` of unit scale; a tenth of it is a broad Gaussian.
+        """A rough proposal for jumps, fitted to rows `(n, d)` of unit scale; a tenth of it is a broad Gaussian.
 
-        The broad part keeps the tails heavier than those of the model, without which an independence sampler gets
-        stuck where the proposal is too thin.
+        The broad part makes the tails heavier than those of the model. Otherwise an independence sampler gets stuck
+        where the density of the proposal is too low.
 
         Args:
-            x: the rows; none that is far out counts.
-            components: at most so many.
-            seed: of the starts of EM.
-            max_rows: so many rows are looked at, at most.
+            x: the rows; those far out are left out.
+            components: largest number of components.
+            seed: of the start of EM.
+            max_rows: largest number of rows to use.
 
         Returns:
             The mixture, in float32.
@@ -77,7 +77,7 @@ class Mixture(nn.Module):
         k = max(1, min(components, len(rows) // 10, WIDEST // rows.shape[1]))
         random_state = integer_seed(generator(seed, Stream.PROPOSAL))
         mixture = GaussianMixture(k, reg_covar=1e-3, max_iter=50, tol=1e-2, random_state=random_state)
-        # The rows are numpy's, whatever array interface a caller has turned on for rows of their own.
+        # The rows are numpy arrays, even if the caller has turned on scikit-learn's array API.
         with warnings.catch_warnings(), config_context(array_api_dispatch=False):
             # A proposal need not be converged, and duplicated rows may leave fewer clusters than asked for.
             warnings.simplefilter("ignore")
@@ -90,7 +90,7 @@ class Mixture(nn.Module):
 
     @classmethod
     def gaussian(cls, x: Tensor) -> Self:
-        """One Gaussian with the mean and covariance of rows `(n, d)` of unit scale, but for those far out."""
+        """One Gaussian with the mean and covariance of rows `(n, d)` of unit scale, leaving out those far out."""
         x = _near(x)
         centred = x - x.mean(0)
         covariance = centred.T @ centred / len(x) + 1e-6 * torch.eye(x.shape[1]).double()
@@ -99,12 +99,12 @@ class Mixture(nn.Module):
 
     @classmethod
     def standard(cls, dim: int) -> Self:
-        """For rows that are whitened already: a standard Gaussian, a tenth of it broad."""
+        """A standard Gaussian with a tenth of a broad one, for rows that are whitened already."""
         weights, eye = torch.tensor([1 - BROAD_WEIGHT, BROAD_WEIGHT]), torch.eye(dim)
         return cls(weights, torch.zeros(2, dim), torch.stack([eye, BROAD_SCALE * eye]))
 
     def broadened(self) -> Self:
-        """The same with a tenth of a broad Gaussian around all of it: a density to jump by."""
+        """The mixture with a tenth of a broad Gaussian around all of it: a proposal for jumps."""
         mean = self.weights @ self.means
         apart = self.means - mean
         variance = self.weights @ (self.factors.square().sum(2) + apart.square())
@@ -130,7 +130,7 @@ class Mixture(nn.Module):
         """Log density of rows `(n, d)`."""
         parts = self.parts(x.flatten(1))
         top = parts.amax(1, keepdim=True)
-        # What is smaller than the largest by exp(-80) does not count, and an exponential that underflows is slow.
+        # Terms below exp(-80) of the largest do not matter, and exponentials that underflow are slow.
         return (parts - top).clamp(min=-80).exp().sum(1).log() + top.squeeze(1)
 
     def parts(self, x: Tensor) -> Tensor:
@@ -153,7 +153,9 @@ class Mixture(nn.Module):
         return {"weights": self.weights, "means": self.means, "factors": self.factors}
 
     def log_prob_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Log density of rows and its gradient, -sum over k of r_k(x) P_k (x - mean_k), r_k being the responsibilities.
+        """Log density of rows and its gradient, -sum_k r_k(x) P_k (x - mean_k).
+
+        P_k are the precision matrices, r_k(x) the responsibilities of the components for the row.
 
         Args:
             x: rows, `(n, d)`.
@@ -172,7 +174,7 @@ class Mixture(nn.Module):
 
 
 def _near(x: Tensor) -> Tensor:
-    """The rows without those far out, in float64, `(n, d)`; all of them if most are far out."""
+    """The rows without those far out, in float64, `(n, d)`; all rows if at least half of them are far out."""
     x = x.flatten(1).double().cpu()
     near = (x.abs() < FAR).all(1)
     return x[near] if near.sum() > len(x) // 2 else x

@@ -1,10 +1,11 @@
-"""A robust mixture: Gaussians for the majority, and a background that takes what is spread thinly over the ranges.
+"""A robust mixture: Gaussians for the majority, and a background for rows spread thinly over the columns' ranges.
 
     p(z) = (1 - sum_b junk_b) [(1 - TAIL) sum_k w_k N_k(z) + TAIL N_tail(z)] + sum_b junk_b B_b(z)
 
-is fitted to all rows by EM; the background is then left out. Its weight says how much junk there is, and its share of a
-row how likely that row is junk. Trimming, the usual way, cuts the tails of clean data too and has to be told how much
-to cut; here both come out of the fit. Components start on rows that have near neighbours, so that none starts on junk.
+is fitted to all rows by EM, and the background is then dropped. Its weight estimates how much junk there is, and its
+responsibility for a row is the probability that the row is junk. Trimming, the usual remedy, has to be told how much to
+trim, and trims the tails of clean data too; here the fit decides. Components start at rows with close neighbours, so
+that none starts at junk.
 """
 
 import math
@@ -26,10 +27,10 @@ BETTER = 1e-3  # nats a held-out row by which more components must be better
 MOST_ROWS = 20_000  # that the mixture is fitted to
 ROWS_PER_COMPONENT = 10  # at least, and at least one for each column
 HELD_OUT = 0.2  # share of the rows that choose the number of components
-KEPT, KEPT_IN_THE_PLANE = 0.9, 0.8  # share of the rows, those with the nearest neighbours, that components start from
+KEPT, KEPT_IN_THE_PLANE = 0.9, 0.8  # share of rows, the least isolated, that components start from
 FIRST_JUNK, MOST_JUNK = 0.05, 0.5  # share of the background at the start of EM, and at most
-TAIL, TAIL_SCALE = 0.01, 2.0  # weight and width of the component that keeps the mixture's own tails from being too thin
-PSEUDO_ROWS = 0.5  # times sqrt(d): each component counts so many rows of the pooled covariance beside its own
+TAIL, TAIL_SCALE = 0.01, 2.0  # weight and relative width of the component that makes the mixture's tails heavier
+PSEUDO_ROWS = 0.5  # times sqrt(d): rows of the pooled covariance that are added to each component's own
 TO_DIAGONAL = 0.5  # times d / n: share of the diagonal in the pooled covariance
 RIDGE = 1e-6  # of each column's variance, added to every covariance
 ROUNDS, LAST_ROUNDS, SETTLED = 60, 20, 2e-3  # of EM; and nats a row below which it has settled
@@ -39,14 +40,14 @@ MOST_PRODUCTS = 16_000_000  # numbers that products of columns may take
 
 @dataclass(frozen=True)
 class RobustMixture:
-    """What the fit finds.
+    """Gaussians for the majority, a broad tail around them, and a background for junk.
 
     Args:
         components: the Gaussians of the majority.
         tail: one broad Gaussian around them.
-        junk: `(kinds,)`, weights of the background's densities; empty for a fit in which every row counts.
-        background: None for such a fit.
-        held_out: mean log density of rows that had no say in it, background included, in nats.
+        junk: weights of the background's densities, `(kinds,)`; empty without a background.
+        background: the densities of junk, or None.
+        held_out: mean log density of held-out rows in nats, background included.
     """
 
     components: Mixture
@@ -57,18 +58,18 @@ class RobustMixture:
 
     @property
     def share_of_junk(self) -> float:
-        """The weight of the background among the rows."""
+        """The weight of the background: the estimated share of junk among the rows."""
         return float(self.junk.sum())
 
     @property
     def density(self) -> Mixture:
-        """The mixture of the majority: tail included, background left out."""
+        """The density of the majority: components and tail, without the background."""
         parts = (self.components, self.tail)
         weights = torch.cat([(1 - TAIL) * self.components.weights, TAIL * self.tail.weights])
         return Mixture(weights, torch.cat([p.means for p in parts]), torch.cat([p.factors for p in parts]))
 
     def log_parts(self, z: Tensor) -> Tensor:
-        """Log of weight times density at rows `(n, d)`: components, tail, backgrounds, `(n, 2 + kinds)`."""
+        """Log of weight times density of components, tail and each background at rows `(n, d)`: `(n, 2 + kinds)`."""
         majority = [self.components.log_prob(z) + math.log(1 - TAIL), self.tail.log_prob(z) + math.log(TAIL)]
         clean = torch.stack(majority, 1)
         if self.background is None:
@@ -76,7 +77,7 @@ class RobustMixture:
         return torch.cat([clean + (1 - self.junk.sum()).log(), self.background.log_prob(z) + self.junk.log()], 1)
 
     def clean(self, z: Tensor) -> Tensor:
-        """How likely each of the rows `(n, d)` belongs to the majority, `(n,)`."""
+        """The probability that each of the rows `(n, d)` belongs to the majority: `(n,)`."""
         return torch.softmax(self.log_parts(z), 1)[:, :2].sum(1)
 
 
@@ -85,7 +86,8 @@ def fit_robust_mixture(
 ) -> RobustMixture:
     """Fit the mixture to rows `(n, d)`.
 
-    The number of components is the one that held-out rows find likeliest, background included; then all rows count.
+    The number of components is chosen by the mean log density of held-out rows, background included. The last rounds
+    of EM then use all rows.
 
     Args:
         z: the rows, in coordinates in which columns have comparable scales.
@@ -117,14 +119,14 @@ def fit_robust_mixture(
 
 
 def _near_rows(z: Tensor) -> Tensor:
-    """The rows with the nearest neighbours; of the first few thousand, if there are more."""
+    """The least isolated of the first `NEIGHBOUR_ROWS` rows."""
     some = z[:NEIGHBOUR_ROWS]
     away = isolation(some / (some.std(0) + 1e-12))
     return some[away <= away.quantile(KEPT if z.shape[1] > 2 else KEPT_IN_THE_PLANE)]
 
 
 def _first(z: Tensor, k: int, background: Background | None, generator: torch.Generator) -> RobustMixture:
-    """Components on the clusters of the rows, a tail around all of them, and little junk."""
+    """The start of EM: a component for each cluster of the rows, a tail around all of them, and little junk."""
     group = k_means(z / (z.std(0) + 1e-12), k, generator)
     d = z.shape[1]
     covariance = torch.cov(z.T, correction=0).reshape(d, d)
@@ -136,7 +138,7 @@ def _first(z: Tensor, k: int, background: Background | None, generator: torch.Ge
 
 
 def _em(found: RobustMixture, z: Tensor, rounds: int) -> RobustMixture:
-    """Expectation and maximisation until the log density settles; the tail stays as it is."""
+    """Run EM until the mean log density settles; the tail is not fitted."""
     spread = found.background.log_prob(z) if found.background is not None else z.new_empty(len(z), 0)
     tail, last = found.tail.log_prob(z)[:, None] + math.log(TAIL), -math.inf
     k, products = len(found.components.weights), _products(z)
@@ -195,7 +197,7 @@ def _gaussians(weights: Tensor, means: Tensor, covariances: Tensor) -> Mixture:
 def k_means(z: Tensor, k: int, generator: torch.Generator) -> Tensor:
     """Cluster rows by k-means, started by k-means++.
 
-    scikit-learn's would do, but takes twenty times as long to import as this takes to run.
+    scikit-learn has it too, but takes twenty times as long to import as this takes to run.
 
     Args:
         z: rows, `(n, d)`.

@@ -1,7 +1,7 @@
-"""Values that occur more than once, spread over a cell of their own, so that they have a density.
+"""Dequantisation: spread tied values over cells, so that every column has a density.
 
-A column of integers, of rounded numbers or with a spike has no density: where values are tied, a model of one can raise
-its likelihood without limit by sinking into them.
+A column of integers, of rounded numbers or with a spike has none: a model can raise the likelihood of tied values
+without limit by narrowing down on them.
 """
 
 import torch
@@ -13,17 +13,17 @@ OFTEN = 0.01  # share of the rows that must be tied for a column to count as rou
 
 
 def dequantise(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Rows `(n, d)` whose tied values are spread evenly over cells.
+    """Add uniform noise to tied values, each within a cell around the value.
 
-    The cell of a value reaches half-way to the nearer neighbour among the column's values, and is at least as wide as
-    the value's share of the rows times the column's deviation: a spike gets a density, and no more of it than the bulk.
+    A cell is as wide as the gap to the nearer of the two neighbouring values, but at least the value's share of the
+    rows times the column's deviation. So a spike gets a finite density, no higher than that of the bulk.
 
     Args:
-        x: the rows, in float64.
+        x: the rows, `(n, d)` in float64.
         generator: of the noise.
 
     Returns:
-        Rows of the same shape; columns without ties are as they were.
+        Rows of the same shape; columns with hardly any ties are unchanged.
 
     >>> x = torch.tensor([[0.0], [0.0], [1.0], [1.0]]).double()
     >>> spread = dequantise(x, torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""Rows that choose the update to keep: a network that corrects a mixture must not memorise a small table."""
+"""Early stopping: held-out rows decide which update is kept, so that a network does not memorise a small table."""
 
 import math
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from pscd import losses
 from pscd.energies import CorrectedEnergy
 from pscd.rng import Stream, generator
 
-N_DRAWS = 16_384  # of the mixture, for the integrals
+N_DRAWS = 16_384  # from the mixture, to estimate integrals
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Held-out rows, and draws of the mixture, by which the gamma-score of a model is known up to a constant.
+    """Held-out rows and draws from the mixture, which give the gamma-score of a model up to a constant.
 
     Args:
-        z: rows `(n, d)`.
-        clean: `(n,)`, how likely each belongs to the majority.
-        log_m: `(n,)`, log density of the mixture there.
-        draws: `(N_DRAWS, d)`, of the mixture.
-        log_m_draws: `(N_DRAWS,)`.
-        gamma: per nat.
+        z: held-out rows, `(n, d)`.
+        clean: the probability that a row belongs to the majority, `(n,)`.
+        log_m: log density of the mixture at `z`, `(n,)`.
+        draws: from the mixture, `(N_DRAWS, d)`.
+        log_m_draws: log density of the mixture at `draws`, `(N_DRAWS,)`.
+        gamma: of the score, per nat.
     """
 
     z: Tensor
@@ -38,18 +38,18 @@ class HeldOut:
     def of(
         cls, energy: CorrectedEnergy, z: Tensor, clean: Tensor | None, *, gamma: float, unit: str, seed: int
     ) -> "HeldOut":
-        """Rows of a run.
+        """Draw from the mixture and convert gamma to nats.
 
         Args:
-            energy: the model; its mixture counts.
-            z: the held-out rows.
-            clean: their chances, or None where all count alike.
+            energy: the model; only its mixture is used.
+            z: the held-out rows, `(n, d)`.
+            clean: the probability that a row belongs to the majority, `(n,)`; None if all rows count alike.
             gamma: of the objective.
-            unit: whether it is per nat (`nats`) or per spread of the energies of the mixture's own draws (`spread`).
+            unit: of gamma: `nats`, or `spread`, that of the mixture's energies at its own draws.
             seed: of the draws.
 
         Returns:
-            Rows and draws, with gamma per nat.
+            Rows and draws.
         """
         rng = generator(seed, Stream.SPREAD, device=z.device)
         draws = energy.mixture.sample(N_DRAWS, rng)
@@ -60,7 +60,7 @@ class HeldOut:
 
     @torch.no_grad()
     def gain(self, energy: nn.Module) -> float:
-        """By how much the network improves the gamma-score of the held-out rows over the mixture alone, in nats."""
+        """Gain of the network over the mixture alone: the gamma-score of the held-out rows, in nats per row."""
         assert isinstance(energy, CorrectedEnergy)
         return score_gain(
             energy.network(self.z), self.log_m, self.clean, energy.network(self.draws), self.log_m_draws, self.gamma
@@ -68,21 +68,22 @@ class HeldOut:
 
 
 def score_gain(f: Tensor, log_m: Tensor, clean: Tensor, f_draws: Tensor, log_m_draws: Tensor, gamma: float) -> float:
-    """How much the gamma-score of rows gains by E = -log m + f over f = 0; the log density at gamma = 0.
+    """The gamma-score of E = -log m + f minus that of -log m; at gamma = 0, the gain in mean log density.
 
-    The score is 1/gamma log E_p[exp(-gamma E)] - 1/(1+gamma) log of the integral of exp(-(1+gamma) E), the latter a
-    mean over draws of m of m^gamma exp(-(1+gamma) f). Both f share the draws, which cancels most of their noise.
+    The score is 1/gamma log E_p[exp(-gamma E)] - 1/(1+gamma) log of the integral of exp(-(1+gamma) E). The integral is
+    E_m[m^gamma exp(-(1+gamma) f)], estimated from draws of m. Both scores use the same draws, so that most of the
+    noise cancels.
 
     Args:
-        f: `(n,)`, at the rows.
-        log_m: `(n,)`, there.
-        clean: `(n,)`, weights of the rows.
-        f_draws: `(k,)`, at draws of m.
-        log_m_draws: `(k,)`, there.
+        f: the correction at the rows, `(n,)`.
+        log_m: log density of the mixture at the rows, `(n,)`.
+        clean: weights of the rows, `(n,)`.
+        f_draws: the correction at draws of m, `(k,)`.
+        log_m_draws: log density of the mixture at the draws, `(k,)`.
         gamma: per nat, at least 0.
 
     Returns:
-        Nats a row; 0 for f = 0.
+        Nats per row; 0 for f = 0.
     """
     if gamma == 0:
         return float(-(clean * f).sum() / clean.sum() - (torch.logsumexp(-f_draws, 0) - math.log(len(f_draws))))

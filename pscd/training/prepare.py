@@ -1,4 +1,4 @@
-"""What is done with the rows before the first update: coordinates, ties, a robust mixture, gamma."""
+"""What happens to the rows before the first update: coordinates, ties, a robust mixture, the choice of gamma."""
 
 import math
 from dataclasses import dataclass, replace
@@ -14,11 +14,11 @@ from pscd.mixtures.groups import dense_groups
 from pscd.objectives import PseudoSpherical
 from pscd.rng import Stream, generator
 
-CLEAN_SHARE, CLEAN_FEW = 0.03, 1.0  # background that clean tables have too: so much of any, and over sqrt(n) of n rows
-AUTO_GAMMA = 0.3  # per spread, where there is junk; beyond, good rows go out of play too
-MOST_JUNK = 0.4  # a larger background is a broad majority
-MARGIN, MARGIN_IN_THE_PLANE = 0.05, -0.05  # nats a held-out row by which the background must be worth having
-FEWEST_ROWS = 4  # for each column, below which nothing can be said
+CLEAN_SHARE, CLEAN_FEW = 0.03, 1.0  # n clean rows have a background of up to CLEAN_SHARE + CLEAN_FEW / sqrt(n)
+AUTO_GAMMA = 0.3  # per spread, where there is junk; a larger gamma ignores good rows too
+MOST_JUNK = 0.4  # a larger background is not junk, but a broad majority
+MARGIN, MARGIN_IN_THE_PLANE = 0.05, -0.05  # nats per held-out row that the background must gain
+FEWEST_ROWS = 4  # per column; with fewer, nothing can be said about junk
 BLOCK = 16_384  # rows at a time
 CHOOSING_ROWS = 4_000  # that choose the coordinates, at most
 IGNORED = 0.5  # a row that is less likely than this to belong to the majority counts as ignored
@@ -26,14 +26,14 @@ IGNORED = 0.5  # a row that is less likely than this to belong to the majority c
 
 @dataclass(frozen=True)
 class Prepared:
-    """Rows as the network sees them, and what a robust mixture says of them.
+    """Rows as the network sees them, and what a robust mixture says about them.
 
     Args:
-        z: the rows `(n, *shape)` in float32.
-        coordinates: in which they are.
-        mixture: fitted to them, if the configuration asks for one.
-        clean: `(n,)`, how likely each row belongs to the majority; None: every row counts alike.
-        notes: what a person should know of it, a sentence each.
+        z: the rows in the network's coordinates, `(n, *shape)` in float32.
+        coordinates: the map from the units of the data to `z`.
+        mixture: fitted to `z`, if the configuration asks for one.
+        clean: `(n,)`, the probability that a row belongs to the majority; None if all rows count alike.
+        notes: sentences that tell the user what was found.
     """
 
     z: Tensor
@@ -44,18 +44,18 @@ class Prepared:
 
 
 def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = None) -> tuple[Prepared, TrainConfig]:
-    """Rows as training sees them, and the configuration with a gamma that was to be chosen.
+    """Bring rows into the form that training needs, and choose gamma where it is `auto`.
 
     Args:
         x: rows `(n, *shape)` in the units of the data.
         config: of the run.
-        columns: their names, for messages.
+        columns: names of the columns, for messages.
 
     Returns:
-        The rows, and the configuration with a number for gamma.
+        The prepared rows, and the configuration with a number for gamma.
 
     Raises:
-        UserError: columns are constant, or gamma cannot be chosen.
+        UserError: a column is constant, gamma cannot be chosen, or there is no mixture for images.
     """
     if config.start == "none":
         if is_auto(config):
@@ -84,7 +84,7 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
 
 
 def _candidates(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None) -> list[Coordinates]:
-    """Coordinates to choose from: heavy tails want to be drawn in, and straight columns to stay straight."""
+    """Coordinates to choose from: those of the configuration, and robust ones also without compressed tails."""
     found = coordinates_of(x, config, columns)
     return [found, replace(found, linear=None)] if config.standardise == "robust" else [found]
 
@@ -109,7 +109,7 @@ def coordinates_of(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | No
     Args:
         x: rows `(n, *shape)`.
         config: of the run.
-        columns: their names, for messages.
+        columns: names of the columns, for messages.
 
     Returns:
         Coordinates; robust ones leave constant columns out.
@@ -139,18 +139,18 @@ def is_auto(config: TrainConfig) -> bool:
 
 
 def has_junk(robust: RobustMixture, plain: RobustMixture, n: int) -> bool:
-    """Whether n rows have a background that clean tables do not have.
+    """Whether a table holds more junk than clean tables seem to.
 
-    Its share must be more than chance gives it, it must not be half of the table, and held-out rows must be likelier
-    with it than without.
+    Three conditions: the background has a larger share than in clean tables, it is not close to half of the rows, and
+    held-out rows have a higher density with it than without it.
 
     Args:
         robust: the mixture with a background.
-        plain: the one without.
+        plain: the mixture without one.
         n: number of rows.
 
     Returns:
-        True where training should be robust.
+        True if training should be robust.
     """
     d = robust.components.means.shape[1]
     share = robust.share_of_junk
@@ -168,7 +168,7 @@ def _notes(
     objective: object,
     columns: tuple[str, ...] | None,
 ) -> tuple[str, ...]:
-    """What was ignored, and which groups of it may be data after all."""
+    """Sentences about the ignored rows, and about dense groups among them, which may be data after all."""
     ignored = clean < IGNORED
     share = float(ignored.double().mean())
     gamma = getattr(objective, "gamma", 0.0)
