@@ -114,7 +114,8 @@ def evaluate(
     ('samples', 50, 'data')
     """
     toy = find_toy(model.config.data) if model.config.data else None
-    shift, scale = model.shift.cpu(), model.scale.cpu()
+    coordinates = model.coordinates.to(torch.device("cpu"))
+    dim = model.shift.numel()  # columns that never vary are left out
     if real is not None:
         rows = as_rows(real)[: 2 * n]
         if tuple(rows.shape[1:]) != model.shape or len(rows) < 4:
@@ -123,7 +124,7 @@ def evaluate(
         held_out, (floor, other) = rows[:n], (rows[::2], rows[1::2])
     elif toy is not None:
         held_out, other = toy(n, generator(seed, Stream.FRESH_REAL)), toy(n, generator(seed, Stream.FRESH_OTHER))
-        floor, shift, scale = held_out, torch.tensor(0.0), torch.tensor(1.0)
+        floor = held_out
     elif not model.config.data:
         raise UserError(
             "the model was fitted to rows in memory, which are not kept with it; give rows that it has not seen: "
@@ -134,10 +135,12 @@ def evaluate(
         held_out, other = data.held_out[:n], data.train[: len(data.held_out)][:n]
         floor = held_out
     samples = model.sample(n, seed=seed) if samples is None else samples
-    bandwidth = held_out[0].numel() ** 0.5
+    is_raw = real is None and toy is not None
 
     def measure(name: str, real: Tensor, fake: Tensor) -> Measurement:
-        distance = mmd((real - shift) / scale, (fake - shift) / scale, bandwidth=bandwidth)
+        if not is_raw:
+            real, fake = (coordinates.forward(x, torch.float64) for x in (real, fake))
+        distance = mmd(real, fake, bandwidth=dim**0.5)
         return Measurement(name, distance, len(real), len(fake))
 
     return [measure("samples", held_out, samples), measure("data", floor, other)]

@@ -37,8 +37,9 @@ class LogZ:
         """A sentence if the error is large, otherwise None."""
         if self.error <= LARGE_ERROR:
             return None
+        at_least = "at least " if self.effective < FEW_DRAWS else ""
         return (
-            f"log densities are uncertain by {self.error:.2f} nats, the same for all rows: few draws "
+            f"log densities are uncertain by {at_least}{self.error:.2f} nats, the same for all rows: few draws "
             f"({self.effective:.1%}) carry log Z; differences between rows are not affected"
         )
 
@@ -60,10 +61,11 @@ def log_z(energy: nn.Module, proposal: Mixture, *, n: int = N_DRAWS, seed: int =
         Log Z in the energy's coordinates, with its standard error.
     """
     if proposal.means.shape[1] <= 2:
-        try:
-            return _by_quadrature(energy, proposal)
-        except UserError:  # the model reaches beyond the box
-            pass
+        for reach in REACHES:
+            try:
+                return _by_quadrature(energy, proposal, reach)
+            except UserError:  # the model reaches beyond the box
+                continue
     return _by_draws(energy, proposal, n, seed)
 
 
@@ -83,12 +85,12 @@ def _by_draws(energy: nn.Module, proposal: Mixture, n: int, seed: int) -> LogZ:
 
 
 @torch.no_grad()
-def _by_quadrature(energy: nn.Module, proposal: Mixture) -> LogZ:
+def _by_quadrature(energy: nn.Module, proposal: Mixture, reach: float) -> LogZ:
     mean = (proposal.weights @ proposal.means).double().cpu()
     apart = (proposal.means.double().cpu() - mean).abs().amax(0)
     widest = proposal.factors.double().cpu().square().sum(2).sqrt().amax(0)
-    low, high = mean - apart - REACH * widest, mean + apart + REACH * widest
-    box = exact.Box(tuple(low.tolist()), tuple(high.tolist()), cut=math.inf)
+    low, high = mean - apart - reach * widest, mean + apart + reach * widest
+    box = exact.Box(tuple(low.tolist()), tuple(high.tolist()))
     cells = CELLS if len(mean) == 2 else 16 * CELLS
 
     def value(count: int) -> Tensor:

@@ -53,12 +53,12 @@ def save(figure: Figure, path: Path) -> Path:
 def _plot_line(model: Model, data: Tensor, samples: Tensor) -> Figure:
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
     low, high = _window(data)[0]
-    bins = torch.linspace(low, high, 80).tolist()
+    bins = torch.linspace(low, high, 80, dtype=torch.float64).tolist()
     left.hist(data[:, 0].tolist(), bins, density=True, alpha=0.5, color=COLOURS["data"], label="data")
     left.hist(samples[:, 0].tolist(), bins, density=True, histtype="step", color=COLOURS["samples"], label="samples")
     left.set(xlabel=_names(model, 1)[0], ylabel="density")
     left.legend(frameon=False)
-    x = torch.linspace(low, high, 400)
+    x = torch.linspace(low, high, 400, dtype=torch.float64)
     right.plot(x.numpy(), model.energies(x[:, None]).numpy(), color=COLOURS["data"])
     right.set(xlabel=_names(model, 1)[0], ylabel="energy")
     return figure
@@ -166,7 +166,7 @@ def _plot_columns(model: Model, data: Tensor, samples: Tensor, most: int = 12) -
 
 
 def _overlay(axis: Axes, data: Tensor, samples: Tensor, low: float, high: float) -> None:
-    bins = torch.linspace(low, high if high > low else low + 1, 50).tolist()
+    bins = torch.linspace(low, high if high > low else low + 1, 50, dtype=torch.float64).tolist()
     axis.hist(data.tolist(), bins, density=True, alpha=0.5, color=COLOURS["data"], label="data")
     axis.hist(samples.tolist(), bins, density=True, histtype="step", color=COLOURS["samples"], label="samples")
     axis.set_yticks([])
@@ -175,7 +175,8 @@ def _overlay(axis: Axes, data: Tensor, samples: Tensor, low: float, high: float)
 def _window(x: Tensor) -> list[tuple[float, float]]:
     """Where the bulk of each column lies, with a margin; a stray outlier does not stretch the picture."""
     low, high = torch.quantile(x, 0.001, dim=0), torch.quantile(x, 0.999, dim=0)
-    margin = 0.15 * (high - low).clamp(min=1e-6)
+    # A constant column gets a window in which its value can be told from the edges.
+    margin = torch.where(high > low, 0.15 * (high - low), 0.5 + 1e-6 * low.abs())
     return list(zip((low - margin).tolist(), (high + margin).tolist(), strict=True))
 
 

@@ -158,7 +158,7 @@ def preset(name: str) -> TrainConfig:
     return PRESETS[name]
 
 
-def for_rows(shape: tuple[int, ...]) -> TrainConfig:
+def for_rows(shape: tuple[int, ...], *, own: bool = False) -> TrainConfig:
     """The configuration that `fit` uses by default: robust, with gamma chosen from the rows.
 
     A table of one or two columns gets a free network, trained on rows drawn by their probability of not being junk. One
@@ -167,13 +167,14 @@ def for_rows(shape: tuple[int, ...]) -> TrainConfig:
 
     Args:
         shape: of a row.
+        own: whether the network is one's own, which corrects no mixture and is free in any number of columns.
 
     Returns:
         The configuration.
     """
     if len(shape) == 3:
         return PRESETS["cifar10-small"].changed({"data": "", "energy.classes": 0})
-    return PRESETS["plane"] if len(shape) == 1 and shape[0] <= 2 else PRESETS["table"]
+    return PRESETS["plane"] if len(shape) == 1 and (own or shape[0] <= 2) else PRESETS["table"]
 
 
 def default_preset(data: str, n_columns: int | None = None) -> TrainConfig:

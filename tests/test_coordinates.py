@@ -89,3 +89,34 @@ def test_a_column_with_many_zeros_keeps_its_scale(share):
 def test_a_table_without_a_column_that_varies():
     with pytest.raises(ValueError, match="constant"):
         Coordinates.robust(torch.ones(5, 2, dtype=torch.float64))
+
+
+def test_there_and_back_to_nine_digits_where_tails_are_drawn_in():
+    x = 1e3 * gaussian().sinh() + 5
+    x[0] = 1e7
+    columns = Coordinates.robust(x)
+    back = columns.inverse(columns.forward(x, torch.float64))
+    torch.testing.assert_close(back, x, rtol=1e-9, atol=1e-9)
+
+
+def test_the_slope_is_that_of_finite_differences_and_of_a_straight_line():
+    x = 4 * gaussian(50).sinh()
+    columns, h = Coordinates.robust(x), 1e-5
+    per_column = (columns.forward(x + h, torch.float64) - columns.forward(x - h, torch.float64)) / (2 * h)
+    torch.testing.assert_close(columns.log_slope(x), per_column.log().sum(1), rtol=1e-6, atol=1e-6)
+    straight = Coordinates.robust(x, tails=False)
+    torch.testing.assert_close(straight.log_slope(x), -straight.scale.log().sum().expand(50))
+    assert torch.equal(Coordinates.identity((3,)).log_slope(x), torch.zeros(50).double())
+
+
+def test_constant_columns_are_put_back_wherever_they_stand():
+    x = gaussian(30, 5)
+    x[:, 0], x[:, 3] = -2.5, 7.0
+    columns = Coordinates.robust(x)
+    z = torch.zeros(4, 3, dtype=torch.float64)
+    back = columns.inverse(z)
+    assert back[:, [0, 3]].tolist() == [[-2.5, 7.0]] * 4
+    torch.testing.assert_close(back[:, [1, 2, 4]], columns.shift.expand(4, 3))
+    again = Coordinates(**columns.tensors()).to(torch.device("cpu"))
+    assert torch.equal(again.forward(x), columns.forward(x))
+    assert torch.equal(again.inverse(z), back)

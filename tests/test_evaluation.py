@@ -8,6 +8,7 @@ from pscd.data import TOYS
 from pscd.errors import UserError
 from pscd.evaluation import evaluate, evaluate_images, load_run_data
 from pscd.metrics import mmd
+from pscd.presets import PRESETS
 from pscd.rng import generator
 from pscd.runs import load, train
 from pscd.training.loop import fit
@@ -74,3 +75,16 @@ def test_given_rows_go_before_those_of_the_run(trained):
     fake = torch.zeros(10, 2)
     samples, _ = evaluate(model, samples=fake, real=real)
     assert samples.mmd == pytest.approx(0, abs=1e-6)
+
+
+def test_constant_columns_and_drawn_in_tails_are_measured_as_the_network_sees_them():
+    x = torch.randn(300, 4, generator=generator(0), dtype=torch.float64).sinh()
+    x[:, 1] = 5.0
+    model = fit(x, PRESETS["table"].changed({"steps": 3}))
+    samples, _ = evaluate(model, n=100, seed=1, real=x)
+
+    def seen(rows):
+        return model.coordinates.forward(rows, torch.float64)
+
+    expected = mmd(seen(x[:100]), seen(model.sample(100, seed=1)), bandwidth=3**0.5)
+    assert samples.mmd == pytest.approx(expected, abs=1e-12)

@@ -1,3 +1,5 @@
+import copy
+import math
 from dataclasses import replace
 
 import pytest
@@ -5,9 +7,12 @@ import torch
 from torch import nn
 
 import pscd
+from pscd.coordinates import Coordinates
 from pscd.energies import Architecture
 from pscd.errors import UserError
+from pscd.mixtures import Mixture
 from pscd.model import SCORE_BLOCK, Model
+from pscd.presets import PRESETS
 from pscd.rng import generator
 from pscd.sampling import Langevin
 
@@ -87,3 +92,80 @@ def test_it_says_how_chains_get_their_gradients(trained, small):
     images = torch.rand(30, 1, 8, 8, generator=generator(0))
     model = pscd.fit(images, replace(small, energy=conditional, steps=1, sampler=Langevin(n_steps=1)), label=label)
     assert model.gradients in ("by hand in C++", "by hand")
+
+
+def by_hand(tails=True):
+    """A mixture that nothing corrects, in robust coordinates of a table with a constant column."""
+    x = 50 + 8 * torch.randn(300, 4, generator=generator(0), dtype=torch.float64).sinh()
+    x[:, 2] = -3.0
+    coordinates = Coordinates.robust(x, tails=tails)
+    factors = torch.tensor([[1.0, 0, 0], [0.5, 0.8, 0], [0.1, -0.4, 1.2]]).expand(2, 3, 3).contiguous()
+    mixture = Mixture(torch.tensor([0.4, 0.6]), torch.tensor([[0.0, 0, 0], [1, -1, 0.5]]), factors)
+    energy = PRESETS["table"].energy.correct(mixture, torch.empty(3, 0))
+    model = Model(
+        energy,
+        PRESETS["table"].changed({"objective.gamma": 0.3}),
+        coordinates=coordinates,
+        step_size=torch.tensor(1.0),
+        proposal=copy.deepcopy(mixture),
+        columns=("a", "b", "c", "d"),
+        notes=("a word", 'another, with "quotes" and 5 %'),
+    )
+    return model, mixture, x
+
+
+@pytest.mark.parametrize("tails", [True, False])
+def test_log_prob_is_the_density_in_the_units_of_the_data(tails):
+    """log m(z) + log |dz/dx|, the slope by autograd, to float32's rounding of z, without the constant column."""
+    model, mixture, x = by_hand(tails)
+    assert model.log_z().value == pytest.approx(0, abs=1e-5)
+    assert model.log_z() is model.log_z()  # computed once
+    leaf = x[:20].clone().requires_grad_()
+    z = model.coordinates.forward(leaf, torch.float64)
+    slopes = torch.autograd.grad(z.sum(), leaf)[0][:, [0, 1, 3]]
+    expected = mixture.double().log_prob(z.detach()) + slopes.log().sum(1)
+    torch.testing.assert_close(model.log_prob(x[:20]), expected, rtol=1e-4, atol=1e-4)
+    # An energy that is higher everywhere is the same density.
+    network, model._log_z = model.energy.network, None
+    torch.nn.init.constant_(network.net[-1].bias, 1.0)
+    height = network.bound * math.tanh(1.0 / network.bound)
+    assert model.log_z().value == pytest.approx(-height, abs=1e-5)
+    torch.testing.assert_close(model.log_prob(x[:20]), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_samples_of_a_table_with_a_constant_column():
+    model, _, x = by_hand()
+    assert model.shape == (4,)
+    drawn = model.sample(50, n_steps=2)
+    assert (drawn[:, 2] == -3.0).all()
+    assert model.gradients in ("by hand in C++", "by hand")
+    moved = model.sample(5, start=x[:5], n_steps=1)
+    assert moved.shape == (5, 4)
+    shifted = x[:5].clone()
+    shifted[:, 2] = 100.0  # it has no say
+    assert torch.equal(model.energies(shifted), model.energies(x[:5]))
+
+
+def test_notes_and_everything_else_survive_the_file(tmp_path):
+    model, _, x = by_hand()
+    with torch.no_grad():
+        for p in model.energy.parameters():
+            p.copy_(torch.randn(p.shape, generator=generator(1)))
+    model.save(tmp_path / "m.safetensors", step=7)
+    again = Model.load(tmp_path / "m.safetensors")
+    assert again.notes == model.notes
+    assert again.config == model.config
+    assert again.columns == model.columns
+    assert model.state_dict().keys() == again.state_dict().keys()
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name]), name
+    assert torch.equal(model.energies(x), again.energies(x))
+    assert torch.equal(model.sample(30, seed=5), again.sample(30, seed=5))
+    assert torch.equal(model.log_prob(x), again.log_prob(x))
+
+
+def test_images_have_no_log_z(small):
+    images = torch.rand(30, 1, 8, 8, generator=generator(0))
+    config = PRESETS["digits"].changed({"energy.width": 2, "steps": 1, "buffer_size": 30, "batch_size": 8})
+    with pytest.raises(UserError, match="models of tables only"):
+        pscd.fit(images, config).log_z()

@@ -4,6 +4,7 @@ import torch
 from matplotlib import image
 
 from pscd.plots import plot_run, plot_scores
+from pscd.presets import PRESETS
 from pscd.rng import generator
 from pscd.training.loop import fit
 
@@ -30,3 +31,13 @@ def test_scores_of_a_table(tmp_path, columns):
     pixels = image.imread(path)
     assert pixels.shape[1] > 800
     assert pixels[..., :3].std() > 0.05
+
+
+@pytest.mark.parametrize("constant", [0.0, 2020.0, 1.7e9])
+def test_constant_columns_and_time_stamps_have_a_histogram(tmp_path, constant):
+    """Bins of no width divide by 0, which is a warning, and warnings are errors."""
+    x = torch.randn(300, 3, generator=generator(0), dtype=torch.float64)
+    x[:, 1] = constant
+    x[:, 2] += 1.7e9
+    model = fit(x, PRESETS["table"].changed({"steps": 2}))
+    assert plot_run(model, x, model.sample(50), tmp_path / "plot.png").exists()

@@ -51,7 +51,7 @@ class HeldOut:
         rng = generator(seed, Stream.SPREAD, device=z.device)
         draws = energy.mixture.sample(N_DRAWS, rng)
         log_m_draws = energy.mixture.log_prob(draws)
-        per_nat = gamma / float(losses.energy_spread(-log_m_draws)) if gamma else 0.0
+        per_nat = gamma / float(losses.energy_spread(-log_m_draws)) if gamma and unit == "spread" else gamma
         chances = torch.ones_like(z[:, 0]) if clean is None else clean.to(z).clamp(min=1e-6)
         return cls(z, chances, energy.mixture.log_prob(z), draws, log_m_draws, per_nat)
 

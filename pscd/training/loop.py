@@ -117,7 +117,7 @@ def _draw_rows(n_rows: int, n: int, chances: Tensor | None, generator: torch.Gen
     if chances is None:
         return torch.randint(n_rows, (n,), generator=generator, device=generator.device)
     at = torch.rand(n, generator=generator, device=generator.device, dtype=chances.dtype) * chances[-1]
-    return torch.searchsorted(chances, at).clamp(max=n_rows - 1)
+    return torch.searchsorted(chances, at, right=True).clamp(max=n_rows - 1)
 
 
 def _starts(
@@ -182,7 +182,7 @@ def fit(
     True
     """
     x = as_rows(x)
-    config = for_rows(tuple(x.shape[1:])) if config is None else config
+    config = for_rows(tuple(x.shape[1:]), own=energy is not None) if config is None else config
     if config.batch_size % distributed.world_size() or config.buffer_size % distributed.world_size():
         raise UserError(f"batch_size and buffer_size must be multiples of the {distributed.world_size()} processes")
     device = torch.device(device)
@@ -215,7 +215,7 @@ def fit(
                 if state.retries > config.max_retries:
                     if main and run is not None:
                         checkpoint.save(good, run.path)
-                        _as_model(state, config, columns, fingerprint).save(run.model, step=state.step)
+                        _as_model(state, config, columns, fingerprint, prepared.notes).save(run.model, step=state.step)
                     raise Diverged(_last_words(message, state.step, config, run)) from None
                 bar.write(f"{message}; back to step {state.step}, smaller step", file=sys.stderr)
                 continue
@@ -265,9 +265,9 @@ def _judge(held_out: Prepared | None, state: TrainState, config: TrainConfig) ->
     if not isinstance(state.averaged, CorrectedEnergy):
         raise UserError("hold_out judges a network that corrects a mixture; set it to 0, or the energy to corrected")
     state.best = Best(0.0, copy.deepcopy(state.averaged.state_dict()))
-    gamma = getattr(config.objective, "gamma", 0.0)
+    gamma, unit = getattr(config.objective, "gamma", 0.0), getattr(config.objective, "unit", "nats")
     z = held_out.z.to(state.coordinates.shift.device)
-    return HeldOut.of(state.averaged, z, held_out.clean, gamma=gamma, seed=config.seed)
+    return HeldOut.of(state.averaged, z, held_out.clean, gamma=gamma, unit=unit, seed=config.seed)
 
 
 def _row(state: TrainState, stats: dict[str, Tensor], judge: HeldOut | None) -> dict[str, float]:

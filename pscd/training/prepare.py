@@ -175,8 +175,8 @@ def _notes(
     notes = [f"gamma {gamma:g}: about {junk:.1%} of the rows look like junk, and {share:.1%} are ignored"]
     seen = torch.arange(x.shape[1]) if coordinates.kept is None else coordinates.kept.nonzero().flatten()
     names = columns or tuple(f"x{j}" for j in range(x.shape[1]))
-    middle = z[~ignored].median(0).values
     for group in dense_groups(z, ignored):
+        middle = z[~ignored].median(0).values
         apart = (z[group].median(0).values - middle).abs().argsort(descending=True)[:2]
         centre = x[group].double().median(0).values[seen]
         where = ", ".join(f"{names[int(seen[j])]} = {float(centre[j]):.3g}" for j in apart)

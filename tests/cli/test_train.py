@@ -4,6 +4,8 @@ import json
 import sys
 from dataclasses import fields, replace
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -243,3 +245,31 @@ def test_the_verdict_reads_retries_from_the_log(tmp_path):
 
 def test_one_number_of_images_to_measure():
     assert inspect.signature(evaluate_images).parameters["n"].default == N_MEASURED
+
+
+@pytest.mark.parametrize(("n", "junk"), [(25, 2), (400, 40)])
+def test_a_file_as_people_have_them_end_to_end(n, junk, tmp_path, capsys):
+    """Junk, a constant column, whole numbers, few rows; nothing but the name of the file, and fewer updates."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, 3))
+    x[:, 1] += x[:, 0]
+    x[:junk] = rng.uniform(-12, 12, size=(junk, 3))
+    frame = pd.DataFrame(x, columns=["a", "b", "c"]).assign(year=2020, count=rng.poisson(3, n))
+    frame.to_csv(tmp_path / "own.csv", index=False)
+    run = tmp_path / "run"
+    assert main(["train", str(tmp_path / "own.csv"), "--steps", "30", "--out", str(run)]) == 0
+    out = capsys.readouterr().out
+    assert "gamma 0.3: about" in out if n == 400 else "gamma 0: every row counts" in out
+    assert main(["sample", str(run), "--n", "20", "--out", str(tmp_path / "s.csv")]) == 0
+    drawn = pd.read_csv(tmp_path / "s.csv")
+    assert list(drawn.columns) == ["a", "b", "c", "year", "count"]
+    assert (drawn["year"] == 2020).all()
+    score = ["score", str(run), str(tmp_path / "own.csv"), "--log-density", "--out", str(tmp_path / "e.csv")]
+    assert main(score) == 0
+    scores = pd.read_csv(tmp_path / "e.csv")
+    assert len(scores) == n
+    assert np.isfinite(scores["log_density"]).all()
+    assert scores["energy"][:junk].median() > scores["energy"][junk:].median()
+    if n == 400:  # 40 of 360: a chance of being right in pairs, whose standard error is about .05 at worst
+        higher = (scores["energy"].to_numpy()[:junk, None] > scores["energy"].to_numpy()[None, junk:]).mean()
+        assert higher > 0.9

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from pscd.mixtures import dequantise
+from pscd.mixtures.background import GAUSSIAN_IQR
 from pscd.mixtures.ties import OFTEN
 from pscd.rng import generator
 
@@ -36,6 +37,19 @@ def test_values_on_a_grid_stay_in_their_cells(unit):
     # Values that occur once stay where they are, and those of the cells of width 1 at most half away.
     assert torch.equal((spread / unit).round(), counts)
     assert len(spread.unique()) > 1900
+
+
+def test_a_cell_reaches_half_way_to_the_nearer_neighbour():
+    """Values 0, 1, 5, 6.5 and so on: cells of width 1, 1, 1.5, 1.5; only 10.5 and 11 are so common to ask for more."""
+    values = torch.tensor([0.0, 1.0, 5.0, 6.5, 10.5, 11.0, 15.0, 16.0], dtype=torch.float64)
+    width = torch.tensor([1.0, 1.0, 1.5, 1.5, 0.5, 0.5, 1.0, 1.0], dtype=torch.float64)
+    x = values.repeat(4000)[:, None]
+    offset = (dequantise(x, generator(0)) - x).view(4000, 8).abs().amax(0)
+    quartiles = x.flatten().quantile(torch.tensor([0.25, 0.75]).double())
+    least = float(quartiles.diff()) / GAUSSIAN_IQR / 8
+    assert 0.5 < least < 1
+    # The largest of 4,000 uniform numbers is within .5 % of the edge, but for a chance of e^-20.
+    torch.testing.assert_close(offset, width.clamp(min=least) / 2, rtol=5e-3, atol=0)
 
 
 def test_the_noise_fills_the_cell_evenly():

@@ -396,3 +396,11 @@ def test_the_squares_ignore_the_rows_that_the_score_ignores():
 def test_a_wrong_unit_is_told():
     with pytest.raises(UserError, match="nats, spread"):
         PseudoSpherical(unit="volts")
+
+
+def test_gamma_auto_is_no_number_until_training_starts():
+    objective = PseudoSpherical(gamma="auto")
+    for use in (lambda: objective.number, lambda: objective.at(0.5), lambda: objective.sampling_power):
+        with pytest.raises(UserError, match="becomes a number when training starts"):
+            use()
+    assert PseudoSpherical(gamma=0.7).number == 0.7

@@ -5,10 +5,13 @@ import torch
 
 import pscd
 from pscd.config import TrainConfig
+from pscd.coordinates import Coordinates
 from pscd.errors import UserError
 from pscd.presets import PRESETS, for_rows
 from pscd.rng import generator
-from pscd.training.prepare import AUTO_GAMMA, prepare
+from pscd.training.prepare import AUTO_GAMMA, _notes, prepare
+
+ROBUST = pscd.PseudoSpherical(gamma=0.3, unit="spread")
 
 
 def clean_rows(n=600, d=4, seed=0):
@@ -45,16 +48,128 @@ def test_gamma_auto_sees_junk_and_says_how_much():
     assert "of the rows look like junk" in prepared.notes[0]
 
 
-def test_a_dense_group_that_was_ignored_is_named_with_its_place():
-    """Junk all over the range, so that training is robust, and a tight group far from the majority."""
+def test_a_dense_group_that_was_ignored_is_named_with_its_share_and_place():
+    """Junk all over the range, so that training is robust, and a tenth of all rows tightly together, far away.
+
+    The group's first column is 10 deviations from the rest; the columns named are those that tell it apart most.
+    """
     x, k = dirty_rows(0.2, n=1500)
     x[: k // 2] = torch.tensor([60.0, 5.0, 5.0, 5.0]) + 0.5 * torch.randn(k // 2, 4, generator=generator(3))
-    prepared, _ = prepare(x, PRESETS["table"].changed({"objective.gamma": 1.0}), ("height", "b", "c", "d"))
-    told = [note for note in prepared.notes if "a group of" in note]
-    assert len(told) <= 1
-    for note in told:
-        assert "height = 60" in note or "height = 59" in note
-        assert "gamma 0 keeps it" in note
+    z = (x - 10) / 3
+    clean = torch.ones(1500).double()
+    clean[:k] = 0.0
+    coordinates = Coordinates(torch.full((4,), 10.0).double(), torch.full((4,), 3.0).double())
+    first, *groups = _notes(x, z, clean, coordinates, 0.2, ROBUST, ("height", "b", "c", "d"))
+    assert "about 20.0% of the rows look like junk, and 20.0% are ignored" in first
+    assert len(groups) == 1
+    assert groups[0].startswith("a group of 10.0% of the rows, around height = 60")
+    assert groups[0].endswith("was ignored; gamma 0 keeps it")
+
+
+def test_the_share_of_junk_in_the_plane():
+    x = 10 + 3 * torch.randn(2000, 2, generator=generator(0), dtype=torch.float64)
+    x[:400] = 120 * torch.rand(400, 2, generator=generator(1), dtype=torch.float64) - 50
+    prepared, config = prepare(x, PRESETS["plane"])
+    assert config.objective.gamma == AUTO_GAMMA
+    junk = 1 - prepared.clean.mean().item()
+    # Binomial error of the share of junk, and what of it lies inside the majority: 14^2 of 120^2, .3 % of the rows.
+    assert junk == pytest.approx(0.2, abs=5 * (0.16 / 2000) ** 0.5)
+
+
+@pytest.mark.parametrize("everything", [True, False])
+def test_nothing_left_to_compare_a_group_with(everything):
+    x = clean_rows()
+    clean = torch.full((600,), 0.0 if everything else 1.0).double()
+    notes = _notes(x, x, clean, Coordinates.identity((4,)), 0.5, ROBUST, None)
+    assert len(notes) == 1
+
+
+def two_modes(n, seed):
+    x = clean_rows(n, 3, seed)
+    x[::2, 0] += 40
+    return x
+
+
+def heavy(n, seed):
+    """Long tails on both sides."""
+    return clean_rows(n, 6, seed).sub(10).div(3).sinh()
+
+
+def even(n, seed):
+    return torch.rand(n, 3, generator=generator(seed), dtype=torch.float64)
+
+
+def skewed(n, seed):
+    """Log-normal."""
+    return clean_rows(n, 6, seed).sub(10).div(3).exp()
+
+
+def plane(n, seed):
+    return clean_rows(n, 2, seed)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("table", [two_modes, heavy, even, plane])
+def test_gamma_auto_is_0_on_clean_tables_of_other_kinds(table, seed):
+    x = table(800, seed)
+    _, config = prepare(x, PRESETS["table"])
+    assert config.objective.gamma == 0
+
+
+@pytest.mark.xfail(strict=True, reason="a long tail on one side passes for junk in some tables; see issue 15")
+def test_gamma_auto_is_0_on_clean_skewed_tables():
+    chosen = [prepare(skewed(800, seed), PRESETS["table"])[1].objective.gamma for seed in range(3)]
+    assert chosen == [0, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["plane", "table"])
+@pytest.mark.parametrize("d", [2, 6])
+def test_gamma_auto_sees_a_tenth_of_uniform_junk(name, d):
+    for seed in range(2):
+        x = clean_rows(1000, d, seed)
+        k = 100
+        x[:k] = 10 + 60 * (torch.rand(k, d, generator=generator(seed, 7), dtype=torch.float64) - 0.5)
+        prepared, config = prepare(x, PRESETS[name])
+        assert config.objective.gamma == AUTO_GAMMA
+        assert prepared.mixture.share_of_junk == pytest.approx(0.1, abs=5 * (0.09 / 1000) ** 0.5)
+        # Junk evenly in a box of 60 lies within 3 deviations, 18 wide, with a chance of .3^d: .09 in the plane.
+        assert (prepared.clean[:k] < 0.5).double().mean() > 0.8
+        assert (prepared.clean[k:] > 0.5).double().mean() > 0.97
+
+
+@pytest.mark.parametrize("gamma", [0.0, 1.0])
+@pytest.mark.parametrize("d", [2, 5])
+def test_a_gamma_of_ones_own_trains_on_dirty_rows(gamma, d):
+    x, k = dirty_rows(d=d)
+    config = for_rows((d,)).changed({"steps": 40, "objective.gamma": gamma, "log_every": 10, "max_retries": 0})
+    rows = []
+    model = pscd.fit(x, config, log=rows.append)
+    assert rows[-1]["gamma"] == gamma
+    assert model.energies(x[:k]).median() > model.energies(x[k:]).median()
+
+
+def test_images_have_no_mixture():
+    config = PRESETS["table"]
+    with pytest.raises(UserError, match="needs a table, not images"):
+        prepare(torch.rand(10, 1, 4, 4), config)
+
+
+def test_heavy_tails_are_drawn_in_and_straight_columns_stay_straight():
+    """By the log density of held-out rows in the units of the data."""
+    straight, _ = prepare(torch.rand(800, 3, generator=generator(0), dtype=torch.float64), PRESETS["table"])
+    wild = torch.randn(800, 3, generator=generator(0), dtype=torch.float64).mul(3).sinh()
+    drawn_in, _ = prepare(wild, PRESETS["table"])
+    assert straight.coordinates.linear is None
+    assert drawn_in.coordinates.linear is not None
+
+
+def test_rows_are_prepared_the_same_way_twice_and_the_global_generator_is_left_alone():
+    x = clean_rows(300).round()
+    state = torch.get_rng_state()
+    (first, _), (again, _), (other, _) = (prepare(x, replace(PRESETS["table"], seed=s)) for s in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(first.z, again.z)
+    assert not torch.equal(first.z, other.z)
 
 
 def test_an_explicit_gamma_is_kept():
@@ -90,3 +205,14 @@ def test_rows_without_a_configuration_get_a_robust_one():
     assert for_rows((2,)) == PRESETS["plane"]
     assert for_rows((3,)) == PRESETS["table"]
     assert for_rows((3, 32, 32)).energy.name == "cnn"
+    assert for_rows((5,), own=True) == PRESETS["plane"]
+
+
+def test_a_network_of_ones_own_needs_no_configuration_in_any_number_of_columns(monkeypatch):
+    short = PRESETS["plane"].changed({"steps": 20, "buffer_size": 200})
+    monkeypatch.setitem(PRESETS, "plane", short)
+    x = clean_rows(200, 4)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.SiLU(), torch.nn.Linear(8, 1), torch.nn.Flatten(0))
+    model = pscd.fit(x, energy=net)
+    assert model.sample(3).shape == (3, 4)
+    assert model.config.objective.gamma == 0
