@@ -6,6 +6,7 @@ from pscd.errors import UserError
 from pscd.paper.ablations_2d import ABLATIONS_2D
 from pscd.paper.artefact import Artefact, run
 from pscd.paper.blame_2d import BLAME_2D
+from pscd.paper.contamination_2d import CONTAMINATION_2D
 from pscd.paper.contamination_gaussian import CONTAMINATION_GAUSSIAN
 from pscd.paper.contamination_images import contamination_images, robustness_images
 from pscd.paper.discrete import DISCRETE
@@ -33,6 +34,7 @@ ARTEFACTS: dict[str, Artefact] = {
         DISCRETE,
         OBJECTIVES_1D,
         OBJECTIVES_2D,
+        CONTAMINATION_2D,
     )
 }
 

@@ -211,3 +211,36 @@ def robustness(found: dict[str, list[tuple[float, dict[str, Any]]]], before: flo
     axes[0].set_yscale("log")
     axes[0].legend(frameon=False, fontsize=8)
     return save(figure, path)
+
+
+def against_ratio(panels: dict[str, Series], limits: dict[str, float], path: Path, *, quantity: str) -> Path:
+    """A panel for each set and kind of junk: a quantity against the share of junk, one line for each method.
+
+    Args:
+        panels: by title, for each method pairs of ratio and value.
+        limits: by title, what is aimed at: a dotted line.
+        path: where to write the picture.
+        quantity: name of the axis.
+    """
+    n_columns = min(6, len(panels))
+    n_rows = -(-len(panels) // n_columns)
+    figure, axes = plt.subplots(
+        n_rows, n_columns, figsize=(1.9 * n_columns + 1, 1.9 * n_rows + 0.6), layout="constrained", squeeze=False
+    )
+    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
+    colours = dict(zip(names, CYCLE, strict=False))
+    for axis, (title, lines) in zip(axes.flat, panels.items(), strict=False):
+        for name, points in lines.items():
+            axis.plot(*zip(*points, strict=True), "o-", color=colours[name], markersize=3, linewidth=1.1)
+        axis.axhline(limits[title], color="0.4", linewidth=0.8, linestyle=":")
+        axis.set_yscale("log")
+        axis.set_title(title, fontsize=8)
+        axis.tick_params(labelsize=7)
+    for axis in list(axes.flat)[len(panels) :]:
+        axis.set_visible(False)
+    handles = [plt.Line2D([], [], color=colours[name], marker="o", markersize=3, label=name) for name in names]
+    handles.append(plt.Line2D([], [], color="0.4", linestyle=":", linewidth=0.8, label="aimed at"))
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, fontsize=8)
+    figure.supxlabel("share of junk", fontsize=9)
+    figure.supylabel(quantity, fontsize=9)
+    return save(figure, path)
