@@ -15,6 +15,7 @@ from pscd.paper.images import IMAGE_ARTEFACTS, Choice
 from pscd.paper.landscapes import LANDSCAPES
 from pscd.paper.objectives_1d import OBJECTIVES_1D
 from pscd.paper.objectives_2d import OBJECTIVES_2D
+from pscd.paper.path import PATH
 from pscd.paper.rivals_images import rivals_images
 from pscd.paper.theory import THEORY
 from pscd.paper.toys_2d import TOYS_2D_TABLE
@@ -35,6 +36,7 @@ ARTEFACTS: dict[str, Artefact] = {
         OBJECTIVES_1D,
         OBJECTIVES_2D,
         CONTAMINATION_2D,
+        PATH,
     )
 }
 

@@ -244,3 +244,40 @@ def against_ratio(panels: dict[str, Series], limits: dict[str, float], path: Pat
     figure.supxlabel("share of junk", fontsize=9)
     figure.supylabel(quantity, fontsize=9)
     return save(figure, path)
+
+
+def paths(
+    panels: dict[str, dict[str, dict[str, Any]]],
+    x: list[float],
+    truth: dict[str, list[float]],
+    path: Path,
+    *,
+    ratio: float,
+    time: float,
+) -> Path:
+    """Weight of the junk over time from each start, one line for each gamma; below, the densities at one time.
+
+    Args:
+        panels: results by start and by gamma, with `times`, `weights` and `density`.
+        x: where densities are known.
+        truth: densities of all rows and of the clean ones.
+        path: where to write the picture.
+        ratio: share of junk in the data.
+        time: of the densities.
+    """
+    figure, axes = plt.subplots(2, len(panels), figsize=(9.5, 4.8), layout="constrained", sharey="row", squeeze=False)
+    for (above, below), (start, lines) in zip(axes.T, panels.items(), strict=True):
+        below.fill_between(x, truth["all rows"], color="0.88", label="all rows")
+        for colour, style, (name, result) in zip(CYCLE, ("-", "--", "-."), lines.items(), strict=False):
+            above.plot(result["times"], result["weights"], style, color=colour, linewidth=1.4, label=name)
+            below.plot(x, result["density"], style, color=colour, linewidth=1.1, label=name)
+        above.axhline(ratio, color="0.4", linewidth=0.8, linestyle=":")
+        above.set(xscale="log", xlabel="time", title=f"start: {start}")
+        above.title.set_fontsize(10)
+        below.set(xlim=(-4, 7), xlabel="x", ylim=(0, None))
+    axes[0, 0].set_ylabel("weight of the junk")
+    axes[0, 0].annotate("share in the data", (0.03, ratio), xycoords=("axes fraction", "data"), fontsize=7, va="bottom")
+    axes[1, 0].set_ylabel(f"density at time {time:g}")
+    axes[0, -1].legend(frameon=False, fontsize=8)
+    axes[1, -1].legend(frameon=False, fontsize=8)
+    return save(figure, path)
