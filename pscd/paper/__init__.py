@@ -9,6 +9,7 @@ from pscd.paper.blame_2d import BLAME_2D
 from pscd.paper.contamination_2d import CONTAMINATION_2D
 from pscd.paper.contamination_gaussian import CONTAMINATION_GAUSSIAN
 from pscd.paper.contamination_images import contamination_images, robustness_images
+from pscd.paper.contamination_tables import contamination_tables
 from pscd.paper.discrete import DISCRETE
 from pscd.paper.gamma_1d import GAMMA_1D
 from pscd.paper.images import IMAGE_ARTEFACTS, Choice
@@ -20,7 +21,7 @@ from pscd.paper.rivals_images import rivals_images
 from pscd.paper.theory import THEORY
 from pscd.paper.toys_2d import TOYS_2D_TABLE
 
-__all__ = ["ARTEFACTS", "WITH_IMAGES", "Artefact", "Choice", "reproduce"]
+__all__ = ["ARTEFACTS", "TABLES", "WITH_IMAGES", "Artefact", "Choice", "reproduce"]
 
 ARTEFACTS: dict[str, Artefact] = {
     a.name: a
@@ -50,6 +51,9 @@ WITH_IMAGES = {
 }
 
 
+TABLES = "contamination-tables"  # its tables are a folder, given by `--data`
+
+
 def reproduce(
     name: str,
     out: Path | str = "results",
@@ -63,13 +67,17 @@ def reproduce(
     """Make an artefact of the paper again; returns its page. What was computed before is kept.
 
     Args:
-        images: which images, preset and feature map, for artefacts that have a choice.
+        images: which images, preset and feature map, for artefacts that have a choice; as `data` a folder of tables.
         hours: after which no cell is begun any more.
     """
-    if name in WITH_IMAGES:
+    if name == TABLES:
+        if images is None or not Path(images.data).is_dir():
+            raise UserError(f"{TABLES} needs --data, a folder of .npz tables with X and y")
+        artefact = contamination_tables(Path(images.data))
+    elif name in WITH_IMAGES:
         artefact = WITH_IMAGES[name](images or Choice())
     elif name not in ARTEFACTS:
-        raise UserError(f"unknown artefact {name!r}; there are: {', '.join([*ARTEFACTS, *WITH_IMAGES])}")
+        raise UserError(f"unknown artefact {name!r}; there are: {', '.join([*ARTEFACTS, *WITH_IMAGES, TABLES])}")
     elif images is not None:
         raise UserError(f"{name} has no images to choose; leave --data, --preset, --features and --n out")
     else:

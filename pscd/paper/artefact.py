@@ -257,7 +257,10 @@ def markdown(artefact: Artefact, report: dict[str, Any], done: Sequence[CellResu
     lines = [f"# {artefact.title}", "", f"Made by `{command}`. {report['machine']}; {report['versions']['torch']}."]
     lines += [f"Computing its cells took {report['cell_seconds']:.0f} s of one core in all.", ""]
     if missing := report.get("cells_not_run"):
-        lines += [f"**Not complete**: {missing} of {missing + len(done)} cells were not run; the same command goes on.", ""]
+        lines += [
+            f"**Not complete**: {missing} of {missing + len(done)} cells were not run; the same command goes on.",
+            "",
+        ]
     notes = artefact.notes(done)
     if notes:
         lines += [notes.strip(), ""]

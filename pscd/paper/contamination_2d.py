@@ -73,7 +73,15 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
     for seed in range(seeds):
         for method, kind, ratio, name in _plan(quick, seed):
             size = {"n_data": 600, "n_grid": 96, "n_fresh": 200} if quick else {"n_data": N_DATA, "n_grid": N_GRID}
-            cell = {"set": name, "kind": kind, "ratio": ratio, "method": method, "seed": seed, "n_fresh": N_FRESH, **size}
+            cell = {
+                "set": name,
+                "kind": kind,
+                "ratio": ratio,
+                "method": method,
+                "seed": seed,
+                "n_fresh": N_FRESH,
+                **size,
+            }
             if method in FLOWS:
                 cell |= {"alpha": ratio if method == "trimmed flow" else 0.0, "steps": 40 if quick else STEPS}
             else:
@@ -124,7 +132,12 @@ def _compute(settings: Settings) -> Result:
         found = measure(energy, settings)
     except (Diverged, UserError) as error:
         return {"kl": None, "mmd": None, "auroc": None, "ignored": None, "error": str(error)}
-    return {**found, "ignored": share_ignored(notes), "named": any("a group of" in n for n in notes), "notes": list(notes)}
+    return {
+        **found,
+        "ignored": share_ignored(notes),
+        "named": any("a group of" in n for n in notes),
+        "notes": list(notes),
+    }
 
 
 @torch.no_grad()
@@ -178,7 +191,11 @@ def _methods(done: Sequence[CellResult]) -> list[str]:
 
 
 def _label(settings: Settings) -> str:
-    return f"{settings['set']}, {settings['kind']} {settings['ratio']:g}" if settings["ratio"] else f"{settings['set']}, clean"
+    return (
+        f"{settings['set']}, {settings['kind']} {settings['ratio']:g}"
+        if settings["ratio"]
+        else f"{settings['set']}, clean"
+    )
 
 
 def _rows(done: Sequence[CellResult]) -> list[Row]:
@@ -207,7 +224,10 @@ def summary(done: Sequence[CellResult]) -> str:
             line = [f"{kind} {ratio:g}" if ratio else "none", method, str(len(mine))]
             for value in ("kl", "mmd"):
                 line += [_of(good, value, lambda v: sum(v) / len(v)), _of(good, value, max)]
-            line += [_of(good, "auroc", lambda v: sum(v) / len(v)), f"{sum(meets(done, d) for d in mine)} of {len(mine)}"]
+            line += [
+                _of(good, "auroc", lambda v: sum(v) / len(v)),
+                f"{sum(meets(done, d) for d in mine)} of {len(mine)}",
+            ]
             lines.append(line)
     return markdown_table(head, lines)
 
@@ -250,7 +270,12 @@ def per_set(done: Sequence[CellResult]) -> str:
 def clusters(done: Sequence[CellResult]) -> str:
     """What becomes of the far cluster: ignored or not, and whether the notes name it."""
     lines = [
-        [_label(d.settings), str(d.settings["seed"]), number(d.result["ignored"]), "yes" if d.result.get("named") else "no"]
+        [
+            _label(d.settings),
+            str(d.settings["seed"]),
+            number(d.result["ignored"]),
+            "yes" if d.result.get("named") else "no",
+        ]
         for d in done
         if d.settings["kind"] == "cluster" and d.settings["method"] == "auto" and d.result["kl"] is not None
     ]

@@ -274,10 +274,36 @@ def paths(
         above.axhline(ratio, color="0.4", linewidth=0.8, linestyle=":")
         above.set(xscale="log", xlabel="time", title=f"start: {start}")
         above.title.set_fontsize(10)
-        below.set(xlim=(-4, 7), xlabel="x", ylim=(0, None))
+        below.set(xlim=(-4, 7), xlabel="x")
     axes[0, 0].set_ylabel("weight of the junk")
     axes[0, 0].annotate("share in the data", (0.03, ratio), xycoords=("axes fraction", "data"), fontsize=7, va="bottom")
     axes[1, 0].set_ylabel(f"density at time {time:g}")
+    axes[1, 0].set_ylim(bottom=0)  # of the whole row, after everything is drawn
     axes[0, -1].legend(frameon=False, fontsize=8)
     axes[1, -1].legend(frameon=False, fontsize=8)
+    return save(figure, path)
+
+
+def ahead(gaps: dict[str, dict[str, list[float]]], path: Path) -> Path:
+    """By how many nats one method is ahead of others: a dot for each table, a panel for each kind of junk.
+
+    Args:
+        gaps: by panel and by method.
+        path: where to write the picture.
+    """
+    figure, axes = plt.subplots(
+        1, len(gaps), figsize=(2.1 * len(gaps) + 1.4, 3.0), layout="constrained", sharey=True, squeeze=False
+    )
+    names = list(dict.fromkeys(name for panel in gaps.values() for name in panel))
+    for axis, (title, panel) in zip(axes[0], gaps.items(), strict=True):
+        for i, (colour, name) in enumerate(zip(CYCLE, names, strict=False)):
+            values = sorted(panel.get(name, []))
+            # Spread sideways by rank, so that dots do not hide each other.
+            places = [i - 0.25 + 0.5 * k / max(1, len(values) - 1) for k in range(len(values))]
+            axis.plot(places, values, "o", color=colour, markersize=3)
+        axis.axhline(0, color="0.4", linewidth=0.8)
+        axis.set_yscale("symlog", linthresh=1)
+        axis.set_xticks(range(len(names)), names, rotation=45, ha="right", fontsize=7)
+        axis.set_title(title, fontsize=9)
+    axes[0, 0].set_ylabel("nats that auto is ahead of it", fontsize=9)
     return save(figure, path)

@@ -33,7 +33,9 @@ def test_a_density_in_the_units_of_the_data(name):
     mass = (density.log_prob(grid.points).exp() * grid.h).sum()
     assert mass == pytest.approx(1, abs=1e-2)
     rows = far_off(2000, seed=1)
-    truth = -math.log(2 * math.pi) - 0.5 * ((rows - torch.tensor([100.0, -3.0])) / torch.tensor([2, 0.5])).square().sum(1)
+    truth = -math.log(2 * math.pi) - 0.5 * ((rows - torch.tensor([100.0, -3.0])) / torch.tensor([2, 0.5])).square().sum(
+        1
+    )
     kl = (truth - density.log_prob(rows)).mean()
     # Trimmed by a tenth, a Gaussian in the plane has its variance times 1 + .1 log(.1) / .9 = .744, a KL of .05; a flow
     # can cut tails off altogether, and after 150 updates is on its way there.
