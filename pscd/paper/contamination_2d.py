@@ -284,20 +284,21 @@ def clusters(done: Sequence[CellResult]) -> str:
 
 def _notes(done: Sequence[CellResult]) -> str:
     lost = sum(d.result["kl"] is None for d in done)
+    seeds = ", ".join(str(s) for s in sorted({d.settings["seed"] for d in done}))
     return f"""
 {N_DATA} rows (600 with `--quick`), a share of which is replaced by junk: *uniform* on [-6, 6]^2, *gaussian* with
 deviation 5, or a far tight *cluster* (moon and mog only). KL(clean || q) and MMD^2 x 1e4 (kernel exp(-|x - y|^2 / 4))
-compare the model's density with that of clean data, both by quadrature on a box of {2 * HALF_WIDTH:g} a side. *AUROC*: fresh junk
-against fresh clean rows; on clean data the junk is uniform.
+compare the model's density with that of clean data, both by quadrature. *AUROC*: fresh junk against fresh clean rows;
+on clean data the junk is uniform.
 
 *CD*: the library's plain defaults with gamma 0. *auto*: the preset `plane`, which is what `pscd.fit(x)` takes: a robust
 mixture weighs the rows, gamma is chosen from them. *gamma 1*: the same with gamma 1 per spread. *trim*: CD without the
 rows of highest energy in each batch; it is told the true share of junk, and at 0 it is CD, which is not run again.
 *flow*: zuko's neural spline flow by maximum likelihood; *trimmed flow* is told the share too. {STEPS} updates each.
 
-A cell *meets both* targets if MMD^2 x 1e4 is at most {MMD_LIMIT:g} and KL at most {KL_FACTOR:g} times that of CD on clean data of the
-same set and seed plus {KL_EXTRA:g}. Of {len(done)} runs {lost} gave up or left the box of the quadrature. The seeds that were run:
-{", ".join(str(s) for s in sorted({d.settings["seed"] for d in done}))}; {_what_ran(done)}.
+A cell *meets both* targets if MMD^2 x 1e4 is at most {MMD_LIMIT:g} and KL at most {KL_FACTOR:g} times that of CD on
+clean data of the same set and seed plus {KL_EXTRA:g}. Of {len(done)} runs {lost} gave up or left the box of the quadrature.
+Seeds that were run: {seeds}; {_what_ran(done)}.
 
 {summary(done)}
 

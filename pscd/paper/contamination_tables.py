@@ -273,18 +273,19 @@ def _notes(done: Sequence[CellResult]) -> str:
     tables = sorted({d.settings["table"] for d in done})
     failed = [d for d in done if d.result["log_prob"] is None]
     not_run = [m for m in METHODS if all(d.settings["method"] != m for d in done)]
+    names = "; ".join(sorted({f"{d.settings['method']} on {d.settings['table']}" for d in failed}))
     return f"""
-{len(tables)} tables with at least {FEWEST_ROWS} clean rows and {COLUMNS[0]} to {COLUMNS[1]} columns. At most {MOST_ROWS} clean rows of each are taken, of which {HELD_OUT:.0%}
-are held out; junk is added to the others until it has its share: *uniform* in the box of the clean rows, *shuffled*
-(each column of each row from a clean row of its own), or the table's *own* anomalies, half of which are kept for the
-AUROC (so there may be fewer than the share). Columns that do not vary are left out; ties are spread over cells alike for
-all. Measured: the mean log density of clean held-out rows in the units of the data (nats, the higher the better), and
-the AUROC of fresh junk against them (on clean data: of uniform junk).
+{len(tables)} tables with at least {FEWEST_ROWS} clean rows and {COLUMNS[0]} to {COLUMNS[1]} columns.
+At most {MOST_ROWS} clean rows of each are taken, of which {HELD_OUT:.0%} are held out; junk is added to the others until it has its share: *uniform* in
+the box of the clean rows, *shuffled* (each column of each row from a clean row of its own), or the table's *own*
+anomalies, half of which are kept for the AUROC (so there may be fewer than the share). Columns that do not vary are
+left out; ties are spread over cells alike for all. Measured: the mean log density of clean held-out rows in the units
+of the data (nats, the higher the better), and the AUROC of fresh junk against them (on clean data: of uniform junk).
 
-*auto*: what `pscd.fit(x)` does; *gamma 0*, *gamma 1*: the same with that gamma per spread. Rivals, fitted to the same dirty
-rows: *mixture* (scikit-learn, number of Gaussians by BIC, ridge by held-out rows), *kernels* (bandwidth by held-out rows), *flow* (zuko's spline
-flow, stopped by held-out rows), *trimmed flow* (told the true share). Not run: {", ".join(not_run) or "nothing"}.
-{len(failed)} of {len(done)} fits failed{": " + "; ".join(sorted({f"{d.settings['method']} on {d.settings['table']}" for d in failed})) if failed else ""}.
+*auto*: what `pscd.fit(x)` does; *gamma 0*, *gamma 1*: the same with that gamma per spread. Rivals, fitted to the same
+dirty rows: *mixture* (scikit-learn, number of Gaussians by BIC, ridge by held-out rows), *kernels* (bandwidth by
+held-out rows), *flow* (zuko's spline flow, stopped by held-out rows), *trimmed flow* (told the true share).
+Not run: {", ".join(not_run) or "nothing"}. {len(failed)} of {len(done)} fits failed{": " + names if failed else ""}.
 
 How often ours is above every rival that was run; then for each method the median over the tables of how many nats ours
 is ahead of it, and its mean AUROC:

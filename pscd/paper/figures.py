@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from matplotlib import pyplot as plt
+from matplotlib.lines import Line2D
 
 from pscd.data.toys import GaussianMixture1d
 from pscd.images import grids
@@ -238,8 +239,8 @@ def against_ratio(panels: dict[str, Series], limits: dict[str, float], path: Pat
         axis.tick_params(labelsize=7)
     for axis in list(axes.flat)[len(panels) :]:
         axis.set_visible(False)
-    handles = [plt.Line2D([], [], color=colours[name], marker="o", markersize=3, label=name) for name in names]
-    handles.append(plt.Line2D([], [], color="0.4", linestyle=":", linewidth=0.8, label="aimed at"))
+    handles = [Line2D([], [], color=colours[name], marker="o", markersize=3, label=name) for name in names]
+    handles.append(Line2D([], [], color="0.4", linestyle=":", linewidth=0.8, label="aimed at"))
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, fontsize=8)
     figure.supxlabel("share of junk", fontsize=9)
     figure.supylabel(quantity, fontsize=9)

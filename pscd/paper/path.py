@@ -103,8 +103,8 @@ def _rows(done: Sequence[CellResult]) -> list[Row]:
 
 def _notes(done: Sequence[CellResult]) -> str:
     return f"""
-Data: N(0, 1), of which {RATIO:.0%} is junk, N(5, .3) (deviation). The model is a density on a grid of {done[0].settings["n"]} cells that
-can be anything, and follows the natural gradient of the gamma-score,
+Data: N(0, 1), of which {RATIO:.0%} is junk, N(5, .3) (deviation). The model is a density on a fine grid that can be
+anything, and follows the natural gradient of the gamma-score,
 
     dq/dt = p q^gamma / E_p[q^gamma] - q q^gamma / E_q[q^gamma],    at gamma 0: dq/dt = p - q,
 
