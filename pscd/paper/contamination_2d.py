@@ -297,8 +297,8 @@ rows of highest energy in each batch; it is told the true share of junk, and at 
 *flow*: zuko's neural spline flow by maximum likelihood; *trimmed flow* is told the share too. {STEPS} updates each.
 
 A cell *meets both* targets if MMD^2 x 1e4 is at most {MMD_LIMIT:g} and KL at most {KL_FACTOR:g} times that of CD on
-clean data of the same set and seed plus {KL_EXTRA:g}. Of {len(done)} runs {lost} gave up or left the box of the quadrature.
-Seeds that were run: {seeds}; {_what_ran(done)}.
+clean data of the same set and seed plus {KL_EXTRA:g}. Of {len(done)} runs {lost} gave up or left the box of the
+quadrature. Seeds that were run: {seeds}; {_what_ran(done)}.
 
 {summary(done)}
 
