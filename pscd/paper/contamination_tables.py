@@ -277,10 +277,11 @@ def _notes(done: Sequence[CellResult]) -> str:
     return f"""
 {len(tables)} tables with at least {FEWEST_ROWS} clean rows and {COLUMNS[0]} to {COLUMNS[1]} columns.
 At most {MOST_ROWS} clean rows of each are taken, of which {HELD_OUT:.0%} are held out.
-Junk is added to the others until it has its share: *uniform* in the box of the clean rows, *shuffled* (each column of each row from a clean row of its own), or the table's *own*
-anomalies, half of which are kept for the AUROC (so there may be fewer than the share). Columns that do not vary are
-left out; ties are spread over cells alike for all. Measured: the mean log density of clean held-out rows in the units
-of the data (nats, the higher the better), and the AUROC of fresh junk against them (on clean data: of uniform junk).
+Junk is added to the others until it has its share: *uniform* in the box of the clean rows, *shuffled* (each column of
+each row from a clean row of its own), or the table's *own* anomalies, half of which are kept for the AUROC (so there
+may be fewer than the share). Columns that do not vary are left out; ties are spread over cells alike for all. Measured:
+the mean log density of clean held-out rows in the units of the data (nats, the higher the better), and the AUROC of
+fresh junk against them (on clean data: of uniform junk).
 
 *auto*: what `pscd.fit(x)` does; *gamma 0*, *gamma 1*: the same with that gamma per spread. Rivals, fitted to the same
 dirty rows: *mixture* (scikit-learn, number of Gaussians by BIC, ridge by held-out rows), *kernels* (bandwidth by
