@@ -23,6 +23,7 @@ from pscd.training.loop import fit
 
 MOST_ROWS, FEWEST_ROWS = 2_000, 100  # clean rows of a table
 COLUMNS = (3, 64)
+SMALL = 16  # tables, the smallest, that come before the others
 HELD_OUT = 0.3  # share of the clean rows that are never trained on
 N_JUNK = 500  # fresh rows of junk for the AUROC, at most
 KINDS = ("uniform", "shuffled", "own")
@@ -122,8 +123,9 @@ def _cells(folder: Path, quick: bool, seeds: int) -> list[Settings]:
         }
         for seed in range(seeds)
         for methods, ratios in _plan(quick)
-        for path in (tables[:2] if quick else tables)
+        for part in ([tables[:2]] if quick else [tables[:SMALL], tables[SMALL:]])
         for kind, ratio in _junk(ratios)
+        for path in part
         for method in methods
     ]
 
