@@ -298,7 +298,8 @@ rows of highest energy in each batch; it is told the true share of junk, and at 
 
 A cell *meets both* targets if MMD^2 x 1e4 is at most {MMD_LIMIT:g} and KL at most {KL_FACTOR:g} times that of CD on
 clean data of the same set and seed plus {KL_EXTRA:g}. Of {len(done)} runs {lost} gave up or left the box of the
-quadrature. Seeds that were run: {seeds}; {_what_ran(done)}.
+quadrature. Seeds that were run: {seeds}; {_what_ran(done)}. Means are over the cells that were run, of which methods
+may have different ones where the page is not complete.
 
 {summary(done)}
 

@@ -226,7 +226,12 @@ def against_ratio(panels: dict[str, Series], limits: dict[str, float], path: Pat
     n_columns = min(6, len(panels))
     n_rows = -(-len(panels) // n_columns)
     figure, axes = plt.subplots(
-        n_rows, n_columns, figsize=(1.9 * n_columns + 1, 1.9 * n_rows + 0.6), layout="constrained", squeeze=False
+        n_rows,
+        n_columns,
+        figsize=(1.9 * n_columns + 1, 1.9 * n_rows + 0.6),
+        layout="constrained",
+        squeeze=False,
+        sharey=True,
     )
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     colours = dict(zip(names, CYCLE, strict=False))
@@ -236,7 +241,7 @@ def against_ratio(panels: dict[str, Series], limits: dict[str, float], path: Pat
         axis.axhline(limits[title], color="0.4", linewidth=0.8, linestyle=":")
         axis.set_yscale("log")
         axis.set_title(title, fontsize=8)
-        axis.tick_params(labelsize=7)
+        axis.tick_params(which="both", labelsize=7)
     for axis in list(axes.flat)[len(panels) :]:
         axis.set_visible(False)
     handles = [Line2D([], [], color=colours[name], marker="o", markersize=3, label=name) for name in names]
