@@ -13,9 +13,10 @@ from pscd.rng import Stream, generator
 
 N_DRAWS = 65_536
 BLOCK = 16_384  # draws at a time
-REACH = 12.0  # standard deviations of the proposal from its means to the edge of the quadrature's box
+REACHES = (12.0, 48.0, 192.0)  # standard deviations of the proposal to the edge of the box, tried until it holds all
 CELLS = 1024  # of the quadrature per axis; sixteen times as many for one column
 LARGE_ERROR = 0.1  # nats above which to warn
+FEW_DRAWS = 0.01  # share of the draws in effect below which the standard error itself is not to be trusted
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class LogZ:
 
     @property
     def warning(self) -> str | None:
-        """A sentence if the error is large, otherwise None."""
-        if self.error <= LARGE_ERROR:
+        """A sentence if the error is large or not to be trusted, otherwise None."""
+        if self.error <= LARGE_ERROR and self.effective >= FEW_DRAWS:
             return None
         at_least = "at least " if self.effective < FEW_DRAWS else ""
         return (

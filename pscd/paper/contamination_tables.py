@@ -40,6 +40,9 @@ def read(path: Path) -> tuple[Tensor, Tensor]:
     Args:
         path: of an .npz file with `X`, and `y`, which is 1 for anomalies.
 
+    Returns:
+        Both as `(n, d)` in float64.
+
     Raises:
         UserError: the file has no such arrays.
     """
@@ -55,6 +58,9 @@ def read(path: Path) -> tuple[Tensor, Tensor]:
 
 def usable(folder: Path) -> list[Path]:
     """The tables of a folder with a fitting number of rows and columns, small ones first.
+
+    Returns:
+        Paths of `.npz` files.
 
     Raises:
         UserError: there is none.
@@ -81,6 +87,9 @@ def split(clean: Tensor, odd: Tensor, kind: str, ratio: float, seed: int) -> tup
         kind: one of `KINDS`, or none.
         ratio: share of junk among the rows to train on.
         seed: of all of it.
+
+    Returns:
+        Three tensors of rows `(n, d)`.
     """
     order = torch.randperm(len(clean), generator=generator(seed, Stream.TABLE_SPLIT))[:MOST_ROWS]
     spread = dequantise(clean[order], generator(seed, Stream.TABLE_SPREAD))

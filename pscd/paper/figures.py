@@ -240,6 +240,9 @@ def against_ratio(panels: dict[str, Series], limits: dict[str, float], path: Pat
         limits: by title, what is aimed at: a dotted line.
         path: where to write the picture.
         quantity: name of the axis.
+
+    Returns:
+        The picture's path.
     """
     n_columns = min(6, len(panels))
     n_rows = -(-len(panels) // n_columns)
@@ -288,6 +291,9 @@ def paths(
         path: where to write the picture.
         ratio: share of junk in the data.
         time: of the densities.
+
+    Returns:
+        The picture's path.
     """
     figure, axes = plt.subplots(2, len(panels), figsize=(9.5, 4.8), layout="constrained", sharey="row", squeeze=False)
     for (above, below), (start, lines) in zip(axes.T, panels.items(), strict=True):
@@ -314,6 +320,9 @@ def ahead(gaps: dict[str, dict[str, list[float]]], path: Path) -> Path:
     Args:
         gaps: by panel and by method.
         path: where to write the picture.
+
+    Returns:
+        The picture's path.
     """
     figure, axes = plt.subplots(
         1, len(gaps), figsize=(2.1 * len(gaps) + 1.4, 3.0), layout="constrained", sharey=True, squeeze=False

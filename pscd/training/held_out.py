@@ -35,14 +35,17 @@ class HeldOut:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, energy: CorrectedEnergy, z: Tensor, clean: Tensor | None, *, gamma: float, seed: int) -> "HeldOut":
+    def of(
+        cls, energy: CorrectedEnergy, z: Tensor, clean: Tensor | None, *, gamma: float, unit: str, seed: int
+    ) -> "HeldOut":
         """Draw from the mixture and convert gamma to nats.
 
         Args:
             energy: the model; only its mixture is used.
             z: the held-out rows, `(n, d)`.
             clean: the probability that a row belongs to the majority, `(n,)`; None if all rows count alike.
-            gamma: per spread, that of the mixture's energies at its own draws.
+            gamma: of the objective.
+            unit: of gamma: `nats`, or `spread`, that of the mixture's energies at its own draws.
             seed: of the draws.
 
         Returns:
