@@ -1,34 +1,76 @@
-"""Train energy-based models with pseudo-spherical contrastive divergence."""
+"""Train energy-based models with pseudo-spherical contrastive divergence.
 
+Names are loaded when they are first used, so that `pscd --version` does not wait for torch, nor anybody who does not
+use the detector for scikit-learn.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from pscd.config import TrainConfig
-from pscd.data import contaminate, load_dataset, read_table
-from pscd.data.toys import TOYS
-from pscd.energies import MLP, Architecture, Quadratic
-from pscd.errors import Diverged, UserError
-from pscd.evaluation import evaluate
-from pscd.losses import contrastive_divergence, effective_sample_fraction, importance_weights, pseudo_spherical
-from pscd.metrics import mmd
-from pscd.model import Model
-from pscd.objectives import (
-    FEBM,
-    DenoisingScoreMatching,
-    DensityPower,
-    NoiseContrastive,
-    PseudoSpherical,
-    ScoreMatching,
-    SlicedScoreMatching,
-    Trimmed,
-    WeightedNegatives,
-)
-from pscd.runs import load, train
-from pscd.sampling import Langevin, Mala, langevin, mala
-from pscd.training.loop import fit
 from pscd.version import __version__
 
 if TYPE_CHECKING:
+    from pscd.config import TrainConfig
+    from pscd.data import contaminate, load_dataset, read_table
+    from pscd.data.toys import TOYS, Toy
     from pscd.detector.estimator import EnergyDetector
+    from pscd.energies import MLP, Architecture, Quadratic
+    from pscd.errors import Diverged, UserError
+    from pscd.evaluation import evaluate
+    from pscd.losses import contrastive_divergence, effective_sample_fraction, importance_weights, pseudo_spherical
+    from pscd.metrics import mmd
+    from pscd.model import Model
+    from pscd.objectives import (
+        FEBM,
+        DenoisingScoreMatching,
+        DensityPower,
+        NoiseContrastive,
+        PseudoSpherical,
+        ScoreMatching,
+        SlicedScoreMatching,
+        Trimmed,
+        WeightedNegatives,
+    )
+    from pscd.runs import load, train
+    from pscd.sampling.jumps import Jumps, jumps
+    from pscd.sampling.langevin import Langevin, langevin
+    from pscd.sampling.mala import Mala, mala
+    from pscd.training.loop import fit
+
+# Where each name lives; the same as above, for the interpreter.
+_HOMES = {
+    "pscd.config": ("TrainConfig",),
+    "pscd.data": ("contaminate", "load_dataset", "read_table"),
+    "pscd.data.toys": ("TOYS", "Toy"),
+    "pscd.detector.estimator": ("EnergyDetector",),
+    "pscd.energies": ("MLP", "Architecture", "Quadratic"),
+    "pscd.errors": ("Diverged", "UserError"),
+    "pscd.evaluation": ("evaluate",),
+    "pscd.losses": (
+        "contrastive_divergence",
+        "effective_sample_fraction",
+        "importance_weights",
+        "pseudo_spherical",
+    ),
+    "pscd.metrics": ("mmd",),
+    "pscd.model": ("Model",),
+    "pscd.objectives": (
+        "FEBM",
+        "DenoisingScoreMatching",
+        "DensityPower",
+        "NoiseContrastive",
+        "PseudoSpherical",
+        "ScoreMatching",
+        "SlicedScoreMatching",
+        "Trimmed",
+        "WeightedNegatives",
+    ),
+    "pscd.runs": ("load", "train"),
+    "pscd.sampling": ("Jumps", "Langevin", "Mala", "jumps", "langevin", "mala"),
+    "pscd.training.loop": ("fit",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "FEBM",
@@ -39,6 +81,7 @@ __all__ = [
     "DensityPower",
     "Diverged",
     "EnergyDetector",
+    "Jumps",
     "Langevin",
     "Mala",
     "Model",
@@ -47,6 +90,7 @@ __all__ = [
     "Quadratic",
     "ScoreMatching",
     "SlicedScoreMatching",
+    "Toy",
     "TrainConfig",
     "Trimmed",
     "UserError",
@@ -58,6 +102,7 @@ __all__ = [
     "evaluate",
     "fit",
     "importance_weights",
+    "jumps",
     "langevin",
     "load",
     "load_dataset",
@@ -70,9 +115,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import the detector only when it is used: it needs scikit-learn, which takes seconds to load."""
-    if name == "EnergyDetector":
-        from pscd.detector.estimator import EnergyDetector
-
-        return EnergyDetector
+    """A public name, or a room such as `pscd.exact`, loaded on first use."""
+    if name in _HOME_OF:
+        value = getattr(import_module(_HOME_OF[name]), name)
+        globals()[name] = value
+        return value
+    if not name.startswith("_") and find_spec(f"pscd.{name}") is not None:
+        return import_module(f"pscd.{name}")
     raise AttributeError(f"module 'pscd' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All public names, loaded or not."""
+    return sorted({*globals(), *__all__})

@@ -113,9 +113,23 @@ def test_every_module_has_a_test_file():
 
 
 def test_importing_the_library_is_light():
-    """matplotlib, pandas, scikit-learn and the like cost seconds and are loaded where they are used."""
+    """What costs seconds to load is loaded where it is used; a version number needs none of it."""
+    heavy = ("matplotlib", "pandas", "sklearn", "PIL", "pooch")
     code = (
-        "import sys, pscd; print([m for m in ('matplotlib', 'pandas', 'sklearn', 'PIL', 'pooch') if m in sys.modules])"
+        "import sys, pscd, pscd.__main__; print('torch' in sys.modules); "
+        f"pscd.fit, pscd.evaluate, pscd.train; print([m for m in {heavy} if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.splitlines() == ["False", "[]"]
+
+
+def test_every_public_name_has_a_home():
+    import pscd
+
+    assert set(pscd._HOME_OF) == set(pscd.__all__) - {"__version__"}
+    for name in pscd.__all__:
+        assert getattr(pscd, name) is not None
+    assert set(pscd.__all__) <= set(dir(pscd))
+    assert pscd.exact.grid is not None  # a room
+    with pytest.raises(AttributeError, match="no attribute 'nothing_of_the_kind'"):
+        _ = pscd.nothing_of_the_kind

@@ -24,6 +24,7 @@ from pscd.rng import Stream, generator, integer_seed, seeded
 
 COMPONENTS = (1, 2, 4, 8, 16, 32)
 ROWS_PER_COMPONENT = 10  # at least, and at least one for each column
+RIDGES = (1e-6, 1e-3, 1e-2)  # added to the covariances of standardised columns
 BANDWIDTHS = tuple(float(h) for h in np.geomspace(0.02, 2.0, 16))  # in deviations
 HELD_OUT = 0.2  # share of the rows that choose a bandwidth, and when to stop a flow
 BATCH, RATE, LOOK_EVERY = 256, 2e-3, 50
@@ -68,26 +69,44 @@ class _Standardised:
 
 
 class GaussianMixtureDensity(_Standardised):
-    """Gaussians with full covariances, their number chosen by the Bayesian information criterion (Schwarz 1978)."""
+    """Gaussians with full covariances, their number chosen by the Bayesian information criterion (Schwarz 1978).
+
+    On small tables a Gaussian may shrink onto a few rows, which the criterion likes and new rows do not; so what is
+    added to the covariances is chosen too, by held-out rows.
+    """
 
     components: int
 
     def fit(self, x: Rows, *, seed: int = 0) -> Self:
         """Fit to rows `(n, d)`, junk included; the same seed gives the same mixture."""
-        from sklearn.mixture import GaussianMixture
-
         z = self._enter(x, seed).numpy()
-        least = max(ROWS_PER_COMPONENT, z.shape[1])
+        n_held = max(1, int(HELD_OUT * len(z)))
         state = integer_seed(generator(seed, Stream.RIVAL_ROWS, 1))
-        fits = [
-            GaussianMixture(k, random_state=state, max_iter=300, tol=1e-3).fit(z)
-            for k in COMPONENTS
-            if k == 1 or len(z) >= k * least
-        ]
-        best = min(fits, key=lambda found: found.bic(z))
+        fits = [(ridge, _best_mixture(z[n_held:], ridge, state)) for ridge in RIDGES]
+        ridge, found = max(fits, key=lambda pair: pair[1].score(z[:n_held]))
+        best = _mixture(found.n_components, ridge, state).fit(z)
         self.components = best.n_components
         self._log_prob = lambda part: torch.from_numpy(best.score_samples(part.numpy()))
         return self
+
+
+def _mixture(k: int, ridge: float, state: int) -> Any:
+    from sklearn.mixture import GaussianMixture
+
+    return GaussianMixture(k, reg_covar=ridge, random_state=state, max_iter=200)
+
+
+def _best_mixture(z: np.ndarray, ridge: float, state: int) -> Any:
+    """The mixture with the best criterion among numbers of components, until two in a row are no better."""
+    best, best_score, worse = None, math.inf, 0
+    for k in (k for k in COMPONENTS if k == 1 or len(z) >= k * max(ROWS_PER_COMPONENT, z.shape[1])):
+        found = _mixture(k, ridge, state).fit(z)
+        score = found.bic(z)
+        if score < best_score:
+            best, best_score, worse = found, score, 0
+        elif (worse := worse + 1) == 2:
+            break
+    return best
 
 
 class KernelDensity(_Standardised):

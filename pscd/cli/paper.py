@@ -21,8 +21,10 @@ def add_reproduce(parser: Parser) -> None:
     parser.add_argument("--out", type=Path, help="folder (default: results, results/quick with --quick); resumes there")
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: -1, one per core)")
     parser.add_argument("--hours", type=float, help="begin no cell after so long; the page says what was not run")
-    images = parser.add_argument_group("artefacts with images")
-    images.add_argument("--data", help="set of images (default: mnist); pscd data lists them")
+    images = parser.add_argument_group("artefacts with images, or with tables")
+    images.add_argument(
+        "--data", help="set of images (default: mnist; pscd data lists them), or a folder of .npz tables"
+    )
     images.add_argument("--preset", choices=PRESETS, help="settings of the runs (default: those for the data)")
     images.add_argument(
         "--features", help="feature map: pixels, classifier (default) or the path of a TorchScript Inception"
@@ -39,12 +41,13 @@ def run_reproduce(args: argparse.Namespace) -> None:
     Raises:
         UserError: there is no such artefact, or it does not take these flags.
     """
-    from pscd.paper import ARTEFACTS, WITH_IMAGES, Choice, reproduce
+    from pscd.paper import ARTEFACTS, TABLES, WITH_IMAGES, Choice, reproduce
 
     if args.name is None:
         for artefact in (*ARTEFACTS.values(), *(make(Choice()) for make in WITH_IMAGES.values())):
             name = artefact.name.removesuffix("-mnist")
             print(f"{name:<24} {artefact.title} - about {artefact.cost} on 2 cores")
+        print(f"{TABLES:<24} Junk in real tables, --data FOLDER of .npz files with X and y - about 6 hours on 2 cores")
         return
     chosen = {name: getattr(args, name) for name in ("data", "preset", "features", "n")}
     chosen = {name: value for name, value in chosen.items() if value is not None}

@@ -6,19 +6,22 @@ from pscd.errors import UserError
 from pscd.paper.ablations_2d import ABLATIONS_2D
 from pscd.paper.artefact import Artefact, run
 from pscd.paper.blame_2d import BLAME_2D
+from pscd.paper.contamination_2d import CONTAMINATION_2D
 from pscd.paper.contamination_gaussian import CONTAMINATION_GAUSSIAN
 from pscd.paper.contamination_images import contamination_images, robustness_images
+from pscd.paper.contamination_tables import contamination_tables
 from pscd.paper.discrete import DISCRETE
 from pscd.paper.gamma_1d import GAMMA_1D
 from pscd.paper.images import IMAGE_ARTEFACTS, Choice
 from pscd.paper.landscapes import LANDSCAPES
 from pscd.paper.objectives_1d import OBJECTIVES_1D
 from pscd.paper.objectives_2d import OBJECTIVES_2D
+from pscd.paper.path import PATH
 from pscd.paper.rivals_images import rivals_images
 from pscd.paper.theory import THEORY
 from pscd.paper.toys_2d import TOYS_2D_TABLE
 
-__all__ = ["ARTEFACTS", "WITH_IMAGES", "Artefact", "Choice", "reproduce"]
+__all__ = ["ARTEFACTS", "TABLES", "WITH_IMAGES", "Artefact", "Choice", "reproduce"]
 
 ARTEFACTS: dict[str, Artefact] = {
     a.name: a
@@ -33,6 +36,8 @@ ARTEFACTS: dict[str, Artefact] = {
         DISCRETE,
         OBJECTIVES_1D,
         OBJECTIVES_2D,
+        CONTAMINATION_2D,
+        PATH,
     )
 }
 
@@ -44,6 +49,9 @@ WITH_IMAGES = {
     "robustness-images": robustness_images,
     "rivals-images": rivals_images,
 }
+
+
+TABLES = "contamination-tables"  # its tables are a folder, given by `--data`
 
 
 def reproduce(
@@ -73,10 +81,14 @@ def reproduce(
     Raises:
         UserError: there is no such artefact, or it has no images to choose.
     """
-    if name in WITH_IMAGES:
+    if name == TABLES:
+        if images is None or not Path(images.data).is_dir():
+            raise UserError(f"{TABLES} needs --data, a folder of .npz tables with X and y")
+        artefact = contamination_tables(Path(images.data))
+    elif name in WITH_IMAGES:
         artefact = WITH_IMAGES[name](images or Choice())
     elif name not in ARTEFACTS:
-        raise UserError(f"unknown artefact {name!r}; there are: {', '.join([*ARTEFACTS, *WITH_IMAGES])}")
+        raise UserError(f"unknown artefact {name!r}; there are: {', '.join([*ARTEFACTS, *WITH_IMAGES, TABLES])}")
     elif images is not None:
         raise UserError(f"{name} has no images to choose; leave --data, --preset, --features and --n out")
     else:

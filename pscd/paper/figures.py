@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from matplotlib import pyplot as plt
+from matplotlib.lines import Line2D
 
 from pscd.data.toys import GaussianMixture1d
 from pscd.images import grids
@@ -228,4 +229,114 @@ def robustness(found: dict[str, list[tuple[float, dict[str, Any]]]], before: flo
     axes[0].annotate("before", (0.02, before), xycoords=("axes fraction", "data"), fontsize=7, va="bottom")
     axes[0].set_yscale("log")
     axes[0].legend(frameon=False, fontsize=8)
+    return save(figure, path)
+
+
+def against_ratio(panels: dict[str, Series], limits: dict[str, float], path: Path, *, quantity: str) -> Path:
+    """A panel for each set and kind of junk: a quantity against the share of junk, one line for each method.
+
+    Args:
+        panels: by title, for each method pairs of ratio and value.
+        limits: by title, what is aimed at: a dotted line.
+        path: where to write the picture.
+        quantity: name of the axis.
+
+    Returns:
+        The picture's path.
+    """
+    n_columns = min(6, len(panels))
+    n_rows = -(-len(panels) // n_columns)
+    figure, axes = plt.subplots(
+        n_rows,
+        n_columns,
+        figsize=(1.9 * n_columns + 1, 1.9 * n_rows + 0.6),
+        layout="constrained",
+        squeeze=False,
+        sharey=True,
+    )
+    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
+    colours = dict(zip(names, CYCLE, strict=False))
+    for axis, (title, lines) in zip(axes.flat, panels.items(), strict=False):
+        for name, points in lines.items():
+            axis.plot(*zip(*points, strict=True), "o-", color=colours[name], markersize=3, linewidth=1.1)
+        axis.axhline(limits[title], color="0.4", linewidth=0.8, linestyle=":")
+        axis.set_yscale("log")
+        axis.set_title(title, fontsize=8)
+        axis.tick_params(which="both", labelsize=7)
+    for axis in list(axes.flat)[len(panels) :]:
+        axis.set_visible(False)
+    handles = [Line2D([], [], color=colours[name], marker="o", markersize=3, label=name) for name in names]
+    handles.append(Line2D([], [], color="0.4", linestyle=":", linewidth=0.8, label="aimed at"))
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, fontsize=8)
+    figure.supxlabel("share of junk", fontsize=9)
+    figure.supylabel(quantity, fontsize=9)
+    return save(figure, path)
+
+
+def paths(
+    panels: dict[str, dict[str, dict[str, Any]]],
+    x: list[float],
+    truth: dict[str, list[float]],
+    path: Path,
+    *,
+    ratio: float,
+    time: float,
+) -> Path:
+    """Weight of the junk over time from each start, one line for each gamma; below, the densities at one time.
+
+    Args:
+        panels: results by start and by gamma, with `times`, `weights` and `density`.
+        x: where densities are known.
+        truth: densities of all rows and of the clean ones.
+        path: where to write the picture.
+        ratio: share of junk in the data.
+        time: of the densities.
+
+    Returns:
+        The picture's path.
+    """
+    figure, axes = plt.subplots(2, len(panels), figsize=(9.5, 4.8), layout="constrained", sharey="row", squeeze=False)
+    for (above, below), (start, lines) in zip(axes.T, panels.items(), strict=True):
+        below.fill_between(x, truth["all rows"], color="0.88", label="all rows")
+        for colour, style, (name, result) in zip(CYCLE, ("-", "--", "-."), lines.items(), strict=False):
+            above.plot(result["times"], result["weights"], style, color=colour, linewidth=1.4, label=name)
+            below.plot(x, result["density"], style, color=colour, linewidth=1.1, label=name)
+        above.axhline(ratio, color="0.4", linewidth=0.8, linestyle=":")
+        above.set(xscale="log", xlabel="time", title=f"start: {start}")
+        above.title.set_fontsize(10)
+        below.set(xlim=(-4, 7), xlabel="x")
+    axes[0, 0].set_ylabel("weight of the junk")
+    axes[0, 0].annotate("share in the data", (0.03, ratio), xycoords=("axes fraction", "data"), fontsize=7, va="bottom")
+    axes[1, 0].set_ylabel(f"density at time {time:g}")
+    axes[1, 0].set_ylim(bottom=0)  # of the whole row, after everything is drawn
+    axes[0, -1].legend(frameon=False, fontsize=8)
+    axes[1, -1].legend(frameon=False, fontsize=8)
+    return save(figure, path)
+
+
+def ahead(gaps: dict[str, dict[str, list[float]]], path: Path) -> Path:
+    """By how many nats one method is ahead of others: a dot for each table, a panel for each kind of junk.
+
+    Args:
+        gaps: by panel and by method.
+        path: where to write the picture.
+
+    Returns:
+        The picture's path.
+    """
+    figure, axes = plt.subplots(
+        1, len(gaps), figsize=(2.1 * len(gaps) + 1.4, 3.0), layout="constrained", sharey=True, squeeze=False
+    )
+    names = list(dict.fromkeys(name for panel in gaps.values() for name in panel))
+    for axis, (title, panel) in zip(axes[0], gaps.items(), strict=True):
+        for i, (colour, name) in enumerate(zip(CYCLE, names, strict=False)):
+            values = sorted(panel.get(name, []))
+            # Spread sideways by rank, so that dots do not hide each other.
+            places = [i - 0.25 + 0.5 * k / max(1, len(values) - 1) for k in range(len(values))]
+            axis.plot(places, values, "o", color=colour, markersize=3)
+        axis.axhline(0, color="0.4", linewidth=0.8)
+        axis.set_yscale("symlog", linthresh=1)
+        axis.set_xticks(range(len(names)), names, rotation=45, ha="right", fontsize=7)
+        axis.set_title(title, fontsize=9)
+    axes[0, 0].set_ylabel("nats that auto is ahead of it", fontsize=9)
     return save(figure, path)

@@ -37,6 +37,12 @@ def jumps(
 
     Returns:
         The points at the end, and the mean acceptance (`jumps`).
+
+    >>> from pscd.mixtures import Mixture
+    >>> normal = Mixture(torch.ones(1), torch.zeros(1, 2), torch.eye(2)[None])
+    >>> x, stats = jumps(lambda x: 0.5 * x.square().sum(1), torch.zeros(4, 2), n_steps=3, proposal=normal)
+    >>> x.shape, round(stats["jumps"].item(), 3)  # the proposal is the model, so every jump is accepted
+    (torch.Size([4, 2]), 1.0)
     """
     rows = (-1,) + (1,) * (x.ndim - 1)
     accepted = torch.zeros((), device=x.device)
@@ -63,7 +69,11 @@ def jumps(
 @documented
 @dataclass(frozen=True)
 class Jumps:
-    """Independence Metropolis; for energies that correct a density that can be drawn from."""
+    """Independence Metropolis; for energies that correct a density that can be drawn from.
+
+    >>> Jumps(n_steps=4).n_steps
+    4
+    """
 
     n_steps: int = option(2, "jumps per update", flag="steps")
     low: float | None = option(None, "lower bound of the box that chains stay in, in the network's coordinates")
