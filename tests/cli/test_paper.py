@@ -1,12 +1,12 @@
 from pscd.cli.main import main
-from pscd.paper import ARTEFACTS, WITH_IMAGES
+from pscd.paper import ARTEFACTS, TABLES, WITH_IMAGES
 from tests.cli.helpers import refused
 
 
 def test_without_a_name_the_artefacts_are_listed(capsys):
     assert main(["reproduce"]) == 0
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert listed == [*ARTEFACTS, *WITH_IMAGES]
+    assert sorted(listed) == sorted([*ARTEFACTS, *WITH_IMAGES, TABLES])
 
 
 def test_mistakes_are_told_in_one_line(tmp_path, monkeypatch, capsys):
