@@ -100,7 +100,7 @@ def branch(source: Path, folder: Path) -> None:
         raise UserError(f"{source}: no run to begin from")
     folder.mkdir(parents=True, exist_ok=True)
     if load(folder) is None:
-        save({**values, "step": 0, "retries": 0, "rows": ""}, folder)  # the new run may have other rows
+        save({**values, "step": 0, "retries": 0, "rows": "", "best": None}, folder)  # the new run may have other rows
 
 
 def load(folder: Path) -> dict[str, Any] | None:
