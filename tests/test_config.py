@@ -1,4 +1,5 @@
 import json
+from dataclasses import dataclass
 from operator import attrgetter
 
 import pytest
@@ -7,7 +8,7 @@ from pscd.config import LATER, TrainConfig
 from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.objectives import OBJECTIVES, PseudoSpherical
-from pscd.sampling import SAMPLERS, Langevin
+from pscd.sampling import SAMPLERS, Langevin, Mala
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -78,3 +79,32 @@ def test_settings_are_changed_by_their_dotted_names():
     assert TrainConfig().changed({}) == TrainConfig()
     with pytest.raises(UserError, match=r"no setting 'sampler\.speed'"):
         TrainConfig().changed({"sampler.speed": 1})
+
+
+@dataclass(frozen=True)
+class Mine(Mala):
+    """A sampler of somebody's own."""
+
+
+def test_a_sampler_that_was_added_is_read_back(monkeypatch):
+    monkeypatch.setitem(SAMPLERS, "mine", Mine)
+    config = TrainConfig(sampler=Mine(n_steps=7))
+    values = json.loads(json.dumps(config.to_dict()))
+    assert values["sampler"]["kind"] == f"{__name__}:Mine"
+    assert TrainConfig.from_dict(values) == config
+
+
+def test_a_file_cannot_call_whatever_is_importable():
+    values = TrainConfig().to_dict()
+    values["objective"] = {"kind": "pathlib:Path", "gamma": 1}
+    with pytest.raises(UserError, match="pathlib:Path is not a dataclass of settings"):
+        TrainConfig.from_dict(values)
+
+
+def test_a_part_whose_module_is_not_loaded_says_so_when_it_is_used():
+    values = TrainConfig().to_dict()
+    values["sampler"] = {"kind": "not.loaded:Sampler", "speed": 3}
+    config = TrainConfig.from_dict(values)
+    assert config.to_dict() == values
+    with pytest.raises(UserError, match=r"not\.loaded:Sampler is not loaded; import not\.loaded first"):
+        _ = config.sampler.run

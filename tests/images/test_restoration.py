@@ -77,3 +77,29 @@ def test_what_cannot_be_mended_is_told(model):
         inpaint(model, torch.rand(1, 1, 5, 5), known_side((1, 5, 5), "left"))
     with pytest.raises(UserError, match="only models of images"):
         denoise(make(TrainConfig(), shape=(2,)), torch.rand(1, 2))
+
+
+class Seen(nn.Module):
+    """A conditional energy that notes how it is called: with which labels, and whether in bfloat16."""
+
+    def __init__(self):
+        super().__init__()
+        self.classes, self.calls = 2, []
+
+    def forward(self, x, label=None):
+        self.calls.append((None if label is None else label.tolist(), torch.is_autocast_enabled("cpu")))
+        return 0.01 * x.square().sum((1, 2, 3))
+
+
+@pytest.mark.parametrize("mend", ["inpaint", "denoise"])
+def test_chains_run_with_the_labels_and_precision_of_the_model(mend):
+    config = PRESETS["mnist"].changed({"precision": "bfloat16", "energy.name": "conv", "energy.classes": 2})
+    model = make(config)
+    model.energy = Seen()
+    x, label = torch.rand(2, *SHAPE, generator=generator(0)), torch.tensor([1, 0])
+    if mend == "inpaint":
+        inpaint(model, x, known_side(SHAPE, "left"), n_steps=2, label=label)
+    else:
+        denoise(model, x, n_steps=2, label=label)
+    assert model.energy.calls
+    assert all(call == ([1, 0], True) for call in model.energy.calls)

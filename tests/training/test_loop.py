@@ -14,9 +14,9 @@ import pscd
 from pscd.data.toys import TOYS
 from pscd.energies import MLP
 from pscd.errors import Diverged, UserError
-from pscd.fast import cpp, sequence
+from pscd.fast import cpp, gradients, sequence
 from pscd.model import Model
-from pscd.objectives import OBJECTIVES, PseudoSpherical
+from pscd.objectives import OBJECTIVES, DenoisingScoreMatching, PseudoSpherical
 from pscd.presets import PRESETS
 from pscd.rng import generator
 from pscd.sampling import Langevin, Mala
@@ -114,6 +114,9 @@ def test_resume_after_kill_9_is_bitwise(small, tmp_path):
 import json, os, signal, sys
 from pathlib import Path
 import torch
+from pscd import fast
+from pscd.objectives import DenoisingScoreMatching
+from pscd.sampling import Mala
 from pscd.config import TrainConfig
 from pscd.data import load_dataset
 from pscd.training.loop import fit
@@ -403,3 +406,28 @@ def test_a_steep_critic_does_not_shorten_the_gradient_of_the_energy(small, x):
         norm = torch.stack([p.grad.norm() for p in player.parameters()]).norm()
         assert norm.item() == pytest.approx(1e-4, rel=1e-3)
     assert stats["gradient"] > 1e-3  # told as it was
+
+
+def test_the_step_settles_with_the_precision_and_gradients_of_the_run(small, monkeypatch):
+    """Objectives without chains settle the sampler's step at the end, on the model as it will be sampled."""
+    seen = []
+    run = Mala.run
+
+    def spy(self, energy, *args, **kwargs):
+        seen.append((type(energy).__name__, gradients._mode.get()))
+        return run(self, energy, *args, **kwargs)
+
+    monkeypatch.setattr(Mala, "run", spy)
+    config = replace(small, objective=DenoisingScoreMatching(), steps=2, precision="bfloat16", gradients="plain")
+    fit(torch.randn(50, 2, generator=generator(0)), config)
+    assert set(seen) == {("BFloat16Energy", "plain")}
+
+
+def test_a_folder_of_other_rows_is_refused(small, tmp_path):
+    x = torch.randn(100, 2, generator=generator(0))
+    config = replace(small, steps=20)
+    first = fit(x, config, folder=tmp_path)
+    again = fit(x, config, folder=tmp_path)  # the same rows: nothing is left to do
+    assert torch.equal(first(x), again(x))
+    with pytest.raises(UserError, match="holds a run on other rows; choose another folder"):
+        fit(x + 1, config, folder=tmp_path)
