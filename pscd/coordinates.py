@@ -57,7 +57,7 @@ class Coordinates:
         Returns:
             The coordinates; the scale of a constant column is 0.
         """
-        rows = _some(x).double().flatten(1)
+        rows = spaced_rows(x).double().flatten(1)
         low, high = (torch.quantile(rows, q, dim=0).view(x.shape[1:]) for q in (0.25, 0.75))
         reach = GROSS * (high - low)
         x = x.double()
@@ -87,9 +87,9 @@ class Coordinates:
         kept = (x != x[0]).any(0)
         if not kept.any():
             raise ValueError("all columns are constant; there is nothing to learn from them")
-        constants = _some(x).median(0).values
+        constants = spaced_rows(x).median(0).values
         x = x[:, kept]
-        low, centre, high = torch.from_numpy(np.quantile(_some(x).numpy(), [0.25, 0.5, 0.75], axis=0))
+        low, centre, high = torch.from_numpy(np.quantile(spaced_rows(x).numpy(), [0.25, 0.5, 0.75], axis=0))
         scale = (high - low) / GAUSSIAN_IQR
         spiked = (x == centre).double().mean(0) >= 0.5
         for j in (spiked | (scale == 0)).nonzero().flatten().tolist():
@@ -154,8 +154,8 @@ class Coordinates:
         return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
 
 
-def _some(x: Tensor) -> Tensor:
-    """Rows at equal distances, as many as quantiles need."""
+def spaced_rows(x: Tensor) -> Tensor:
+    """Rows of `(n, ...)` at equal distances, as many as quantiles need."""
     return x[torch.linspace(0, len(x) - 1, min(len(x), QUANTILE_ROWS), dtype=torch.float64).long()]
 
 

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from pscd import fast
+from pscd.energies.dense import zero_started
 from pscd.fast import Evaluator, Sequence
 from pscd.mixtures import Mixture
 
@@ -25,15 +26,7 @@ class BoundedNetwork(nn.Module):
         super().__init__()
         self.bound = bound
         self.register_buffer("frequencies", frequencies)
-        layers: list[nn.Module] = []
-        size = dim + 2 * frequencies.shape[1]
-        for _ in range(depth):
-            layers += [nn.Linear(size, width), nn.SiLU()]
-            size = width
-        last = nn.Linear(size, 1)
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
-        self.net = nn.Sequential(*layers, last)
+        self.net = zero_started(dim + 2 * frequencies.shape[1], width, depth)
 
     def forward(self, z: Tensor) -> Tensor:
         """`(B, dim)` to `(B,)`."""

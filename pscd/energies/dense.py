@@ -127,15 +127,7 @@ class Correction(nn.Module):
     def __init__(self, dim: int, *, bound: float, width: int = 64, depth: int = 2) -> None:
         super().__init__()
         self.bound = bound
-        layers: list[nn.Module] = []
-        size = dim
-        for _ in range(depth):
-            layers += [nn.Linear(size, width), nn.SiLU()]
-            size = width
-        last = nn.Linear(size, 1)
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
-        self.net = nn.Sequential(*layers, last)
+        self.net = zero_started(dim, width, depth)
 
     def forward(self, x: Tensor) -> Tensor:
         """Energies, `(B, dim)` to `(B,)`."""
@@ -144,6 +136,27 @@ class Correction(nn.Module):
     def as_sequence(self) -> Sequence:
         """The energy as a sequence of layers, which `pscd.fast` computes by hand."""
         return Sequence(self.net, precision=1.0, bound=self.bound)
+
+
+def zero_started(size: int, width: int, depth: int) -> nn.Sequential:
+    """A fully connected network with SiLU whose output is 0 before it is trained.
+
+    Args:
+        size: inputs.
+        width: hidden units per layer.
+        depth: hidden layers.
+
+    Returns:
+        `(B, size)` to `(B, 1)`.
+    """
+    layers: list[nn.Module] = []
+    for _ in range(depth):
+        layers += [nn.Linear(size, width), nn.SiLU()]
+        size = width
+    last = nn.Linear(size, 1)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return nn.Sequential(*layers, last)
 
 
 def layer_wrapper(spectral_norm: bool) -> Callable[[nn.Module], nn.Module]:

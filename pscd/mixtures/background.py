@@ -6,9 +6,10 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from pscd.coordinates import GAUSSIAN_IQR
+
 BOXES = (0.0, 0.01, 0.03)  # share of each column's values that a box leaves out on either side
 BROAD = 3.0  # deviation of the broad Gaussian, in robust deviations of each column
-GAUSSIAN_IQR = 1.349  # interquartile range of a standard Gaussian
 THINNEST = 1e-3  # least half-width of a box, so that a column that hardly varies has a density too
 OUTSIDE = -300.0  # log density of a box outside itself
 LOG_2PI = math.log(2 * math.pi)

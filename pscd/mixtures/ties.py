@@ -7,7 +7,7 @@ without limit by narrowing down on them.
 import torch
 from torch import Tensor
 
-from pscd.mixtures.background import GAUSSIAN_IQR
+from pscd.coordinates import GAUSSIAN_IQR, spaced_rows
 
 OFTEN = 0.01  # share of the rows that must be tied for a column to count as rounded
 
@@ -47,7 +47,7 @@ def _spread_out(x: Tensor, generator: torch.Generator) -> Tensor:
 def _deviation(x: Tensor, commonest: Tensor) -> float:
     """A robust deviation; where most rows share one value, the median distance of the others from it."""
     quartiles = torch.quantile(
-        x[torch.linspace(0, len(x) - 1, min(len(x), 100_000), dtype=torch.float64).long()],
+        spaced_rows(x),
         torch.tensor([0.25, 0.75], dtype=x.dtype),
     )
     deviation = float(quartiles[1] - quartiles[0]) / GAUSSIAN_IQR

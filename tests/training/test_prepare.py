@@ -116,7 +116,7 @@ def test_gamma_auto_is_0_on_clean_tables_of_other_kinds(table, seed):
     assert config.objective.gamma == 0
 
 
-@pytest.mark.xfail(strict=True, reason="a long tail on one side passes for junk in some tables; see issue 15")
+@pytest.mark.xfail(strict=True, reason="a long tail on one side passes for junk in some tables")
 def test_gamma_auto_is_0_on_clean_skewed_tables():
     chosen = [prepare(skewed(800, seed), PRESETS["table"])[1].objective.gamma for seed in range(3)]
     assert chosen == [0, 0, 0]
