@@ -321,7 +321,8 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         try:
             tensors, metadata = read_tensors(path)
             facts = json.loads(metadata["facts"])
-            detector = cls(**facts["parameters"])
+            parameters = facts["parameters"]
+            detector = cls(**parameters | {"missing": tuple(parameters.get("missing", ()))})
             detector._restore(tensors, facts)
             gaussian = _gaussian(tensors, facts["fitted"]["gamma_"])
         except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:

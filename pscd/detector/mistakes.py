@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-COMMON, RARE = 0.08, 0.01  # share of a mistake among the wrong cells of a column, before any is seen
+COMMON, RARE = 0.05, 0.01  # share of a mistake among the wrong cells of a column, before any is seen
 PSEUDO_CELLS = 2.0  # wrong cells that this first guess is worth
 ROUNDS = 3  # of weighing the hypotheses and counting them
 BROAD = 3.0  # deviations of the column: half-width at half-maximum of the density of cells that are just wrong
@@ -118,13 +118,14 @@ def find_mistakes(expected: Expected, names: list[str]) -> tuple[Floats, NDArray
     # (hypotheses, n, d); what is no wrong number is explained by nothing.
     score = np.where(expected.wrong, np.nan_to_num(np.stack(scores), nan=-np.inf), -np.inf)
     score = np.where(np.isclose(np.stack(values), expected.found), -np.inf, score)
-    first = np.array([*(m.share for m in MISTAKES), COMMON, COMMON])[:, None]
-    share = np.repeat(first, d, axis=1)
+    first = np.array([*(m.share for m in MISTAKES), COMMON, COMMON])[:, None, None]
+    chance, total = np.zeros_like(score), expected.wrong.sum(0)
     for _ in range(ROUNDS):
-        odds = np.exp(np.minimum(score, 700.0)) * (share / np.maximum(1 - share.sum(0), 1e-3))[:, None]
+        # A cell is no evidence for its own mistake, so that the others are counted.
+        others = chance.sum(1, keepdims=True) - chance
+        share = (others + PSEUDO_CELLS * first) / (np.maximum(total - 1, 0) + PSEUDO_CELLS)
+        odds = np.exp(np.minimum(score, 700.0)) * share / np.maximum(1 - share.sum(0), 1e-3)
         chance = odds / (1 + odds.sum(0))
-        total = expected.wrong.sum(0)
-        share = (chance.sum(1) + PSEUDO_CELLS * first) / (total + PSEUDO_CELLS)
     best = chance.argmax(0)[None]
     explained = np.take_along_axis(chance, best, 0)[0] > 0.5
     value = np.take_along_axis(np.stack(values), best, 0)[0]

@@ -94,7 +94,8 @@ class Reader:
             Numbers, codes and gaps.
         """
         if self.schema is None:
-            x = torch.from_numpy(np.asarray(table if numbers is None else numbers, dtype=np.float64))
+            array = np.asarray(table if numbers is None else numbers, dtype=np.float64)
+            x = torch.from_numpy(np.require(array, requirements="W"))  # a frame may lend its memory for reading only
             return Rows(x, torch.zeros(x.shape, dtype=torch.bool), table)
         encoded = encode(table, self.schema)
         return Rows(torch.from_numpy(encoded.x), torch.from_numpy(encoded.stray), table)
