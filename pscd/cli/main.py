@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pscd.cli import bench, data, images, paper, runs, tables, train
+from pscd.cli import bench, data, images, look, paper, runs, tables, train
 from pscd.cli.common import Command, Parser, add_command, is_first_process
 from pscd.errors import Diverged, UserError
 from pscd.extensions import import_module
@@ -18,6 +18,7 @@ from pscd.version import __version__
 DESCRIPTION = """\
 Train energy-based models on data that are not clean, then find strange rows and draw new ones.
 
+  pscd look my.csv                              what each column is taken for, and what is odd about it
   pscd detect my.csv --out runs/my              your own table, junk included: which rows are strange, and why
   pscd score runs/my new.csv --out scores.csv   new rows: the higher the energy, the stranger the row
   pscd sample runs/my --n 1000 --out new.csv    rows like yours, without the junk
@@ -25,6 +26,7 @@ Train energy-based models on data that are not clean, then find strange rows and
   pscd train my.csv --out runs/full             an energy of your own choosing: every setting is a flag
 """
 COMMANDS: dict[str, Command] = {
+    "look": look.LOOK,
     "detect": tables.DETECT,
     "score": tables.SCORE,
     "train": train.TRAIN,

@@ -68,7 +68,7 @@ def read_table(path: Path | str, columns: Sequence[str] | None = None, ids: Sequ
     named = suffix not in (".npy", ".npz")
     if ids and not named:
         raise UserError(f"{path}: has no column names, so none can be an id; leave --id out")
-    values, names, kept = _read_frame(path, columns, ids) if named else (_read_array(path), None, {})
+    values, names, kept = _read_frame(path, columns, ids) if named else (read_array(path), None, {})
     if columns is not None and names is None:
         raise UserError(f"{path}: has no column names, so columns cannot be chosen; leave --columns out")
     if values.ndim == 1:
@@ -105,7 +105,18 @@ def count_columns(path: Path) -> int | None:
     return None
 
 
-def _read_array(path: Path) -> np.ndarray:
+def read_array(path: Path) -> np.ndarray:
+    """The array of a `.npy` or `.npz` file.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Numbers of any shape.
+
+    Raises:
+        UserError: it cannot be read, or holds no real numbers.
+    """
     try:
         loaded = np.load(path, allow_pickle=False)
         if path.suffix.lower() == ".npz":

@@ -4,6 +4,7 @@
 is missing, `decode` goes back, and `write_like` copies a csv with some cells changed and every other byte kept.
 """
 
+from pscd.frames.cells import as_frame
 from pscd.frames.encoding import Encoded, decode, encode, spell
 from pscd.frames.looking import look
 from pscd.frames.reading import FRAME_SUFFIXES, TEXT_SUFFIXES, read_frame, suffix_of
@@ -18,6 +19,7 @@ __all__ = [
     "Encoded",
     "Part",
     "Schema",
+    "as_frame",
     "decode",
     "encode",
     "look",

@@ -45,13 +45,15 @@ def parse_dates(texts: np.ndarray, formats: tuple[str, ...]) -> np.ndarray:
     array(['2020-12-31',        'NaT'], dtype='datetime64[D]')
     """
     found = np.full(len(texts), np.datetime64("NaT"), dtype="datetime64[us]")
-    plain = np.array([_plain(text) for text in texts] + [""], dtype=object)[:-1]
-    for form in formats:
-        rest = np.flatnonzero(np.isnat(found))
-        if len(rest) == 0:
-            break
-        parsed = pd.to_datetime(pd.Series(plain[rest], dtype=object), format=form, errors="coerce")
-        found[rest] = parsed.to_numpy().astype("datetime64[us]")
+    rest = np.arange(len(texts))
+    # As they are first, since most need nothing else, and then without the zone and the name of the day.
+    for attempt in (texts, None):
+        plain = texts[rest] if attempt is not None else np.array([*map(_plain, texts[rest]), ""], dtype=object)[:-1]
+        for form in formats if len(rest) else ():
+            parsed = pd.to_datetime(pd.Series(plain, dtype=object), format=form, errors="coerce")
+            found[rest] = parsed.to_numpy().astype("datetime64[us]")
+            still = np.isnat(found[rest])
+            rest, plain = rest[still], plain[still]
     return found
 
 

@@ -9,10 +9,10 @@ import pandas as pd
 
 from pscd.errors import UserError
 from pscd.frames.cells import Cells, as_frame, cells_of
-from pscd.frames.dates import date_spelling, date_values, dates_from, parse_dates
+from pscd.frames.dates import date_spelling, date_values, dates_from, guess_formats, parse_dates
 from pscd.frames.levels import level_codes, listed
 from pscd.frames.looking import told_missing
-from pscd.frames.numbers import LARGEST, NumberFormat, number_spelling
+from pscd.frames.numbers import LARGEST, NumberFormat, guess_format, number_spelling
 from pscd.frames.schema import Column, Schema
 
 
@@ -59,6 +59,7 @@ def encode(frame: Any, schema: Schema) -> Encoded:
     gone = [column.name for column in schema.learnt() if column.name not in table.columns]
     if gone:
         raise UserError(f"no column {listed(gone)}; there are {listed(table.columns)}")
+    decimal = getattr(frame, "attrs", {}).get("pscd", {}).get("decimal")
     n, n_source = len(table), len(schema.columns)
     x = np.empty((n, len(schema.parts)))
     stray, missing = np.zeros((n, n_source), bool), np.zeros((n, n_source), bool)
@@ -68,7 +69,7 @@ def encode(frame: Any, schema: Schema) -> Encoded:
         cells = cells_of(table[column.name], told_missing(column.name, schema.missing))
         missing[:, i] = cells.codes < 0
         if column.is_learnt:
-            found = _values(cells, column)
+            found = _values(cells, column, decimal)
             bad = np.isnat(found) if found.dtype.kind == "M" else np.isnan(found)
             stray[:, i] = cells.spread(bad, False)
             for j, part in enumerate(schema.parts):
@@ -77,20 +78,38 @@ def encode(frame: Any, schema: Schema) -> Encoded:
     return Encoded(x, stray, missing)
 
 
-def _values(cells: Cells, column: Column) -> np.ndarray:
+def _values(cells: Cells, column: Column, decimal: str | None) -> np.ndarray:
     """The number, code or date of each distinct value; NaN or NaT for those that do not belong."""
     if column.kind in ("category", "boolean"):
         return level_codes(cells, column)
-    if column.kind == "date":
-        if cells.kind == "date":
-            return cells.values
-        formats = column.formats or ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%dT%H:%M:%S")
-        return parse_dates(cells.texts(), formats)
-    if cells.kind == "text":
-        return NumberFormat(column.decimal, column.thousands, column.prefix, column.suffix).parse(cells.values)
+    return _dates(cells, column) if column.kind == "date" else _numbers(cells, column, decimal)
+
+
+def _dates(cells: Cells, column: Column) -> np.ndarray:
+    if cells.kind == "date":
+        return cells.values
+    texts = cells.texts()
+    dates = parse_dates(texts, column.formats)
+    if not _fits(cells, ~np.isnat(dates)):  # a new file may write dates another way
+        dates = parse_dates(texts, column.formats + guess_formats(texts, cells.counts)[0])
+    return dates
+
+
+def _numbers(cells: Cells, column: Column, decimal: str | None) -> np.ndarray:
     if cells.kind == "date":
         return np.full(len(cells.values), np.nan)
-    return np.where(np.abs(cells.values) < LARGEST, cells.values, np.nan)
+    if cells.kind != "text":
+        return np.where(np.abs(cells.values) < LARGEST, cells.values, np.nan)
+    form = NumberFormat(decimal or column.decimal, column.thousands, column.prefix, column.suffix)
+    numbers = form.parse(cells.values)
+    if not _fits(cells, np.isfinite(numbers)):  # a new file may write numbers another way
+        again = guess_format(cells.values, cells.counts, form.decimal).parse(cells.values)
+        numbers = again if np.isfinite(again).sum() > np.isfinite(numbers).sum() else numbers
+    return numbers
+
+
+def _fits(cells: Cells, good: np.ndarray) -> bool:
+    return bool(2 * cells.counts[good].sum() >= cells.n_present)
 
 
 def decode(x: np.ndarray, schema: Schema, like: Any = None) -> Any:

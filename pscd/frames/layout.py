@@ -17,6 +17,7 @@ from pscd.frames.levels import listed
 DELIMITERS = (",", ";", "\t", "|", " ")
 DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " ", "bar": "|", "pipe": "|"}
 SAMPLE = 200  # records that the layout is guessed from
+SAMPLE_CHARACTERS = 200_000
 STEADY = 0.8  # share of the records that must have the same number of fields
 LARGEST_FIELD = 1 << 24  # characters
 NUMBER = re.compile(r"[-+]?(?:\d[\d.,' ]*|[.,]\d+)(?:[eE][-+]?\d+)?%?")
@@ -157,12 +158,13 @@ def find_layout(
     quoted = not _is_unclosed(text)
     if not quoted:
         notes.append("a quotation mark is never closed: all are taken as text")
+    start = text[: text.find("\n", SAMPLE_CHARACTERS) + 1] or text  # to its whole lines
     if delimiter is None:
-        delimiter = _find_delimiter(text, quoted)
+        delimiter = _find_delimiter(start, quoted)
     delimiter = DELIMITER_NAMES.get(delimiter, delimiter)
     if len(delimiter) != 1:
         raise UserError(f"--delimiter must be one character, or one of {', '.join(DELIMITER_NAMES)}; got {delimiter!r}")
-    head = [record for record, _ in _first(records(text, delimiter, quoted=quoted))]
+    head = [record for record, _ in _first(records(start, delimiter, quoted=quoted))]
     widths = Counter(len(record) for record in head)
     width = max(widths, key=lambda w: (widths[w], w))
     skip = 0

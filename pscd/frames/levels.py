@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pscd.frames.cells import Cells
+from pscd.frames.cells import Cells, number_text
 from pscd.frames.schema import Column
 
 MOST_LEVELS = 64
@@ -91,11 +91,19 @@ def level_codes(cells: Cells, column: Column) -> np.ndarray:
     if column.kind == "boolean":
         code |= {level.casefold(): i for i, level in enumerate(column.levels)}
         # Whatever the flag was spelled like, True and 1 mean the same.
-        code = {word: i for pair in (FLAGS[0], ("0", "1"), ("0.0", "1.0")) for i, word in enumerate(pair)} | code
+        code = {word: i for pair in (FLAGS[0], ("0", "1")) for i, word in enumerate(pair)} | code
     texts = cells.texts()
     unknown = float(len(column.levels) - 1) if column.others else np.nan
-    found = [code.get(text, code.get(text.casefold()) if column.kind == "boolean" else None) for text in texts]
-    return np.array([unknown if c is None else float(c) for c in found], dtype=np.float64)
+    found = [code.get(text, code.get(_other_spelling(text, column.kind), unknown)) for text in texts]
+    return np.array(found, dtype=np.float64)
+
+
+def _other_spelling(text: str, kind: str) -> str:
+    """A flag in small letters; 3.0 as 3, which is how a file writes whole numbers beside missing ones."""
+    try:
+        return number_text(float(text))
+    except ValueError:
+        return text.casefold() if kind == "boolean" else text
 
 
 def listed(names: Sequence[object], most: int = 8) -> str:

@@ -19,6 +19,7 @@ NUMBERS = 0.5  # share of the cells of a number column that must be numbers, if 
 SURELY_NUMBERS = 0.9  # with so many, any words are strays
 FLAG_CELLS = 0.98  # share of a boolean's cells that must be true or false
 MOSTLY_WHOLE = 0.99
+MOST_SPELLINGS = 12  # of true and false in one column
 ENOUGH_ROWS = 10  # fewer do not show that a column of different values is an identifier
 UNIQUE = 0.95  # share of different values from which a text names its row
 WORDS = 3.5  # mean number of words from which text is prose
@@ -161,11 +162,11 @@ def _guess_text(name: str, cells: Cells, told: Told) -> Column:
     if _is_code(cells):
         column = _text(name, cells)
         return replace(column, notes=("a code: numbers with leading zeros", *column.notes))
-    form = guess_format(cells.values, cells.counts, told.decimal or ".", told.thousands)
-    numbers = form.parse(cells.values)
     formats, odd = guess_formats(cells.values, cells.counts, told.day_first)
     if formats:
         return _date(name, cells, parse_dates(cells.values, formats), formats, odd)
+    form = guess_format(cells.values, cells.counts, told.decimal or ".", told.thousands)
+    numbers = form.parse(cells.values)
     if _are_numbers(cells, numbers):
         return _numeric(name, cells, numbers, form)
     return _text(name, cells)
@@ -210,7 +211,10 @@ def _told_date(name: str, cells: Cells, form: str, told: Told) -> Column:
 
 def _flags(cells: Cells) -> tuple[str, str] | None:
     """The false and the true word of a column, in its commonest spelling."""
-    texts, counts = cells.texts(), cells.counts
+    counts = cells.counts
+    if np.sort(counts)[-MOST_SPELLINGS:].sum() < FLAG_CELLS * counts.sum():
+        return None
+    texts = cells.texts()
     folded = [text.casefold() for text in texts]
     for pair in FLAGS:
         there = np.array([word in pair for word in folded])
@@ -223,8 +227,10 @@ def _flags(cells: Cells) -> tuple[str, str] | None:
 
 def _is_code(cells: Cells) -> bool:
     """Digits of one length with leading zeros, such as 02139: a number would not be written so."""
-    padded = [text for text in cells.values if re.fullmatch(r"0\d+", text)]
-    return len(padded) > 1 and all(text.isdigit() and len(text) == len(padded[0]) for text in cells.values)
+    length = len(cells.values[0])
+    if length < 2 or not all(len(text) == length and text.isdigit() for text in cells.values):
+        return False
+    return sum(text[0] == "0" for text in cells.values) > 1
 
 
 def _are_numbers(cells: Cells, numbers: np.ndarray) -> bool:
