@@ -214,7 +214,7 @@ class CellMethods:
         i, j = where.T.nonzero(as_tuple=True)[::-1]
         some, at = torch.unique(i, return_inverse=True)
         suggested, mistakes = self._suggested(rows, cells, where)
-        tables = [reader.values(x[some]) for x in (suggested, lower, upper)]
+        tables = [reader.cells(rows.table, suggested[some]), reader.values(lower[some]), reader.values(upper[some])]
         names = reader.names(rows.table)
         columns: dict[str, Any] = {"row": i.numpy(), "column": [names[c] for c in j.tolist()]}
         columns["found"] = [cell for c in j.unique().tolist() for cell in reader.found(rows, c, i[j == c].tolist())]

@@ -151,25 +151,29 @@ class Reader:
         if frame is None:
             return np.where(where.numpy(), x.numpy(), rows.x.numpy())
         some = where.any(1).nonzero().flatten()
-        new, changed = self._cells(frame, x[some]), where[some]
+        new, changed = self.cells(rows.table, x[some]), where[some]
         columns = []
         for j, name in enumerate(self.names(rows.table)):
             at = changed[:, j].nonzero().flatten()
             if len(at):
-                values = [new[name][i] for i in at.tolist()]
+                values = [new[j][i] for i in at.tolist()]
                 old = frame[name]
                 if old.dtype.is_integer() and any(value != int(value) for value in values):
                     old = old.cast(nw.Float64)
                 columns.append(old.scatter(some[at].tolist(), values))
         return frame.with_columns(*columns).to_native()
 
-    def _cells(self, frame: "nw.DataFrame[Any]", x: Tensor) -> dict[str, list[Any]]:
-        """Rows `(n, D)` as values that fit the frame's columns: text where it has text."""
-        if self.schema is None:
-            return dict(zip(frame.columns, x.T.tolist(), strict=True))
-        typed = decode(x.numpy(), self.schema)
-        words = spell(typed, self.schema)
-        return {name: (words if frame[name].dtype == nw.String else typed)[name].tolist() for name in typed.columns}
+    def cells(self, table: Any, x: Tensor) -> list[list[Any]]:
+        """Rows `(n, D)` as cells of a table, d lists: text where it has text, written as its own is."""
+        frame = native_frame(table)
+        values = self.values(x)
+        if self.schema is None or frame is None:
+            return values
+        words = spell(decode(x.numpy(), self.schema), self.schema)
+        return [
+            words[name].tolist() if name in words and frame[name].dtype == nw.String else found
+            for name, found in zip(self.schema.names, values, strict=True)
+        ]
 
 
 def native_frame(table: Any) -> "nw.DataFrame[Any] | None":
