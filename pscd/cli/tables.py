@@ -143,10 +143,11 @@ def run_score(args: argparse.Namespace) -> None:
     import numpy as np
 
     from pscd.data import read_table
+    from pscd.files import suffix_of
 
     check_out(args.out, args.force)
     _check_ids(args.id)
-    named = args.file.suffix.lower() in (".csv", ".parquet")
+    named = suffix_of(args.file) not in (".npy", ".npz")
     if is_detector(args.run):
         from pscd.detector.estimator import EnergyDetector
 
