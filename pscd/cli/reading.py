@@ -66,7 +66,8 @@ def read_args(args: argparse.Namespace, path: Path | None = None) -> Any:
     Raises:
         UserError: the file cannot be read as a table.
     """
-    from pscd.frames import as_frame, read_frame, suffix_of
+    from pscd.files import suffix_of
+    from pscd.frames import as_frame, read_frame
 
     path = path or getattr(args, "file", None) or args.data
     if suffix_of(path) in ARRAYS:

@@ -7,7 +7,7 @@ is missing, `decode` goes back, and `write_like` copies a csv with some cells ch
 from pscd.frames.cells import as_frame
 from pscd.frames.encoding import Encoded, decode, encode, spell
 from pscd.frames.looking import look
-from pscd.frames.reading import FRAME_SUFFIXES, TEXT_SUFFIXES, read_frame, suffix_of
+from pscd.frames.reading import FRAME_SUFFIXES, TEXT_SUFFIXES, read_frame
 from pscd.frames.schema import KINDS, Column, Part, Schema
 from pscd.frames.writing import write_like
 
@@ -25,6 +25,5 @@ __all__ = [
     "look",
     "read_frame",
     "spell",
-    "suffix_of",
     "write_like",
 ]

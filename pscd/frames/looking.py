@@ -88,7 +88,7 @@ def look(
     missing = tuple(missing) or tuple(layout.get("missing", ()))
     cells = {name: cells_of(table[name], told_missing(name, missing)) for name in table.columns}
     told = Told(
-        decimal or layout.get("decimal") or _decimal(cells, layout.get("delimiter", ",")),
+        decimal or layout.get("decimal") or common_decimal(cells, layout.get("delimiter", ",")),
         thousands if thousands is not None else layout.get("thousands"),
         day_first if day_first is not None else layout.get("day_first"),
     )
@@ -131,8 +131,16 @@ def _check_names(there: Sequence[str], kinds: Mapping[str, str], ids: Sequence[s
             raise UserError(f"{name}={kind}: a column can be {words}, date:FORMAT or skip")
 
 
-def _decimal(cells: Mapping[str, Cells], delimiter: str) -> str:
-    """The decimal sign that most cells of the table show; where none does, a comma beside semicolons."""
+def common_decimal(cells: Mapping[str, Cells], delimiter: str) -> str:
+    """The decimal sign that most cells of a table show; where none does, a comma beside semicolons.
+
+    Args:
+        cells: by column.
+        delimiter: between the fields of the file.
+
+    Returns:
+        A point or a comma.
+    """
     votes = [decimal_votes(found.values, found.counts) for found in cells.values() if found.kind == "text"]
     points, commas = sum(v[0] for v in votes), sum(v[1] for v in votes)
     if points == commas:

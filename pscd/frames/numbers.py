@@ -189,7 +189,7 @@ def decimals_of(values: np.ndarray, counts: np.ndarray) -> int | None:
 
 
 def least_decimals(texts: np.ndarray, form: NumberFormat) -> int:
-    """Places after the decimal sign that every number has, as in 2.50.
+    """Places after the decimal sign that nearly every number has, as in 2.50.
 
     Args:
         texts: distinct texts of numbers.
@@ -200,7 +200,8 @@ def least_decimals(texts: np.ndarray, form: NumberFormat) -> int:
     """
     digits = re.compile(rf"{re.escape(form.decimal)}(\d*)[^\d.,]*$")
     found = [digits.search(texts[i]) for i in _spaced(len(texts))]
-    return min((len(match[1]) if match else 0 for match in found), default=0)
+    places = sorted(len(match[1]) if match else 0 for match in found)
+    return places[len(places) // 10] if places else 0
 
 
 def number_spelling(value: float, column: "Column") -> str:

@@ -9,29 +9,13 @@ from typing import Any
 import pandas as pd
 
 from pscd.errors import UserError
-from pscd.files import needs
+from pscd.files import needs, suffix_of
 from pscd.frames.layout import column_names, find_footer, find_layout, is_summary, read_text, records
 from pscd.frames.levels import listed
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".tab", ".dat")
 FRAME_SUFFIXES = (*TEXT_SUFFIXES, ".parquet", ".xlsx")
 CHUNK = 20_000  # rows that are held as Python objects at a time
-
-
-def suffix_of(path: Path) -> str:
-    """The ending of a file's name, without `.gz`.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The ending in small letters, with its dot.
-
-    >>> suffix_of(Path("a/b.CSV.gz"))
-    '.csv'
-    """
-    name = path.name.lower().removesuffix(".gz")
-    return Path(name).suffix
 
 
 def read_frame(
@@ -122,7 +106,8 @@ def _read_text_file(
             odd.append(f"{len(rows)} rows have {kind} fields than the header (rows {where}): {end}")
     if len(frame) == 0:
         raise UserError(f"{path}: there are no rows in it")
-    found_out = {"delimiter": layout.delimiter, "encoding": encoding, "header": layout.header}
+    short = layout.header and len(first) < layout.width
+    found_out = {"short_header": short, "delimiter": layout.delimiter, "encoding": encoding, "header": layout.header}
     twice = sorted({name.strip() for name in first if first.count(name) > 1 and name.strip()}) if layout.header else []
     return frame, found_out | {"notes": (*notes, *odd), "ragged": ragged, "twice": twice}
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pscd.errors import UserError
-from pscd.files import replacing, writing_to
+from pscd.files import replacing, suffix_of, writing_to
 from pscd.frames.layout import column_names, find_layout, read_bytes, read_text, records
 from pscd.frames.levels import listed
-from pscd.frames.reading import TEXT_SUFFIXES, suffix_of
+from pscd.frames.reading import TEXT_SUFFIXES
 
 
 def write_like(

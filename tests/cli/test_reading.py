@@ -14,9 +14,11 @@ def parser():
 
 def test_every_flag_reaches_the_reader(parser, tmp_path):
     path = tmp_path / "a.txt"
-    path.write_bytes("1.000,5/x/gestern/03-04-2020\n2/y/7/04-04-2020\n3/é/8/05-04-2020\n4/y/9/09-04-2020\n".encode("cp850"))
-    flags = "--delimiter / --decimal , --thousands . --encoding cp850 --no-header --month-first --missing gestern".split()
-    args = parser.parse_args([str(path), *flags, "--as", "x1=skip"])
+    path.write_bytes(
+        "1.000,5/x/gestern/03-04-2020\n2/y/7/04-04-2020\n3/é/8/05-04-2020\n4/y/9/09-04-2020\n".encode("cp850")
+    )
+    flags = "--delimiter / --decimal , --thousands . --encoding cp850 --no-header --month-first"
+    args = parser.parse_args([str(path), *flags.split(), "--missing", "gestern", "--as", "x1=skip"])
     frame = read_args(args, path)
     assert list(frame.columns) == ["x0", "x1", "x2", "x3"]
     assert frame["x1"].tolist() == ["x", "y", "é", "y"]
