@@ -72,10 +72,10 @@ class Coordinates:
         """Median 0 and the interquartile range of a standard Gaussian for each column, with heavy tails compressed.
 
         Up to a quarter of junk on either side moves median and quartiles little, and a value a thousand deviations out
-        ends up at 20. Constant columns are left out.
+        ends up at 20. Constant columns are left out, and so are those without any value.
 
         Args:
-            x: rows `(n, d)` in float64.
+            x: rows `(n, d)` in float64; a missing value, NaN, does not count and stays NaN.
             tails: whether to compress them.
 
         Returns:
@@ -84,14 +84,16 @@ class Coordinates:
         Raises:
             ValueError: all columns are constant.
         """
-        kept = (x != x[0]).any(0)
+        there = ~x.isnan()
+        kept = ((x != x.nanmedian(0).values) & there).any(0)
         if not kept.any():
             raise ValueError("all columns are constant; there is nothing to learn from them")
-        constants = spaced_rows(x).median(0).values
-        x = x[:, kept]
-        low, centre, high = torch.from_numpy(np.quantile(spaced_rows(x).numpy(), [0.25, 0.5, 0.75], axis=0))
+        constants = spaced_rows(x).nanmedian(0).values
+        x, there = x[:, kept], there[:, kept]
+        quantile = np.quantile if there.all() else np.nanquantile  # the latter is slower
+        low, centre, high = torch.from_numpy(quantile(spaced_rows(x).numpy(), [0.25, 0.5, 0.75], axis=0))
         scale = (high - low) / GAUSSIAN_IQR
-        spiked = (x == centre).double().mean(0) >= 0.5
+        spiked = 2 * (x == centre).sum(0) >= there.sum(0)
         for j in (spiked | (scale == 0)).nonzero().flatten().tolist():
             scale[j] = _spread_of_the_rest(x[:, j], centre[j])
         linear = torch.where(spiked, SPIKED_LINEAR, LINEAR).double() if tails else None
@@ -162,6 +164,6 @@ def spaced_rows(x: Tensor) -> Tensor:
 def _spread_of_the_rest(x: Tensor, centre: Tensor) -> Tensor:
     """Scale of a column that mostly has one value: median distance of the others times the root of their share."""
     # For a column with two values this is the standard deviation; unlike it, gross outliers do not move it.
-    away = (x - centre).abs()
+    away = (x[~x.isnan()] - centre).abs()
     others = away[away > 0]
-    return others.median() * (len(others) / len(x)) ** 0.5
+    return others.median() * (len(others) / len(away)) ** 0.5

@@ -75,6 +75,7 @@ class Stream(IntEnum):
     SPREAD = 44
     WAVES = 45
     LOG_Z = 46
+    MIXED_MIXTURE = 47
     CONTAMINATION_2D = 60
     FRESH_CLEAN = 61
     FRESH_JUNK = 62
