@@ -75,7 +75,7 @@ class Coordinates:
         ends up at 20. Constant columns are left out. Missing values, NaN, do not count.
 
         Args:
-            x: rows `(n, d)` in float64.
+            x: rows `(n, d)` in float64; a missing value, NaN, does not count and stays NaN.
             tails: whether to compress them.
 
         Returns:
@@ -176,6 +176,6 @@ def _telling_rows(x: Tensor) -> Tensor:
 def _spread_of_the_rest(x: Tensor, centre: Tensor) -> Tensor:
     """Scale of a column that mostly has one value: median distance of the others times the root of their share."""
     # For a column with two values this is the standard deviation; unlike it, gross outliers do not move it.
-    away = (x - centre).abs()
+    away = (x[~x.isnan()] - centre).abs()
     others = away[away > 0]
-    return others.median() * (len(others) / len(x)) ** 0.5
+    return others.median() * (len(others) / len(away)) ** 0.5

@@ -5,8 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pscd.cli.common import Command, Parser, add_force
-from pscd.cli.detect import add_learning_flags, cell_words, fit_detector, fitting_frame, is_detector, write_cells
-from pscd.cli.reading import FILES, add_reading_flags, read_args, reading_options
+from pscd.cli.detect import (
+    add_learning_flags,
+    cell_words,
+    fit_detector,
+    fitting_frame,
+    is_detector,
+    n_learnt,
+    write_cells,
+)
+from pscd.cli.reading import FILES, add_reading_flags, read_args
 from pscd.errors import UserError
 from pscd.files import suffix_of
 
@@ -98,8 +106,7 @@ def _beside(path: Path) -> Path:
 
 def _print_wrong(detector: "EnergyDetector", wrong: "pd.DataFrame", n_rows: int) -> None:
     """A summary on one screen: a mistake that explains several cells is told once."""
-    schema = detector.reader_.schema
-    n_cells = n_rows * (detector.n_features_in_ if schema is None else len(schema.learnt()))
+    n_cells = n_rows * n_learnt(detector)
     if not len(wrong):
         print(f"none of {n_cells:,} cells looks wrong")
         return
@@ -136,9 +143,7 @@ def _write_mended(
 
     texts = {(int(c.row), c.column): str(c.suggested) for c in changed.itertuples()}
     if suffix_of(args.file) in TEXT_SUFFIXES and suffix_of(args.out) in TEXT_SUFFIXES:
-        told = {
-            name: value for name, value in reading_options(args).items() if name in ("delimiter", "encoding", "header")
-        }
+        told = {name: getattr(args, name) for name in ("delimiter", "encoding", "header")}
         write_like(args.file, texts, args.out, **told)
         return
     made = frame.copy()

@@ -151,8 +151,9 @@ def print_learnt(detector: "EnergyDetector", n_rows: int) -> None:
         n_rows: of the table.
     """
     schema = detector.reader_.schema
-    learnt = detector.n_features_in_ if schema is None else len(schema.learnt())
-    print(f"{n_rows} rows, {learnt} columns; estimated contamination: {100 * detector.contamination_:.1f} %")
+    print(
+        f"{n_rows} rows, {n_learnt(detector)} columns; estimated contamination: {100 * detector.contamination_:.1f} %"
+    )
     for column in () if schema is None else schema.columns:
         if not column.is_learnt and column.notes:
             print(f"  left out: {column.name} ({'; '.join(column.notes)})")
@@ -163,6 +164,19 @@ def print_learnt(detector: "EnergyDetector", n_rows: int) -> None:
         print(f"gamma {detector.gamma_:.3g}: {ignored} rows counted less than a tenth")
     else:
         print("gamma 0: nothing to be robust against, every row counted")
+
+
+def n_learnt(detector: "EnergyDetector") -> int:
+    """Number of columns that a detector has learnt from.
+
+    Args:
+        detector: the fitted detector.
+
+    Returns:
+        The number, without columns that were left out.
+    """
+    schema = detector.reader_.schema
+    return detector.n_features_in_ if schema is None else len(schema.learnt())
 
 
 def score_rows(args: argparse.Namespace) -> None:
@@ -305,9 +319,7 @@ def _report_cells(detector: "EnergyDetector", frame: "pd.DataFrame", out: Path) 
     if not len(found):
         print("no cell looks wrong by itself")
         return
-    n_cells = len(frame) * (
-        detector.n_features_in_ if detector.reader_.schema is None else len(detector.reader_.schema.learnt())
-    )
+    n_cells = len(frame) * n_learnt(detector)
     print(f"{len(found):,} of {n_cells:,} cells look wrong by themselves (pscd clean mends them); the worst:")
     for cell in found.head(WORST).itertuples():
         print(f"  {cell_words(cell)}")

@@ -38,8 +38,8 @@ class CellMethods:
         """What each cell costs given the trusted others of its row, in nats.
 
         The cost is log p(best value | others) - log p(value | others) under the robust mixture: 0 for the value that
-        the other cells suggest, z^2 / 2 for a number z deviations away from it. Cells that look wrong themselves are not
-        relied on. A new value in a column that never varied costs log(n + 1), a word in a column of numbers 50 nats.
+        the other cells suggest, z^2 / 2 for a number z deviations away from it. Cells that look wrong are not relied
+        on. A new value in a column that never varied costs log(n + 1), a word in a column of numbers 50 nats.
 
         Args:
             X: rows, `(n, d)`.
