@@ -149,6 +149,12 @@ class Coordinates:
         """Log determinant of dz/dx at rows, `(n, *shape)` to `(n,)`: it turns a density of z into one of x.
 
         Missing values, NaN, are left out.
+
+        Args:
+            x: the rows.
+
+        Returns:
+            Nats.
         """
         flat = -self.scale.log().sum().expand(len(x))
         u = (x if self.kept is None else x[:, self.kept]) - self.shift

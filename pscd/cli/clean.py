@@ -16,7 +16,6 @@ from pscd.cli.detect import (
 )
 from pscd.cli.reading import FILES, add_reading_flags, read_args
 from pscd.errors import UserError
-from pscd.files import suffix_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +41,9 @@ def add_clean(parser: Parser) -> None:
     parser.add_argument(
         "--false-alarms", type=_share, default=0.001, help="share of right cells that may be called wrong (.001)"
     )
-    parser.add_argument("--run", type=Path, help="a detector that was fitted before (default: fit one to the table)")
+    parser.add_argument(
+        "--run", type=Path, help="a detector that was fitted before (default: one is fitted to the table)"
+    )
     add_force(parser, "replace files that are there")
     add_learning_flags(parser)
     add_reading_flags(parser)
@@ -111,15 +112,17 @@ def _print_wrong(detector: "EnergyDetector", wrong: "pd.DataFrame", n_rows: int)
         print(f"none of {n_cells:,} cells looks wrong")
         return
     print(f"{len(wrong):,} of {n_cells:,} cells look wrong:")
-    groups = wrong.assign(mistake=wrong["mistake"].fillna("")).groupby(["column", "mistake"], sort=False)
-    ordered = sorted(groups, key=lambda item: (item[0][1] == "", -len(item[1])))
+    groups: dict[tuple[str, str], list[dict[Any, Any]]] = {}
+    for cell in wrong.to_dict("records"):
+        mistake = cell["mistake"] if isinstance(cell["mistake"], str) else ""
+        groups.setdefault((cell["column"], mistake), []).append(cell)
+    ordered = sorted(groups.items(), key=lambda item: (item[0][1] == "", -len(item[1])))
     for (column, mistake), cells in ordered[:SHOWN]:
-        worst = next(cells.itertuples())
         if len(cells) == 1:
-            print(f"  {cell_words(worst)}")
+            print(f"  {cell_words(cells[0])}")
         else:
             what = f"{mistake}: " if mistake else ""
-            print(f"  {len(cells):,} in {column}: {what}such as {cell_words(worst._replace(mistake=None))}")
+            print(f"  {len(cells):,} in {column}: {what}such as {cell_words(cells[0], why=False)}")
     if len(ordered) > SHOWN:
         print(f"  ... and {len(ordered) - SHOWN} more kinds")
 
@@ -137,21 +140,22 @@ def _write_mended(
     args: argparse.Namespace, detector: "EnergyDetector", rows: Any, frame: "pd.DataFrame", changed: "pd.DataFrame"
 ) -> None:
     """A copy of the table: byte for byte where it is text, otherwise with its types."""
-    from pscd.files import replacing, writing_to
+    from pscd.files import replacing, suffix_of, writing_to
     from pscd.frames.reading import TEXT_SUFFIXES
     from pscd.frames.writing import write_like
 
-    texts = {(int(c.row), c.column): str(c.suggested) for c in changed.itertuples()}
+    cells = changed.to_dict("records")
+    texts = {(int(cell["row"]), str(cell["column"])): str(cell["suggested"]) for cell in cells}
     if suffix_of(args.file) in TEXT_SUFFIXES and suffix_of(args.out) in TEXT_SUFFIXES:
         told = {name: getattr(args, name) for name in ("delimiter", "encoding", "header")}
         write_like(args.file, texts, args.out, **told)
         return
     made = frame.copy()
-    for cell in changed.itertuples():
-        place = (made.index[cell.row], cell.column)
-        if made[cell.column].dtype.kind in "iu" and cell.suggested != int(cell.suggested):
-            made[cell.column] = made[cell.column].astype(float)
-        made.loc[place] = cell.suggested
+    for cell in cells:
+        name, value = cell["column"], cell["suggested"]
+        if made[name].dtype.kind in "iu" and value != int(value):
+            made[name] = made[name].astype(float)
+        made.loc[made.index[cell["row"]], name] = value
     with writing_to(args.out), replacing(args.out) as temporary:
         if suffix_of(args.out) == ".parquet":
             made.to_parquet(temporary)

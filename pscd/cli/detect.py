@@ -1,14 +1,14 @@
 """The commands for people's own tables: `detect` strange rows and cells, score new rows, and say why."""
 
 import argparse
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pscd.cli.common import Command, Parser, add_force, device, parse_names, whole, write
 from pscd.cli.reading import ARRAYS, FILES, add_reading_flags, read_args
 from pscd.errors import UserError
-from pscd.files import suffix_of
 from pscd.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -211,6 +211,7 @@ def fitting_frame(detector: "EnergyDetector", frame: Any, args: argparse.Namespa
     Raises:
         UserError: it has other columns.
     """
+    from pscd.files import suffix_of
     from pscd.frames import Schema, decode, encode, look
 
     schema: Schema | None = detector.reader_.schema
@@ -266,7 +267,7 @@ def report(
     some = strangest if out.suffix == ".npy" and picture is None else np.arange(len(frame))
     blame = np.asarray(detector.explain(rows.iloc[some]))
     names = detector.reader_.names(rows)
-    cells = frame[names].iloc[some].to_numpy(dtype=object)
+    cells = frame.iloc[some].reindex(columns=names).to_numpy(dtype=object)  # columns left out need not be there
     because = {int(i): reasons(names, cells[k], blame[k]) for k, i in enumerate(some)}
     row = np.arange(1, len(energy) + 1)
     carried = {name: frame[name].tolist() for name in ids}
@@ -321,7 +322,7 @@ def _report_cells(detector: "EnergyDetector", frame: "pd.DataFrame", out: Path) 
         return
     n_cells = len(frame) * n_learnt(detector)
     print(f"{len(found):,} of {n_cells:,} cells look wrong by themselves (pscd clean mends them); the worst:")
-    for cell in found.head(WORST).itertuples():
+    for cell in found.head(WORST).to_dict("records"):
         print(f"  {cell_words(cell)}")
     print(f"cells: {out}")
 
@@ -337,20 +338,22 @@ def write_cells(found: "pd.DataFrame", out: Path) -> None:
     write(out, named.to_numpy(), {name: named[name] for name in named.columns})
 
 
-def cell_words(cell: Any) -> str:
+def cell_words(cell: Mapping[Any, Any], *, why: bool = True) -> str:
     """A cell that looks wrong, in a line.
 
     Args:
         cell: a row of what `suspects` gives.
+        why: whether to say which mistake explains it.
 
     Returns:
         Where it is, what stands there, and what should.
     """
-    between = (
-        "" if cell.lower is None or cell.lower != cell.lower else f" ({_short(cell.lower)} to {_short(cell.upper)})"
-    )
-    why = f": {cell.mistake}" if isinstance(cell.mistake, str) else ""
-    return f"row {cell.row + 1}, {cell.column} = {_short(cell.found)}, expected {_short(cell.suggested)}{between}{why}"
+    lower, mistake = cell["lower"], cell["mistake"]
+    known = lower is not None and not (isinstance(lower, float) and math.isnan(lower))
+    between = f" ({_short(lower)} to {_short(cell['upper'])})" if known else ""
+    said = f": {mistake}" if why and isinstance(mistake, str) else ""
+    where = f"row {cell['row'] + 1}, {cell['column']} = {_short(cell['found'])}"
+    return f"{where}, expected {_short(cell['suggested'])}{between}{said}"
 
 
 def reasons(names: Sequence[str], values: Sequence[Any], blame: "np.ndarray") -> str:
@@ -395,7 +398,7 @@ def sample(args: argparse.Namespace) -> None:
         names = getattr(detector, "feature_names_in_", [f"x{j}" for j in range(rows.shape[1])])
         write(args.out, rows, dict(zip(names, rows.T, strict=True)))
     else:
-        if args.out.suffix == ".npy" and not all(np.issubdtype(kind, np.number) for kind in rows.dtypes):
+        if args.out.suffix == ".npy" and rows.select_dtypes("number").shape[1] < rows.shape[1]:
             raise UserError(f"{args.out}: the rows are not all numbers; let the name end in .csv")
         write(args.out, rows.to_numpy(), {name: rows[name] for name in rows.columns})
     print(f"{len(rows)} samples: {args.out}")

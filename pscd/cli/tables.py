@@ -10,7 +10,6 @@ from pscd.cli.detect import check_ids, is_detector, score_rows
 from pscd.cli.images import score_folder
 from pscd.cli.reading import ARRAYS, FILES, add_reading_flags
 from pscd.errors import UserError
-from pscd.files import suffix_of
 
 
 def add_score(parser: Parser) -> None:
@@ -43,6 +42,7 @@ def run_score(args: argparse.Namespace) -> None:
     import numpy as np
 
     from pscd.data import read_table
+    from pscd.files import suffix_of
 
     check_out(args.out, args.force)
     check_ids(args.id)

@@ -130,7 +130,8 @@ def find_mistakes(expected: Expected, names: list[str]) -> tuple[Floats, NDArray
     explained = np.take_along_axis(chance, best, 0)[0] > 0.5
     value = np.take_along_axis(np.stack(values), best, 0)[0]
     said = np.take_along_axis(np.stack(words), best, 0)[0]
-    return np.where(explained, value, np.nan), np.where(explained, said, None)
+    said[~explained] = None
+    return np.where(explained, value, np.nan), said
 
 
 def _swapped(expected: Expected, names: list[str], step: int) -> tuple[Floats, Floats, NDArray[np.object_]]:

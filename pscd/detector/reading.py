@@ -121,7 +121,16 @@ class Reader:
         return made.set_axis(rows.table.index, axis=0) if is_pandas_dataframe(made) else made
 
     def found(self, rows: Rows, column: int, index: Sequence[int]) -> list[Any]:
-        """What stands in some cells of a column of the table."""
+        """What stands in some cells of a column of the table.
+
+        Args:
+            rows: the rows of the table.
+            column: its number.
+            index: numbers of the rows.
+
+        Returns:
+            The cells as they are.
+        """
         frame = native_frame(rows.table)
         if frame is None:
             return np.asarray(rows.table)[list(index), column].tolist()

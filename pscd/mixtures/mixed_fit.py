@@ -32,6 +32,7 @@ ROUNDS, LAST_ROUNDS, SETTLED = 40, 15, 1e-3  # of EM; and nats a row below which
 FLAGGING_ROUNDS = 2  # of distrusting cells and fitting again
 FALSE_ALARMS = 1e-3  # share of right cells distrusted in the fit: more would make the variances too small
 MOST_WRONG = 0.3  # share of a column's cells that the fit may distrust
+MOST_OF_LEVEL = 0.2  # share of the cells with one category beyond which it is a category and no mistake
 FIRST_JUNK, MOST_JUNK = 0.02, 0.5  # share of the background at the start of EM, and at most
 PSEUDO_ROWS = 0.5  # times sqrt(d): rows of the pooled covariance that are added to each component's own
 TO_DIAGONAL = 0.5  # times d / n: share of the diagonal in the pooled covariance
@@ -66,12 +67,14 @@ class Fit:
         background: what strange rows look like in the numeric columns; None: there are none.
         junk: weights of the background's densities, `(kinds,)`.
         log_shares: log of what the background says of categories, `(L_1 + ...,)`.
+        shares: of the categories among all rows, `(L_1 + ...,)`.
     """
 
     model: MixedMixture
     background: Background | None
     junk: Tensor
     log_shares: Tensor
+    shares: Tensor
 
     def log_background(self, x: Tensor) -> Tensor:
         """Log of weight times density of each kind of junk at rows `(n, D)`: `(n, kinds)`."""
@@ -142,8 +145,14 @@ def _only(x: Tensor, trusted: Tensor) -> Tensor:
 
 
 def _trusted(model: MixedMixture, x: Tensor) -> Tensor:
-    """Trusted cells, but for at least 1 - `MOST_WRONG` of the cells of each column."""
+    """Trusted cells, at least 1 - `MOST_WRONG` of the cells of each column, and of each common category."""
     trusted = model.trusted(x, FALSE_ALARMS)
+    for column, size in zip(model.categorical.tolist(), model.levels[model.categorical].tolist(), strict=True):
+        for code in range(size):
+            # The background, or the other components, may have taken all rows of a category away from it.
+            own = x[:, column] == code
+            if (own & ~trusted[:, column]).sum() > MOST_OF_LEVEL * own.sum():
+                trusted[own, column] = True
     there = ~x.isnan()
     distrusted = there & ~trusted
     over = (distrusted.sum(0) > MOST_WRONG * there.sum(0)).nonzero().flatten()
@@ -174,7 +183,7 @@ def _start(x: Tensor, levels: Tensor, robust: bool) -> Fit:
     model = MixedMixture(z.new_ones(1), drawn.mean(0, keepdim=True), covariance, table.log()[None], levels)
     background = Background.of(z) if robust and len(z.T) else None
     kinds = 0 if background is None else background.kinds
-    return Fit(model, background, z.new_full((kinds,), FIRST_JUNK / max(1, kinds)), ((table + flat) / 2).log())
+    return Fit(model, background, z.new_full((kinds,), FIRST_JUNK / max(1, kinds)), ((table + flat) / 2).log(), table)
 
 
 def _choose(first: Fit, x: Tensor, trusted: Tensor, counts: list[int], rng: torch.Generator) -> Fit:
@@ -217,7 +226,7 @@ def _split(first: Fit, x: Tensor, k: int, rng: torch.Generator) -> Fit:
         places.append(CATEGORY_SCALE * one_hot(whole[:, column].long(), size).to(z.dtype))
     group = k_means(torch.cat(places, 1), k, rng)
     share = one_hot(group, k).to(z.dtype)
-    return replace(first, model=_maximise(_statistics(first, x, list(model.blocks(x)), share), model, Shrinkage()))
+    return replace(first, model=_maximise(_statistics(first, x, list(model.blocks(x)), share), first, Shrinkage()))
 
 
 def _em(found: Fit, x: Tensor, rounds: int, shrinkage: Shrinkage | None = None) -> Fit:
@@ -226,7 +235,7 @@ def _em(found: Fit, x: Tensor, rounds: int, shrinkage: Shrinkage | None = None) 
     blocks = list(found.model.blocks(x))
     for i in range(rounds):
         statistics = _statistics(found, x, blocks)
-        found = replace(found, model=_maximise(statistics, found.model, shrinkage), junk=statistics.junk)
+        found = replace(found, model=_maximise(statistics, found, shrinkage), junk=statistics.junk)
         if i > 2 and abs(statistics.score - last) < SETTLED:
             break
         last = statistics.score
@@ -299,12 +308,13 @@ def _table_counts(model: MixedMixture, codes: Tensor, share: Tensor) -> Tensor:
     return result
 
 
-def _maximise(s: Statistics, model: MixedMixture, shrinkage: Shrinkage) -> MixedMixture:
-    """The M-step, with covariances shrunk towards the pooled one and tables towards the overall shares."""
+def _maximise(s: Statistics, found: Fit, shrinkage: Shrinkage) -> MixedMixture:
+    """The M-step, with covariances shrunk towards the pooled one and tables towards the shares among all rows."""
+    model = found.model
     covariances = _shrunk(s.scatter, s.count, shrinkage)
     logs = []
-    for part in s.tables.split(model.levels[model.categorical].tolist(), 1):
-        overall = (part.sum(0) + 1 / part.shape[1]) / (part.sum() + 1)
+    sizes = model.levels[model.categorical].tolist()
+    for part, overall in zip(s.tables.split(sizes, 1), found.shares.split(sizes), strict=True):
         smooth = part + shrinkage.smoothing * overall + 1e-12
         logs.append((smooth / smooth.sum(1, keepdim=True)).log())
     table = torch.cat(logs, 1) if logs else s.tables

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -47,7 +48,7 @@ def test_the_likelihood_never_falls():
     x[:30, [0, 2, 4]] *= 5
     start = mixture(seed=5)
     found = _start(x, torch.tensor(LEVELS), robust=True)
-    scores = torch.tensor(list(likelihoods(Fit(start, found.background, found.junk, found.log_shares), x, 25)))
+    scores = torch.tensor(list(likelihoods(replace(found, model=start), x, 25)))
     assert (scores.diff() > -1e-10).all()
     assert scores[-1] > scores[0] + 0.1
 
@@ -174,3 +175,14 @@ def test_bad_tables_are_refused():
     x[:, 1] = torch.nan
     with pytest.raises(ValueError, match="without any value"):
         fit_mixed(x, [0, 0], seed=0)
+
+
+def test_a_category_of_a_fifth_of_the_rows_is_no_mistake():
+    """Its rows are a cluster of their own: one Gaussian and a background would call them strange, and forget it."""
+    rng = torch.Generator().manual_seed(0)
+    group = torch.arange(400) % 5
+    code = (group > 1).double() + (group > 3).double()  # two fifths, two fifths, one fifth
+    z = torch.randn(400, 4, generator=rng).double() * 0.3 + torch.stack([code * 2, -code, code**2, 0 * code], 1)
+    x = torch.cat([z, code[:, None]], 1)
+    model = fit_mixed(x, [0, 0, 0, 0, 3], seed=0)
+    assert model.trusted(x)[:, 4].all()
