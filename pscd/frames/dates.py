@@ -139,7 +139,10 @@ def _candidates(text: str) -> tuple[str, ...]:
 
 
 def _plain(text: str) -> str:
-    return NAMED_DAY.sub("", ZONE.sub("", text)) if ":" in text or "," in text or text[:1].isalpha() else text
+    """A date without the name of its day and without its time zone."""
+    if ":" in text:
+        text = ZONE.sub("", text)
+    return NAMED_DAY.sub("", text) if text[:1].isalpha() else text
 
 
 def resolution_of(dates: np.ndarray) -> str:

@@ -145,7 +145,10 @@ def decode(x: np.ndarray, schema: Schema, like: Any = None) -> Any:
 
 def _decoded(values: dict[str, np.ndarray], column: Column) -> pd.Series:
     if column.kind == "date":
-        return pd.Series(dates_from(values, column.resolution))
+        dates = dates_from(values, column.resolution)
+        if column.source == "number":  # 20201231
+            return pd.Series(pd.to_numeric(pd.Series(date_spelling(dates, column.formats[0])))).astype("Int64")
+        return pd.Series(dates)
     (found,) = values.values()
     gone = ~np.isfinite(found)
     if column.kind in ("category", "boolean"):

@@ -158,21 +158,24 @@ def _guess(name: str, cells: Cells, told: Told) -> Column:
         return _date(name, cells, cells.values, (), ())
     if cells.kind == "boolean":
         return as_boolean(name, cells, ("False", "True"))
-    if cells.kind == "number":
+    if cells.kind == "number" and not _are_days(cells.values):
         return _numeric(name, cells, cells.values, NumberFormat())
     return _guess_text(name, cells, told)
 
 
 def _guess_text(name: str, cells: Cells, told: Told) -> Column:
+    texts = cells.texts()
+    formats, odd = guess_formats(texts, cells.counts, told.day_first)
+    if formats:
+        return _date(name, cells, parse_dates(texts, formats), formats, odd)
+    if cells.kind == "number":
+        return _numeric(name, cells, cells.values, NumberFormat())
     flags = _flags(cells)
     if flags is not None:
         return as_boolean(name, cells, flags)
     if _is_code(cells):
         column = _text(name, cells)
         return replace(column, notes=("a code: numbers with leading zeros", *column.notes))
-    formats, odd = guess_formats(cells.values, cells.counts, told.day_first)
-    if formats:
-        return _date(name, cells, parse_dates(cells.values, formats), formats, odd)
     form = guess_format(cells.values, cells.counts, told.decimal or ".", told.thousands)
     numbers = form.parse(cells.values)
     if _are_numbers(cells, numbers):
@@ -241,6 +244,11 @@ def _is_code(cells: Cells) -> bool:
     return sum(text[0] == "0" for text in cells.values) > 1
 
 
+def _are_days(values: np.ndarray) -> bool:
+    """Whether numbers such as 20201231 can be dates."""
+    return bool((values >= 1900_01_01).all() and (values <= 2100_12_31).all() and (values == np.round(values)).all())
+
+
 def _are_numbers(cells: Cells, numbers: np.ndarray) -> bool:
     good = np.isfinite(numbers)
     share = cells.counts[good].sum() / cells.n_present
@@ -252,7 +260,7 @@ def _are_numbers(cells: Cells, numbers: np.ndarray) -> bool:
 
 
 def _numeric(name: str, cells: Cells, values: np.ndarray, form: NumberFormat) -> Column:
-    """A column of numbers: a flag, an identifier, dates such as 20201231, or a quantity."""
+    """A column of numbers: a flag, an identifier or a quantity."""
     good = np.isfinite(values)
     distinct = np.unique(values[good])
     if set(distinct.tolist()) == {0.0, 1.0} and not form.prefix and not form.suffix:
