@@ -24,7 +24,7 @@ ENOUGH_ROWS = 10  # fewer do not show that a column of different values is an id
 UNIQUE = 0.95  # share of different values from which a text names its row
 WORDS = 3.5  # mean number of words from which text is prose
 ID_NAME = re.compile(
-    r"(?:.*[ _.-])?(?:id|ids|uuid|guid|index|rowid|row|nr|no\.?|key|#)|row[ _]?number|unnamed.*|[a-z]+I[Dd]"
+    r"(?:.*[ _.-])?(?:id|ids|uuid|guid|index|rowid|row|nr|no\.?|key|#)|row[ _]?number|unnamed.*|.*[a-z]I[Dd]"
 )
 SKIP = ("skip", "left out", "id")
 
@@ -213,7 +213,10 @@ def _told_date(name: str, cells: Cells, form: str, told: Told) -> Column:
     if cells.kind == "date":
         return _date(name, cells, cells.values, (), ())
     formats, odd = ((form,), ()) if form else guess_formats(cells.texts(), cells.counts, told.day_first)
-    dates = parse_dates(cells.texts(), formats)
+    try:
+        dates = parse_dates(cells.texts(), formats)
+    except ValueError as error:
+        raise UserError(f"{name}=date:{form}: {error}") from None
     if np.isnat(dates).all():
         advice = f"does not fit {form}" if form else "say how they are written: date:%d.%m.%Y"
         raise UserError(f"column {name!r} holds no dates, but for example {_short(cells.texts()[0])}; {advice}")

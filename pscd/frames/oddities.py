@@ -65,10 +65,8 @@ def _missing_code(values: np.ndarray, counts: np.ndarray) -> float | None:
 
 
 def _factors(values: np.ndarray, counts: np.ndarray) -> list[str]:
-    """Numbers that would fit if they were 10, 100 or 1000 times smaller or larger.
-
-    Only where a gap parts them from a narrow bulk: a long tail has values of every size.
-    """
+    """Numbers that would fit if they were 10, 100 or 1000 times smaller or larger."""
+    # Only where a gap parts them from a narrow bulk: a long tail has values of every size.
     if counts.sum() < 20 or values[0] <= 0:
         return []
     share = np.cumsum(counts) / counts.sum()
