@@ -257,23 +257,23 @@ def _is_unclosed(text: str) -> bool:
 
 
 def _find_delimiter(text: str, quoted: bool) -> str:
-    """The delimiter that gives the same number of fields, more than one, in the most records."""
+    """The delimiter that gives the most records the same number of fields, titles and footers of one field apart."""
     best, best_score = ",", (0.0, 0.0)
     for delimiter in DELIMITERS:
         found = _first_records(text, delimiter, quoted)
-        widths = Counter(len(record) for record in found)
-        width = max(widths, key=lambda w: (widths[w], w))
-        share = widths[width] / len(found)
-        if width == 1 or share < STEADY or (delimiter == " " and best_score[0] > 0):
+        split = [record for record in found if len(record) > 1]
+        if 2 * len(split) < len(found) or (delimiter == " " and best_score[0] > 0):
             continue
-        agrees = len(found[0]) in (width, width - 1) or any(len(record) == width for record in found[1:3])
+        widths = Counter(map(len, split))
+        width = max(widths, key=lambda w: (widths[w], w))
+        share = widths[width] / len(split)
+        if share < STEADY:
+            continue
+        # Between two that are as steady, that one is right whose fields hold no other delimiter but a decimal comma.
         others = [d for d in DELIMITERS if d not in (delimiter, " ")]
-        fields = [field for record in found for field in record]
-        clean = sum(NUMBER.fullmatch(f.strip()) is not None or not any(d in f for d in others) for f in fields)
-        score = (
-            round(share, 1) if agrees else share / 2,
-            clean / len(fields) if len(found[0]) in (width, width - 1) else 0.0,
-        )
+        fields = [field.strip() for record in split for field in record]
+        clean = sum(NUMBER.fullmatch(field) is not None or not any(d in field for d in others) for field in fields)
+        score = (round(share * len(split) / len(found), 1), clean / len(fields))
         if score > best_score:
             best, best_score = delimiter, score
     return best
