@@ -75,7 +75,8 @@ def as_boolean(name: str, cells: Cells, flags: tuple[str, str], values: np.ndarr
     codes = level_codes(cells, column) if values is None else values
     bad = ~np.isfinite(codes)
     stray = int(cells.counts[bad].sum())
-    notes = (f"{stray} cells are neither: {listed(cells.texts()[bad], 3)}",) if stray else ()
+    are = "cell is" if stray == 1 else "cells are"
+    notes = (f"{stray} {are} neither: {listed(cells.texts()[bad], 3)}",) if stray else ()
     return Column(name, "boolean", flags, stray=stray, notes=notes, source=cells.kind)
 
 

@@ -20,6 +20,7 @@ SURELY_NUMBERS = 0.9  # with so many, any words are strays
 FLAG_CELLS = 0.98  # share of a boolean's cells that must be true or false
 MOSTLY_WHOLE = 0.99
 MOST_SPELLINGS = 12  # of true and false in one column
+SHORTEST_CODE = 3  # digits; months and minutes are padded, too, and are numbers
 ENOUGH_ROWS = 10  # fewer do not show that a column of different values is an identifier
 UNIQUE = 0.95  # share of different values from which a text names its row
 WORDS = 3.5  # mean number of words from which text is prose
@@ -242,9 +243,9 @@ def _flags(cells: Cells) -> tuple[str, str] | None:
 def _is_code(cells: Cells) -> bool:
     """Digits of one length with leading zeros, such as 02139: a number would not be written so."""
     length = len(cells.values[0])
-    if length < 2 or not all(len(text) == length and text.isdigit() for text in cells.values):
+    if length < SHORTEST_CODE or not all(len(text) == length and text.isdigit() for text in cells.values):
         return False
-    return sum(text[0] == "0" for text in cells.values) > 1
+    return any(text[0] == "0" for text in cells.values)
 
 
 def _are_days(values: np.ndarray) -> bool:
@@ -322,7 +323,8 @@ def _date(name: str, cells: Cells, dates: np.ndarray, formats: tuple[str, ...], 
     days = date_values(dates[good], "days")
     n_stray = int(counts[~good].sum())
     if n_stray:
-        odd = (f"{n_stray} cells are no date: {listed(cells.texts()[~good], 3)}", *odd)
+        are = "cell is" if n_stray == 1 else "cells are"
+        odd = (f"{n_stray} {are} no date: {listed(cells.texts()[~good], 3)}", *odd)
     return Column(
         name,
         "date",

@@ -28,8 +28,8 @@ def taken_for(values, name="a", **options):
         (rng.choice(["ja", "nein"], N), "boolean"),
         (rng.choice(["f", "m"], N), "category"),
         (rng.choice(["0", "1", "2", "3+"], N), "category"),
-        (rng.choice(["02139", "10115", "80331"], N), "integer"),  # one padded code may be chance
-        (rng.choice(["02139", "01234", "80331"], N), "category"),
+        (rng.choice(["02139", "10115", "80331"], N), "category"),
+        (rng.choice(["01", "02", "11", "12"], N), "integer"),
         (pd.date_range("2020-01-01", periods=N).astype(str), "date"),
         (pd.date_range("2020-01-01", periods=N), "date"),
         (pd.date_range("2020-01-01", periods=N).strftime("%Y%m%d").astype(int), "date"),
