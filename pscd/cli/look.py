@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pscd.frames import Column, Schema
 
 SHOWN_LEVELS = 4
+FEW = 30  # whole numbers between the lowest and the highest of a column that might be a category
 WIDEST = 34  # characters of a column of the printed table, but for the last
 
 
@@ -102,18 +103,16 @@ def values(column: "Column") -> str:
 def _advice(schema: "Schema") -> list[str]:
     """How to correct what is wrong, with columns of this table as the example."""
     codes = [note.rpartition(": ")[2] for column in schema.columns for note in column.notes if "--missing" in note]
-    integer = next((c for c in schema.learnt() if c.kind == "integer"), None)
-    skipped = next((c for c in schema.columns if not c.is_learnt and "constant" not in c.notes[0]), None)
-    examples = []
-    if integer is not None:
-        examples.append(f"{integer.name}=category")
-    if skipped is not None and "all missing" not in skipped.notes[0]:
-        examples.append(f"{skipped.name}=category")
-    if not examples and schema.columns:
-        examples.append(f"{schema.columns[0].name}=skip")
+    few = next((c for c in schema.learnt() if c.kind == "integer" and _span(c) < FEW), None)
+    text = next((c for c in schema.columns if not c.is_learnt and "different" in c.notes[0]), None)
+    examples = [f"{c.name}=category" for c in (few, text) if c is not None] or [f"{schema.columns[0].name}=skip"]
     told = ",".join(examples)
     lines = [f"not right? --as {_quoted(told)}  (number, integer, boolean, category, date, date:%d.%m.%Y or skip)"]
     return lines + [f"           {code}" for code in dict.fromkeys(codes)]
+
+
+def _span(column: "Column") -> float:
+    return float("inf") if column.lowest is None or column.highest is None else column.highest - column.lowest
 
 
 def _quoted(text: str) -> str:

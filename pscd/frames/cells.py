@@ -113,7 +113,8 @@ def cells_of(series: "nw.Series[Any]", missing: Sequence[str] = ()) -> Cells:
     elif dtype in (nw.Datetime, nw.Date):
         kind, values = "date", _naive(series)
     elif dtype in (nw.Categorical, nw.Enum):
-        kind, values = "text", series.cast(nw.String).to_pandas()
+        kind, values = "text", series.to_pandas()
+        values = values.cat.rename_categories([_cell_text(level) for level in values.cat.categories])
     else:
         kind, values = "text", series.to_pandas()
         if dtype != nw.String:

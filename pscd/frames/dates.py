@@ -86,7 +86,8 @@ def guess_formats(
             notes += odd
         else:
             formats += candidates
-    formats = list(dict.fromkeys(formats))
+    # A time of day among dates, or a date among times, does not belong.
+    formats = [form for form in dict.fromkeys(formats) if has_year(form) == has_year(formats[0])]
     parsed = ~np.isnat(parse_dates(texts, tuple(formats)))
     if counts[parsed].sum() < ENOUGH * counts.sum():
         return (), ()
@@ -139,7 +140,15 @@ def _candidates(text: str) -> tuple[str, ...]:
 
 
 def _plain(text: str) -> str:
-    return NAMED_DAY.sub("", ZONE.sub("", text)) if ":" in text or "," in text or text[:1].isalpha() else text
+    """A date without the name of its day and without its time zone."""
+    if ":" in text:
+        text = ZONE.sub("", text)
+    return NAMED_DAY.sub("", text) if text[:1].isalpha() else text
+
+
+def has_year(form: str) -> bool:
+    """Whether a format is one of dates, and not of times of day."""
+    return "%Y" in form or "%y" in form
 
 
 def resolution_of(dates: np.ndarray) -> str:
@@ -169,7 +178,7 @@ def parts_of(dates: np.ndarray, formats: tuple[str, ...], resolution: str) -> tu
         `days` unless they are times of day; `season` if they span more than a year; `weekday` if they are days over
         three weeks or more; `clock` if they have times and span more than two days.
     """
-    if formats and all("%Y" not in form and "%y" not in form for form in formats):
+    if formats and not has_year(formats[0]):
         return ("clock",)
     span = float((dates.max() - dates.min()) / np.timedelta64(1, "D"))
     timed = resolution in ("minute", "second", "microsecond")

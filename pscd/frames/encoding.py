@@ -135,7 +135,7 @@ def decode(x: np.ndarray, schema: Schema, like: Any = None) -> Any:
         for i, column in enumerate(schema.columns)
         if column.is_learnt
     }
-    frame = pd.DataFrame(columns)
+    frame = pd.DataFrame(columns, index=pd.RangeIndex(len(x)))
     if like is None or isinstance(like, pd.DataFrame | np.ndarray):
         return frame
     backend = nw.get_native_namespace(as_frame(like))
@@ -145,7 +145,10 @@ def decode(x: np.ndarray, schema: Schema, like: Any = None) -> Any:
 
 def _decoded(values: dict[str, np.ndarray], column: Column) -> pd.Series:
     if column.kind == "date":
-        return pd.Series(dates_from(values, column.resolution))
+        dates = dates_from(values, column.resolution)
+        if column.source == "number":  # 20201231
+            return pd.Series(pd.to_numeric(pd.Series(date_spelling(dates, column.formats[0])))).astype("Int64")
+        return pd.Series(dates)
     (found,) = values.values()
     gone = ~np.isfinite(found)
     if column.kind in ("category", "boolean"):
@@ -185,14 +188,22 @@ def spell(frame: Any, schema: Schema) -> pd.DataFrame:
     """
     table = as_frame(frame).to_pandas()
     by_name = {column.name: column for column in schema.columns}
-    return pd.DataFrame({name: _spelled(table[name], by_name[name]) for name in table.columns})
+    columns = {name: _spelled(table[name], by_name[name]) for name in table.columns}
+    return pd.DataFrame(columns, index=pd.RangeIndex(len(table)))
+
+
+def _date_format(column: Column) -> str:
+    """The commonest format that can tell the column's dates."""
+    timed = column.resolution not in ("year", "month", "day")
+    needed = ("%H", "%I") if timed else ("%d",) if column.resolution == "day" else ("%",)
+    enough = [form for form in column.formats if any(sign in form for sign in needed)]
+    return next(iter((*enough, "%Y-%m-%d %H:%M:%S" if timed else "%Y-%m-%d")))
 
 
 def _spelled(values: pd.Series, column: Column) -> list[str]:
     if column.kind == "date":
         dates = pd.to_datetime(values).to_numpy().astype("datetime64[us]")
-        plain = "%Y-%m-%d" if column.resolution in ("year", "month", "day") else "%Y-%m-%d %H:%M:%S"
-        return date_spelling(dates, column.formats[0] if column.formats else plain).tolist()
+        return date_spelling(dates, _date_format(column)).tolist()
     if column.kind in ("number", "integer"):
         return ["" if pd.isna(value) else number_spelling(float(value), column) for value in values]
     return ["" if pd.isna(value) else str(value) for value in values]

@@ -8,6 +8,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -113,7 +114,7 @@ def _encodings(raw: bytes) -> list[str]:
     return ["utf-8", "cp1252", "latin-1"]
 
 
-def records(text: str, delimiter: str, *, quoted: bool = True) -> Iterator[tuple[list[str], int]]:
+def records(text: str, delimiter: str, *, quoted: bool = True) -> Iterator[tuple[list[str], int, int]]:
     """The records of a text, blank lines left out.
 
     Args:
@@ -122,15 +123,17 @@ def records(text: str, delimiter: str, *, quoted: bool = True) -> Iterator[tuple
         quoted: whether quotation marks hold fields together.
 
     Yields:
-        The fields of a record, and the number of lines read so far.
+        The fields of a record, and the numbers of its first line and of the line after it, from 0.
     """
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     limit = csv.field_size_limit(LARGEST_FIELD)
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, skipinitialspace=True)
+        begin = 0
         for record in reader:
             if record and (len(record) > 1 or record[0].strip()):
-                yield record, reader.line_num
+                yield record, begin, reader.line_num
+            begin = reader.line_num
     finally:
         csv.field_size_limit(limit)
 
@@ -164,7 +167,7 @@ def find_layout(
     delimiter = DELIMITER_NAMES.get(delimiter, delimiter)
     if len(delimiter) != 1:
         raise UserError(f"--delimiter must be one character, or one of {', '.join(DELIMITER_NAMES)}; got {delimiter!r}")
-    head = [record for record, _ in _first(records(start, delimiter, quoted=quoted))]
+    head = _first_records(start, delimiter, quoted)
     widths = Counter(len(record) for record in head)
     width = max(widths, key=lambda w: (widths[w], w))
     skip = 0
@@ -175,8 +178,10 @@ def find_layout(
     has_names = _is_header(head[skip], head[skip + 1 :]) if header is None else header
     if not has_names and header is None:
         notes.append("no header: columns are called x0, x1, ...")
-    if has_names and len(head[skip]) != width and abs(len(head[skip]) - width) > 1:
-        width = max(width, len(head[skip])) if len(head[skip]) > width else len(head[skip])
+    # One name too few is how R writes row names, unless each line ends with a delimiter.
+    ends = all(not record[-1].strip() for record in head[skip + 1 :] if len(record) == width)
+    if has_names and (len(head[skip]) != width - 1 or ends):
+        width = len(head[skip])
     return Layout(encoding, delimiter, quoted, has_names, skip, 0, width), tuple(notes)
 
 
@@ -236,9 +241,8 @@ def column_names(first: Sequence[str], width: int, *, header: bool) -> tuple[lis
     return names, notes
 
 
-def _first(found: Iterator[tuple[list[str], int]]) -> Iterator[tuple[list[str], int]]:
-    for _, record in zip(range(SAMPLE), found, strict=False):
-        yield record
+def _first_records(text: str, delimiter: str, quoted: bool) -> list[list[str]]:
+    return [record for record, _, _ in islice(records(text, delimiter, quoted=quoted), SAMPLE)]
 
 
 def _is_unclosed(text: str) -> bool:
@@ -253,23 +257,23 @@ def _is_unclosed(text: str) -> bool:
 
 
 def _find_delimiter(text: str, quoted: bool) -> str:
-    """The delimiter that gives the same number of fields, more than one, in the most records."""
+    """The delimiter that gives the most records the same number of fields, titles and footers of one field apart."""
     best, best_score = ",", (0.0, 0.0)
     for delimiter in DELIMITERS:
-        found = [record for record, _ in _first(records(text, delimiter, quoted=quoted))]
-        widths = Counter(len(record) for record in found)
-        width = max(widths, key=lambda w: (widths[w], w))
-        share = widths[width] / len(found)
-        if width == 1 or share < STEADY or (delimiter == " " and best_score[0] > 0):
+        found = _first_records(text, delimiter, quoted)
+        split = [record for record in found if len(record) > 1]
+        if 2 * len(split) < len(found) or (delimiter == " " and best_score[0] > 0):
             continue
-        agrees = len(found[0]) in (width, width - 1) or any(len(record) == width for record in found[1:3])
+        widths = Counter(map(len, split))
+        width = max(widths, key=lambda w: (widths[w], w))
+        share = widths[width] / len(split)
+        if share < STEADY:
+            continue
+        # Between two that are as steady, that one is right whose fields hold no other delimiter but a decimal comma.
         others = [d for d in DELIMITERS if d not in (delimiter, " ")]
-        fields = [field for record in found for field in record]
-        clean = sum(NUMBER.fullmatch(f.strip()) is not None or not any(d in f for d in others) for f in fields)
-        score = (
-            round(share, 1) if agrees else share / 2,
-            clean / len(fields) if len(found[0]) in (width, width - 1) else 0.0,
-        )
+        fields = [field.strip() for record in split for field in record]
+        clean = sum(NUMBER.fullmatch(field) is not None or not any(d in field for d in others) for field in fields)
+        score = (round(share * len(split) / len(found), 1), clean / len(fields))
         if score > best_score:
             best, best_score = delimiter, score
     return best

@@ -8,6 +8,7 @@ from pscd.frames.cells import Cells, number_text
 from pscd.frames.schema import Column
 
 MOST_LEVELS = 64
+COMMON = 5  # cells of a common level
 COVERED = 0.5  # share of the cells that the common levels must have, if there are more
 OTHER = "other"
 # The false word first. One pair has to cover a column for it to be a flag.
@@ -31,7 +32,8 @@ FLAGS = (
 def few_levels(cells: Cells) -> bool:
     """Whether a column's values are few enough, or some of them common enough, for a category."""
     counts = np.sort(cells.counts)[::-1]
-    return len(counts) <= MOST_LEVELS or counts[: MOST_LEVELS - 1].sum() >= COVERED * counts.sum()
+    common = counts[: MOST_LEVELS - 1]
+    return len(counts) <= MOST_LEVELS or bool(common[common >= COMMON].sum() >= COVERED * counts.sum())
 
 
 def as_category(name: str, cells: Cells, *, forced: bool = False) -> Column:
@@ -73,7 +75,8 @@ def as_boolean(name: str, cells: Cells, flags: tuple[str, str], values: np.ndarr
     codes = level_codes(cells, column) if values is None else values
     bad = ~np.isfinite(codes)
     stray = int(cells.counts[bad].sum())
-    notes = (f"{stray} cells are neither: {listed(cells.texts()[bad], 3)}",) if stray else ()
+    are = "cell is" if stray == 1 else "cells are"
+    notes = (f"{stray} {are} neither: {listed(cells.texts()[bad], 3)}",) if stray else ()
     return Column(name, "boolean", flags, stray=stray, notes=notes, source=cells.kind)
 
 

@@ -20,11 +20,12 @@ SURELY_NUMBERS = 0.9  # with so many, any words are strays
 FLAG_CELLS = 0.98  # share of a boolean's cells that must be true or false
 MOSTLY_WHOLE = 0.99
 MOST_SPELLINGS = 12  # of true and false in one column
+SHORTEST_CODE = 3  # digits; months and minutes are padded, too, and are numbers
 ENOUGH_ROWS = 10  # fewer do not show that a column of different values is an identifier
 UNIQUE = 0.95  # share of different values from which a text names its row
 WORDS = 3.5  # mean number of words from which text is prose
 ID_NAME = re.compile(
-    r"(?:.*[ _.-])?(?:id|ids|uuid|guid|index|rowid|row|nr|no\.?|key|#)|row[ _]?number|unnamed.*|[a-z]+I[Dd]"
+    r"(?:.*[ _.-])?(?:id|ids|uuid|guid|index|rowid|row|nr|no\.?|key|#)|row[ _]?number|unnamed.*|.*[a-z]I[Dd]"
 )
 SKIP = ("skip", "left out", "id")
 
@@ -158,21 +159,24 @@ def _guess(name: str, cells: Cells, told: Told) -> Column:
         return _date(name, cells, cells.values, (), ())
     if cells.kind == "boolean":
         return as_boolean(name, cells, ("False", "True"))
-    if cells.kind == "number":
+    if cells.kind == "number" and not _are_days(cells.values):
         return _numeric(name, cells, cells.values, NumberFormat())
     return _guess_text(name, cells, told)
 
 
 def _guess_text(name: str, cells: Cells, told: Told) -> Column:
+    texts = cells.texts()
+    formats, odd = guess_formats(texts, cells.counts, told.day_first)
+    if formats:
+        return _date(name, cells, parse_dates(texts, formats), formats, odd)
+    if cells.kind == "number":
+        return _numeric(name, cells, cells.values, NumberFormat())
     flags = _flags(cells)
     if flags is not None:
         return as_boolean(name, cells, flags)
     if _is_code(cells):
         column = _text(name, cells)
         return replace(column, notes=("a code: numbers with leading zeros", *column.notes))
-    formats, odd = guess_formats(cells.values, cells.counts, told.day_first)
-    if formats:
-        return _date(name, cells, parse_dates(cells.values, formats), formats, odd)
     form = guess_format(cells.values, cells.counts, told.decimal or ".", told.thousands)
     numbers = form.parse(cells.values)
     if _are_numbers(cells, numbers):
@@ -210,7 +214,10 @@ def _told_date(name: str, cells: Cells, form: str, told: Told) -> Column:
     if cells.kind == "date":
         return _date(name, cells, cells.values, (), ())
     formats, odd = ((form,), ()) if form else guess_formats(cells.texts(), cells.counts, told.day_first)
-    dates = parse_dates(cells.texts(), formats)
+    try:
+        dates = parse_dates(cells.texts(), formats)
+    except ValueError as error:
+        raise UserError(f"{name}=date:{form}: {error}") from None
     if np.isnat(dates).all():
         advice = f"does not fit {form}" if form else "say how they are written: date:%d.%m.%Y"
         raise UserError(f"column {name!r} holds no dates, but for example {_short(cells.texts()[0])}; {advice}")
@@ -236,9 +243,14 @@ def _flags(cells: Cells) -> tuple[str, str] | None:
 def _is_code(cells: Cells) -> bool:
     """Digits of one length with leading zeros, such as 02139: a number would not be written so."""
     length = len(cells.values[0])
-    if length < 2 or not all(len(text) == length and text.isdigit() for text in cells.values):
+    if length < SHORTEST_CODE or not all(len(text) == length and text.isdigit() for text in cells.values):
         return False
-    return sum(text[0] == "0" for text in cells.values) > 1
+    return any(text[0] == "0" for text in cells.values)
+
+
+def _are_days(values: np.ndarray) -> bool:
+    """Whether numbers such as 20201231 can be dates."""
+    return bool((values >= 1900_01_01).all() and (values <= 2100_12_31).all() and (values == np.round(values)).all())
 
 
 def _are_numbers(cells: Cells, numbers: np.ndarray) -> bool:
@@ -252,7 +264,7 @@ def _are_numbers(cells: Cells, numbers: np.ndarray) -> bool:
 
 
 def _numeric(name: str, cells: Cells, values: np.ndarray, form: NumberFormat) -> Column:
-    """A column of numbers: a flag, an identifier, dates such as 20201231, or a quantity."""
+    """A column of numbers: a flag, an identifier or a quantity."""
     good = np.isfinite(values)
     distinct = np.unique(values[good])
     if set(distinct.tolist()) == {0.0, 1.0} and not form.prefix and not form.suffix:
@@ -311,7 +323,8 @@ def _date(name: str, cells: Cells, dates: np.ndarray, formats: tuple[str, ...], 
     days = date_values(dates[good], "days")
     n_stray = int(counts[~good].sum())
     if n_stray:
-        odd = (f"{n_stray} cells are no date: {listed(cells.texts()[~good], 3)}", *odd)
+        are = "cell is" if n_stray == 1 else "cells are"
+        odd = (f"{n_stray} {are} no date: {listed(cells.texts()[~good], 3)}", *odd)
     return Column(
         name,
         "date",

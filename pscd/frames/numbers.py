@@ -25,6 +25,7 @@ DRESSED = re.compile(  # a number with what stands before and after it
     r"(?:\d[\d.,'\u2019\u00a0\u202f _]*|[.,]\d+)(?:[eE][-+]?\d+)?"
     rf"\s*(?P<suffix>[{CURRENCY}%‰°\u00b5A-Za-z²³/\"']{{0,8}})\)?"
 )
+GAP = re.compile(r"(?<=\d)['\u2019\u00a0\u202f _](?=\d{3})")  # between thousands, never a decimal sign
 # A sign that can only be the decimal one: "3,5", "0,125", "1234,567", "1.234,5", "1.234.567".
 ONLY_COMMA = re.compile(
     r"\D*(?:\d*,\d{1,2}|\d*,\d{4,}|0,\d+|\d{4,},\d+|\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,})\D*"
@@ -55,7 +56,7 @@ class NumberFormat:
         point = re.escape(self.decimal)
         separator = r"[.'\u2019\u00a0\u202f _]" if self.decimal == "," else r"[,'\u2019\u00a0\u202f _]"
         before = "|".join(filter(None, (re.escape(self.prefix), f"[{CURRENCY}]")))
-        after = "|".join(filter(None, (re.escape(self.suffix), f"[{CURRENCY}]")))
+        after = "|".join(filter(None, (re.escape(self.suffix.strip()), f"[{CURRENCY}]")))
         whole = rf"\d{{1,3}}(?P<gap>{separator})\d{{3}}(?:(?P=gap)\d{{3}})*|\d+"
         number = rf"(?P<whole>{whole})?(?:{point}(?P<part>\d*))?(?P<power>[eE][-+]?\d+)?"
         return re.compile(
@@ -110,7 +111,7 @@ def decimal_votes(texts: np.ndarray, counts: np.ndarray) -> tuple[int, int]:
     """
     points = commas = 0
     for i in _spaced(len(texts)):
-        text = texts[i]
+        text = GAP.sub("", texts[i])
         if "," in text and ONLY_COMMA.fullmatch(text):
             commas += int(counts[i])
         elif "." in text and (ONLY_POINT.fullmatch(text) or ONLY_COMMA.fullmatch(text)):
@@ -155,7 +156,8 @@ def guess_format(texts: np.ndarray, counts: np.ndarray, decimal: str, thousands:
     if total == 0:
         return NumberFormat(decimal, thousands or "")
     prefix, suffix = (_common(counter, total) for counter in (prefixes, suffixes))
-    space = " " if suffix and any(text.endswith(f" {suffix}") for text in texts[:SAMPLE]) else ""
+    spaced = sum(int(counts[i]) for i in _spaced(len(texts)) if texts[i].endswith(f" {suffix}"))
+    space = " " if suffix and 2 * spaced >= suffixes[suffix] else ""
     gap = gaps.most_common(1)[0][0] if gaps else ""
     return NumberFormat(decimal, thousands if thousands is not None else gap, prefix, space + suffix)
 

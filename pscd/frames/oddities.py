@@ -10,6 +10,7 @@ from pscd.frames.levels import MOST_LEVELS, listed
 
 CODES = (9, 99, 999, 9999, 99999, 999999, -1, -9, -99, -999, -9999, -99999)  # that people write for a missing value
 FACTORS = (10.0, 100.0, 1000.0)
+BULK = 0.8  # share of the cells within a factor of five of the median, for others to be slips of a factor
 RARE = 0.02  # share of the cells that a misspelt level has at most
 ALIKE = 0.8
 
@@ -65,25 +66,27 @@ def _missing_code(values: np.ndarray, counts: np.ndarray) -> float | None:
 
 def _factors(values: np.ndarray, counts: np.ndarray) -> list[str]:
     """Numbers that would fit if they were 10, 100 or 1000 times smaller or larger."""
-    every = np.repeat(values, counts) if counts.sum() <= 10_000 else values
-    if len(every) < 20 or every[0] <= 0:
+    # Only where a gap parts them from a narrow bulk: a long tail has values of every size.
+    if counts.sum() < 20 or values[0] <= 0:
         return []
-    low, middle, high = np.quantile(every, (0.1, 0.5, 0.9))
+    share = np.cumsum(counts) / counts.sum()
+    low, middle, high = (values[np.searchsorted(share, q)] for q in (0.1, 0.5, 0.9))
+    bulk = (values < middle * 5) & (values > middle / 5)
+    if counts[bulk].sum() < BULK * counts.sum():
+        return []
     found = []
-    for side, word in ((1, "the others"), (-1, "times smaller than the others")):
-        far = values > middle * 5 if side > 0 else values < middle / 5
-        inside = (values < middle * 5) & (values > middle / 5)
-        if not far.any() or not inside.any() or counts[far].sum() > 0.2 * counts.sum():
-            continue
-        # The bulk must be narrower than the factor, or its own tail would be taken for slips.
-        low_bulk, high_bulk = values[inside][0], values[inside][-1]
+    for up in (True, False):
+        far = values >= middle * 5 if up else values <= middle / 5
+        size = values[far] / values[bulk][-1] if up else values[bulk][0] / values[far]
         for factor in FACTORS:
-            back = values[far] / factor if side > 0 else values[far] * factor
+            back = values[far] / factor if up else values[far] * factor
             fits = (back >= low * 0.7) & (back <= high * 1.4)
             count = int(counts[far][fits].sum())
-            if high_bulk / low_bulk < factor and count >= max(2, 0.6 * counts[far].sum()):
-                times = f"{factor:.0f} times {word}" if side > 0 else f"{factor:.0f} {word}"
-                found.append(f"{count} values are {times}: {listed([number_text(v) for v in values[far][fits]], 2)}")
+            if count >= max(2, 0.6 * counts[far].sum()) and size.min() > np.sqrt(factor):
+                examples = listed([number_text(v) for v in values[far][fits]], 2)
+                found.append(
+                    f"{count} values are {factor:.0f} times {'' if up else 'smaller than '}the others: {examples}"
+                )
                 break
     return found
 

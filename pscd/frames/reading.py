@@ -15,6 +15,7 @@ from pscd.frames.levels import listed
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".tab", ".dat")
 FRAME_SUFFIXES = (*TEXT_SUFFIXES, ".parquet", ".xlsx")
+MOST_ROWS = 1000  # whose numbers are remembered; pandas copies them with every column
 CHUNK = 20_000  # rows that are held as Python objects at a time
 
 
@@ -84,7 +85,7 @@ def _read_text_file(
     text, encoding = read_text(path, encoding)
     try:
         layout, notes = find_layout(text, encoding, delimiter=delimiter, header=header)
-        every = (record for record, _ in records(text, layout.delimiter, quoted=layout.quoted))
+        every = (record for record, _, _ in records(text, layout.delimiter, quoted=layout.quoted))
         found = islice(every, layout.skip, None)
         first = next(found)
         names, odd = column_names(first, layout.width, header=layout.header)
@@ -99,17 +100,24 @@ def _read_text_file(
     elif last and is_summary(last[-1]) and len(frame) > 2:
         odd.append(f"the last row looks like a summary ({is_summary(last[-1])!r}): remove it if it is one")
     ragged = {kind: [row for row in rows if row <= len(frame)] for kind, rows in ragged.items()}
-    for kind, rows in ragged.items():
-        if rows:
-            where = ", ".join(map(str, rows[:3])) + (", ..." * (len(rows) > 3))
-            end = "what is missing is taken as empty" if kind == "fewer" else "the surplus is ignored"
-            odd.append(f"{len(rows)} rows have {kind} fields than the header (rows {where}): {end}")
+    odd += [_about_ragged(kind, rows) for kind, rows in ragged.items() if rows]
     if len(frame) == 0:
         raise UserError(f"{path}: there are no rows in it")
     short = layout.header and len(first) < layout.width
     found_out = {"short_header": short, "delimiter": layout.delimiter, "encoding": encoding, "header": layout.header}
     twice = sorted({name.strip() for name in first if first.count(name) > 1 and name.strip()}) if layout.header else []
-    return frame, found_out | {"notes": (*notes, *odd), "ragged": ragged, "twice": twice}
+    return frame, found_out | {
+        "notes": (*notes, *odd),
+        "ragged": {kind: rows[:MOST_ROWS] for kind, rows in ragged.items()},
+        "twice": twice,
+    }
+
+
+def _about_ragged(kind: str, rows: list[int]) -> str:
+    where = ", ".join(map(str, rows[:3])) + (", ..." * (len(rows) > 3))
+    end = "what is not there is missing" if kind == "fewer" else "the surplus is ignored"
+    have, row = ("rows have", "rows") if len(rows) > 1 else ("row has", "row")
+    return f"{len(rows):,} {have} {kind} fields than there are columns ({row} {where}): {end}"
 
 
 def _columns(found: Any, width: int) -> tuple[list[pd.Series], dict[str, list[int]], list[list[str]]]:

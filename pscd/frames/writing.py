@@ -58,18 +58,17 @@ def write_like(
         wanted.setdefault(int(row), {})[name] = new
     lines = list(io.StringIO(text, newline=""))
     copy: list[str] = []
-    begin, names, row = 0, [""], -layout.skip - layout.header
-    for i, (record, end) in enumerate(records(text, layout.delimiter, quoted=layout.quoted)):
+    done, names, row = 0, [""], -layout.skip - layout.header
+    for i, (record, begin, end) in enumerate(records(text, layout.delimiter, quoted=layout.quoted)):
         if i == layout.skip:
             names, _ = column_names(record, layout.width, header=layout.header)
         if row >= 0 and row in wanted:
             new_fields = {_index(path_in, names, name): new for name, new in wanted.pop(row).items()}
-            raw = "".join(lines[begin:end])
-            copy.append(_changed(raw, layout.delimiter, layout.quoted, new_fields))
-        else:
-            copy += lines[begin:end]
-        begin, row = end, row + 1
-    copy += lines[begin:]
+            copy += lines[done:begin]
+            copy.append(_changed("".join(lines[begin:end]), layout.delimiter, layout.quoted, new_fields))
+            done = end
+        row += 1
+    copy += lines[done:]
     if wanted:
         raise UserError(f"{path_in}: has no row {min(wanted)}; it has {row}")
     content = _encoded(path_in, "".join(copy), encoding)
@@ -101,8 +100,6 @@ def _changed(raw: str, delimiter: str, quoted: bool, new_fields: Mapping[int, st
     """One record with some fields changed; fields that a short record lacks are added."""
     body = raw.rstrip("\r\n")
     ending = raw[len(body) :]
-    blank = raw[: len(raw) - len(raw.lstrip("\r\n"))]  # blank lines that stand before the record
-    body = body[len(blank) :]
     spans = field_spans(body, delimiter, quoted=quoted)
     while len(spans) <= max(new_fields):
         body += delimiter
@@ -116,7 +113,7 @@ def _changed(raw: str, delimiter: str, quoted: bool, new_fields: Mapping[int, st
         lead = len(old) - len(old.lstrip(" "))
         trail = len(old) - len(old.rstrip(" ")) if inner else 0
         body = body[: start + lead] + new + body[end - trail :]
-    return blank + body + ending
+    return body + ending
 
 
 def field_spans(record: str, delimiter: str, *, quoted: bool = True) -> list[tuple[int, int]]:

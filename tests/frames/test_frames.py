@@ -7,6 +7,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pscd.errors import UserError
 from pscd.frames import Schema, decode, encode, look, read_frame, spell
@@ -100,3 +102,47 @@ def test_a_category_that_was_not_there_before_is_stray(titanic):
     encoded = encode(titanic.assign(Sex="robot"), schema)
     assert encoded.stray[:, schema.names.index("Sex")].all()
     assert np.isnan(encoded.x[:, schema.names_out.index("Sex")]).all()
+
+
+WORDS = [
+    ["1", "2", "3.5", "-4", "1e3", "0.25"],
+    ["1,5", "2,25", "1.234,5", "7"],
+    ["1,234", "12", "5,678.9", "(3)"],
+    ["yes", "no", "YES", "maybe"],
+    ["a", "b", "c", "d e", " a"],
+    ["2020-01-31", "2021-02-03", "1999-12-31", "2020-02-30"],
+    ["01/02/2020", "13/02/2020", "02/14/2020"],
+    ["Jun 12 1998", "Feb 30 1999", "May 1 2020"],
+    ["2020-01-31T10:00:00Z", "2020-05-31T11:30:00+02:00"],
+    ["10:15", "9:05", "23:59", "25:00"],
+    ["", "NA", "?", "unknown"],
+    ["007", "012", "123"],
+    ["0", "1", "0.0", "1.0", "True"],
+    ["12%", "13 %", "$1,000"],
+    ["5 kg", "6 kg", "7.5kg", "8 lb"],
+    ["99", "999", "-1", "inf", "1e400"],
+]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=2), st.integers(2, 60), st.integers(0, 1000))
+def test_whatever_stands_in_a_column(words, n, seed):
+    """Every cell is a value, missing or stray; what is learnt comes back, and no mixture of words is an error."""
+    rng = np.random.default_rng(seed)
+    vocabulary = [word for group in words for word in group]
+    weights = rng.dirichlet(np.full(len(vocabulary), 0.5))
+    frame = pd.DataFrame({"a": rng.choice(vocabulary, n, p=weights), "row": [f"r{i}" for i in range(n)]})
+    schema = look(frame)
+    encoded = encode(frame, schema)
+    column = schema.columns[0]
+    assert (encoded.missing[:, 0].sum(), encoded.stray[:, 0].sum()) == (column.missing, column.stray)
+    for j, part in enumerate(schema.parts):
+        x = encoded.x[:, j]
+        absent = encoded.missing[:, part.source] | encoded.stray[:, part.source]
+        assert (np.isnan(x) == absent).all()
+        if part.n_levels:
+            assert set(x[~absent]) <= set(range(part.n_levels))
+    back = decode(encoded.x, schema)
+    rounding = 0.5 * 10.0 ** -(column.decimals or 0) if column.kind in ("number", "integer") else 1e-6
+    for again in (back, spell(back, schema)):
+        np.testing.assert_allclose(encode(again, schema).x, encoded.x, rtol=1e-6, atol=rounding)
