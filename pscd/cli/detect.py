@@ -155,7 +155,7 @@ def print_learnt(detector: "EnergyDetector", n_rows: int) -> None:
         f"{n_rows} rows, {n_learnt(detector)} columns; estimated contamination: {100 * detector.contamination_:.1f} %"
     )
     for column in () if schema is None else schema.columns:
-        if not column.is_learnt and column.notes:
+        if not column.is_learnt and column.notes and "told" not in column.notes[0]:
             print(f"  left out: {column.name} ({'; '.join(column.notes)})")
         elif column.stray:
             print(f"  {column.name}: {'; '.join(column.notes)}")
