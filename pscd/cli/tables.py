@@ -77,7 +77,8 @@ def run_detect(args: argparse.Namespace) -> None:
     """
     from pscd.coordinates import Coordinates
     from pscd.data import check_enough, read_table
-    from pscd.detector.estimator import EnergyDetector
+    from pscd.detector.estimator import IGNORED, EnergyDetector
+    from pscd.files import file_digest, write_json
 
     out = args.out or Path("runs") / args.data.stem
     if RunFolder(out).is_detector and not args.force:
@@ -104,7 +105,9 @@ def run_detect(args: argparse.Namespace) -> None:
     except OSError as error:
         raise UserError(f"cannot write to {out}: {error.strerror}") from None
     detector.save(out)
-    ignored = int((detector.sample_weight_ < 0.1).sum())
+    source = {"data": str(args.data), "columns": args.columns, "ids": args.id, "fingerprint": file_digest(args.data)}
+    write_json(RunFolder(out).source, source)
+    ignored = int((detector.sample_weight_ < IGNORED).sum())
     print(f"{len(x)} rows, {x.shape[1]} columns; estimated contamination: {100 * detector.contamination_:.1f} %")
     if detector.gamma_ > 0:
         print(f"gamma {detector.gamma_:.3g}: {ignored} rows counted less than a tenth")

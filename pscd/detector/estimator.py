@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 from sklearn.base import BaseEstimator, OutlierMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
@@ -22,6 +22,7 @@ from pscd.detector.gaussian import Gaussian, fit_gaussian, floors, majority, sil
 from pscd.energies import Correction
 from pscd.errors import UserError
 from pscd.files import read_tensors, tensors_digest, under, write_tensors
+from pscd.html import facts_html
 from pscd.mixtures import Mixture
 from pscd.model import SCORE_BLOCK, Model
 from pscd.objectives import PseudoSpherical
@@ -36,6 +37,7 @@ GAUSSIAN_ROWS = 20_000  # rows that the Gaussian base is fitted to, at most
 N_REFERENCE = 4_000  # samples of the model that energies are compared with
 N_NORMALISER = 20_000  # draws for the normalising constant
 CLEAN = 0.05  # share of rows outside the Gaussian of the majority below which gamma="auto" is 0
+IGNORED = 0.1  # rows that counted less than this are told to be ignored
 INSIDE = 0.99  # share of the model's samples that counts as its inside
 
 
@@ -260,6 +262,23 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
                 without = energy(self.gaussian_.whiten(self.gaussian_.without_column(z, j)))
                 blame[start : start + SCORE_BLOCK, column] = full - without
         return blame.numpy()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what was learnt, if anything was, above scikit-learn's own list of parameters."""
+        if not hasattr(self, "model_"):
+            return str(estimator_html_repr(self))
+        ignored = int((self.sample_weight_ < IGNORED).sum())
+        facts = {
+            "learnt from": f"{self.n_rows_:,} rows of {self.n_features_in_:,} columns",
+            "gamma": f"{self.gamma_:.3g}",
+            "ignored": f"{ignored:,} rows counted less than a tenth",
+            "estimated contamination": f"{self.contamination_:.1%}",
+            "outlier": f"energy above {-self.offset_:.4g}",
+        }
+        return facts_html("Detector of strange rows", facts) + str(estimator_html_repr(self))
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def save(self, folder: Path | str) -> None:
         """Write the fitted detector to two files of a folder, without pickle; `EnergyDetector.load` reads them.
