@@ -317,7 +317,7 @@ def landscape(
             y2=f"datum.y + {tall!r}",
             update=f"{list(updates)}[frame]",
         )
-        .mark_rect(strokeWidth=0.4, aria=False)
+        .mark_rect(strokeWidth=1, aria=False)
         .encode(
             x=alt.X("x:Q", title=names[0], scale=alt.Scale(domain=[x_low, x_high], nice=False)),
             x2="x2:Q",

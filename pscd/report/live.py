@@ -13,7 +13,7 @@ from pscd.run_folder import RunFolder
 
 EVERY = 10.0  # seconds between two versions of the file
 SHARE = 0.05  # of the time that writing may take
-REACH = 3.5  # deviations around the middle of the data that snapshots show
+REACH = 2.6  # deviations around the middle of the data that snapshots show
 
 
 class LiveReport:

@@ -21,6 +21,7 @@
     legend: { labelColor: muted, titleColor: muted, labelFontSize: 12, titleFontWeight: "normal" },
   };
   const views = new Map(); // by the element that a chart is drawn into
+  const whenDrawn = new Map(); // what else is done then
 
   async function draw(place, change = (text) => text) {
     const chart = data.charts[place.dataset.chart];
@@ -29,19 +30,16 @@
     const result = await vegaEmbed(place, spec, {
       mode: "vega-lite", renderer: "svg", actions: false, ast: true, config: look, tooltip: { theme: "custom" },
     });
+    // Vega gives the marks of a brush a role without a name, which screen readers would stumble over.
+    for (const mark of place.querySelectorAll("[role=graphics-symbol]:not([aria-label])")) {
+      mark.removeAttribute("role");
+      mark.removeAttribute("aria-roledescription");
+    }
     views.get(place)?.finalize();
     views.set(place, result.view);
+    whenDrawn.get(place)?.(result.view);
     return result.view;
   }
-
-  const places = [...document.querySelectorAll("[data-chart]")].filter((place) => !place.closest("section").querySelector("form.pairs"));
-  const started = new Map();
-  const start = (place) => started.get(place) ?? started.set(place, draw(place)).get(place);
-  const seen = new IntersectionObserver((entries) => {
-    for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); start(entry.target); }
-  }, { rootMargin: "600px" });
-  for (const place of places) seen.observe(place);
-  addEventListener("beforeprint", () => places.forEach(start));
 
   // ---------- which part of the run is shown ----------
   for (const form of document.querySelectorAll("form.zoom")) {
@@ -70,18 +68,24 @@
       }
     };
     for (const place of charts) {
-      const drawn = new MutationObserver(() => {
-        if (!views.has(place)) return;
-        drawn.disconnect();
-        views.get(place).addSignalListener("brush", brushed);
+      whenDrawn.set(place, (view) => {
+        view.addSignalListener("brush", brushed);
         if (+first.value !== +form.dataset.first || +last.value !== +form.dataset.last) show();
       });
-      drawn.observe(place, { childList: true, subtree: true });
     }
     form.addEventListener("input", show);
     form.addEventListener("reset", () => setTimeout(show));
     form.addEventListener("submit", (event) => event.preventDefault());
   }
+
+  const places = [...document.querySelectorAll("[data-chart]")].filter((place) => !place.closest("section").querySelector("form.pairs"));
+  const started = new Map();
+  const start = (place) => started.get(place) ?? started.set(place, draw(place)).get(place);
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); start(entry.target); }
+  }, { rootMargin: "600px" });
+  for (const place of places) seen.observe(place);
+  addEventListener("beforeprint", () => places.forEach(start));
 
   // ---------- pairs of columns ----------
   for (const form of document.querySelectorAll("form.pairs")) {
@@ -128,11 +132,12 @@
       holder.append(panel);
       const names = make("dl", undefined, "ids");
       row.ids.forEach((text, i) => {
+        if (text.length <= 60) return; // it is all in the row
         const value = make("dd");
         value.append(make("bdi", text));
         names.append(make("dt", head.ids[i]), value);
       });
-      if (row.ids.length) panel.append(names);
+      if (names.childElementCount) panel.append(names);
       const grid = make("ul", undefined, "grid");
       for (const [column, value, expected, nats] of row.cells) {
         const cell = make("li", undefined, "cell");
