@@ -53,7 +53,7 @@ def blame_by_detector(detector: "EnergyDetector", x: Floats) -> Blame:
     expected = rows.clone() if columns.constants is None else columns.constants.expand_as(rows).clone()
     for j, column in enumerate(kept):
         expected[:, column] = columns.inverse(gaussian.without_column(z, j))[:, column]
-    return Blame(nats, expected.numpy())
+    return Blame(nats.astype(np.float64), expected.numpy())
 
 
 def blame_by_model(model: Model, x: Floats, samples: Floats) -> Blame:

@@ -112,7 +112,7 @@
 
   // ---------- the strangest rows ----------
   const FIRST = 20; // rows that are shown before one asks for all
-  const darkness = (nats, most) => Math.min(1, Math.log1p(Math.max(0, nats)) / Math.log1p(most));
+  const darkness = (nats, most) => (Math.log1p(Math.max(0, nats)) / Math.log1p(most)) ** 2;
   for (const table of document.querySelectorAll("table.strange")) {
     const [head, ...rows] = data.tables[table.dataset.table];
     const body = table.tBodies[0], lines = [...body.rows];
