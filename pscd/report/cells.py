@@ -10,13 +10,16 @@ import torch
 from numpy.typing import NDArray
 
 from pscd.model import Model
+from pscd.progress import progress_bar
 
 if TYPE_CHECKING:
     from pscd.detector.estimator import EnergyDetector
 
 Floats = NDArray[np.float64]
 
-CANDIDATES = 48  # values that are tried for a cell, quantiles of the model's samples
+CANDIDATES, FEWEST = 48, 12  # values that are tried for a cell, quantiles of the model's samples
+MOST_ROWS = 1_000_000  # whose energies are computed; wide tables try fewer values
+SLOW = 300_000  # rows from which on a progress line is worth its place
 
 
 class Blame(NamedTuple):
@@ -70,12 +73,15 @@ def blame_by_model(model: Model, x: Floats, samples: Floats) -> Blame:
     rows = torch.from_numpy(x)
     full = model.energies(rows).double()
     nats, expected = torch.zeros_like(rows), rows.clone()
-    for j in range(x.shape[1]):
-        tried = np.unique(np.quantile(samples[:, j], np.linspace(0.005, 0.995, CANDIDATES)))
-        changed = rows.repeat(len(tried), 1)
-        changed[:, j] = torch.from_numpy(tried).repeat_interleave(len(rows))
-        lowest, at = model.energies(changed).double().view(len(tried), -1).min(0)
-        better = lowest < full
-        nats[better, j] = (full - lowest)[better]
-        expected[better, j] = torch.from_numpy(tried)[at[better]]
+    n_tried = min(CANDIDATES, max(FEWEST, MOST_ROWS // x.size))
+    with progress_bar(x.shape[1], show=n_tried * x.size > SLOW, unit="column") as bar:
+        for j in range(x.shape[1]):
+            tried = np.unique(np.quantile(samples[:, j], np.linspace(0.005, 0.995, n_tried)))
+            changed = rows.repeat(len(tried), 1)
+            changed[:, j] = torch.from_numpy(tried).repeat_interleave(len(rows))
+            lowest, at = model.energies(changed).double().view(len(tried), -1).min(0)
+            better = lowest < full
+            nats[better, j] = (full - lowest)[better]
+            expected[better, j] = torch.from_numpy(tried)[at[better]]
+            bar.update()
     return Blame(nats.numpy(), expected.numpy())

@@ -88,7 +88,7 @@ def curves(
     scale = alt.Scale(type="log") if log else alt.Scale(zero=False)
     base = alt.Chart(alt.NamedData("rows")).transform_filter("datum.update >= first && datum.update <= last")
     across = alt.X("update:Q", title="updates", scale=alt.Scale(nice=False, zero=False), axis=alt.Axis(tickCount=5))
-    up = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5))
+    up = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, format=".6~g"))
     line = base.mark_line(strokeWidth=1.8, aria=False).encode(x=across, y=up, color=colour, strokeDash=dash)
     if len({v["update"] for v in values}) == 1:  # a line of one point would not be seen
         line = base.mark_point(filled=True, aria=False).encode(x=across, y=up, color=colour)

@@ -151,7 +151,7 @@ def shown(value: object, digits: int = 6) -> str:
 
 def _columns(rows: Rows, suspects: NDArray[np.intp]) -> Section:
     drawn = sorted(suspects[:COLUMNS].tolist())
-    lines = ["Bars: data. Line: samples of the model, which is what it takes the columns to be like without the junk."]
+    lines = ["Bars: data. Line: samples of the model, which show what it expects of a column."]
     if len(drawn) < len(rows.names):
         lines.append(f"The {len(drawn)} columns most to blame for strange rows are drawn, of {len(rows.names):,}.")
     made = [_column(rows, j) for j in drawn]
@@ -175,7 +175,12 @@ def _pairs(rows: Rows, order: NDArray[np.intp], suspects: NDArray[np.intp]) -> S
     columns = sorted(suspects[:PAIR_COLUMNS].tolist())
     most = min(PAIR_ROWS, PAIR_NUMBERS // (2 * len(columns)))
     data = _some(order, rows, most)
-    points = [
+    samples = rows.samples[:most]
+    points = [  # the first are drawn below the others
+        {"of": "samples", "v": charts.short(row[columns], 4), "name": "a sample", "energy": round(float(e), 2)}
+        for row, e in zip(samples, rows.sample_energy, strict=False)
+    ]
+    points += [
         {
             "of": "outliers" if rows.outlier[i] else "data",
             "v": charts.short(rows.x[i, columns], 5),
@@ -183,11 +188,6 @@ def _pairs(rows: Rows, order: NDArray[np.intp], suspects: NDArray[np.intp]) -> S
             "energy": round(float(rows.energy[i]), 2),
         }
         for i in data
-    ]
-    samples = rows.samples[:most]
-    points += [
-        {"of": "samples", "v": charts.short(row[columns], 4), "name": "a sample", "energy": round(float(e), 2)}
-        for row, e in zip(samples, rows.sample_energy, strict=False)
     ]
     first, second = (columns.index(j) for j in sorted(suspects[:2].tolist(), key=suspects.tolist().index))
     windows = [charts.short(np.array(charts.bulk(rows.x[np.isfinite(rows.x[:, j]), j], 0.3))) for j in columns]

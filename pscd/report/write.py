@@ -198,8 +198,8 @@ def run_page(folder: RunFolder, wanted: RowsWanted | None = None, *, running: bo
     log = folder.read_metrics()
     step = int(log[-1]["step"]) if log else 0
     has_model = folder.model.is_file() and not running
-    model = load(folder.path) if has_model else None
-    updates = int(read_metadata(folder.model)["step"]) if has_model else step
+    model, problem = _model(folder) if has_model else (None, "the same command goes on with the training")
+    updates = int(read_metadata(folder.model)["step"]) if model is not None else step
     facts = Facts(
         (
             ("state", _state(config, step, updates, has_model, running)),
@@ -218,9 +218,17 @@ def run_page(folder: RunFolder, wanted: RowsWanted | None = None, *, running: bo
         found, n_columns = _model_sections(folder, model, config, wanted, updates)
         sections += found
     elif not running:
-        sections.append(_without_rows("the training has not finished; the same command goes on with it"))
+        sections.append(_without_rows(problem))
     sections.append(settings_section(config, n_columns, fingerprint))
     return Page(_name(folder), "Training run", tuple(sections), running)
+
+
+def _model(folder: RunFolder) -> tuple[Model | None, str]:
+    """The model of a run, or why it cannot be read: a network of one's own, or a damaged file."""
+    try:
+        return load(folder.path), ""
+    except UserError as error:
+        return None, str(error)
 
 
 def _state(config: TrainConfig, step: int, updates: int, has_model: bool, running: bool) -> str:

@@ -165,6 +165,16 @@ def test_html_and_far_away_files_in_the_page_of_an_artefact_are_text(tmp_path):
     assert "<script>1</script>" in page.text
 
 
+def test_a_model_that_cannot_be_read_leaves_the_curves(two_moons, tmp_path):
+    for name in ("config.json", "metrics.jsonl"):
+        shutil.copy(two_moons / name, tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"damaged")
+    page = read(write_report(tmp_path))
+    assert "Rows are not shown: " in page.text
+    assert "model.safetensors: damaged" in page.text
+    assert page.data["charts"]
+
+
 @pytest.mark.parametrize("name", ["nothing", "empty", "broken.json", "list.json"])
 def test_what_is_no_run_is_told_in_one_line(name, tmp_path):
     (tmp_path / "empty").mkdir()
