@@ -50,6 +50,6 @@ lint: $(READY) ## ruff and mypy
 	$(BIN)/mypy
 
 clean: ## remove the environment, builds and caches; runs stay
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache docs/gallery docs/api/generated
 
 .PHONY: help setup demo test test-slow bench docs lint clean

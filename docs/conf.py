@@ -50,12 +50,14 @@ maximum_signature_line_length = 100
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 
+SECTIONS = ("tables", "densities", "understanding", "own_parts", "images")
 # The gallery runs in the build; an example that fails fails the build.
 sphinx_gallery_conf = {
     "examples_dirs": "../examples/gallery",
     "gallery_dirs": "gallery",
     "filename_pattern": r"/[a-z]\w+\.py$",
     "abort_on_example_error": True,
+    "subsection_order": [f"../examples/gallery/{name}" for name in SECTIONS],
     "within_subsection_order": "FileNameSortKey",
     "doc_module": ("pscd",),
     "backreferences_dir": "gallery/backreferences",

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -43,6 +44,10 @@ GROUPS = {
     "Data and measures": ["load_dataset", "contaminate", "Toy", "TOYS", "mmd"],
     "Errors": ["UserError", "Diverged"],
 }
+LINK_BACK = re.compile(
+    r'(?P<before><div class="viewcode-block" id="(?P<name>[\w.]+)">\s*)'
+    r'<a class="viewcode-back" href="[^"]*">\[docs\]</a>'
+)
 EMPHASIS = re.compile(r"(?<!\\)([|*])")
 
 
@@ -216,9 +221,31 @@ def check_complete(app: Sphinx, env: BuildEnvironment) -> None:
                     LOGGER.warning("%s is public, and no page documents it", found)
 
 
+def mend_links_back(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
+    """On pages of source code, lead from each name to where it is documented.
+
+    viewcode knows one path for each module, and here the names of a module may be documented under several.
+    """
+    if not page.startswith("_modules/pscd"):
+        return
+    module = page.removeprefix("_modules/").replace("/", ".")
+    objects = app.env.domains["py"].objects
+
+    def link(match: re.Match[str]) -> str:
+        first, dot, rest = match["name"].partition(".")
+        found = objects.get(f"{home(module, first)}.{first}{dot}{rest}")
+        if found is None:
+            return match["before"]
+        address = app.builder.get_relative_uri(page, found.docname)
+        return f'{match["before"]}<a class="viewcode-back" href="{address}#{found.node_id}">[docs]</a>'
+
+    context["body"] = LINK_BACK.sub(link, context["body"])
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Write the pages before the build, and check them in it."""
     app.connect("builder-inited", write_pages)
     app.connect("autodoc-process-docstring", read_docstring, priority=400)  # before napoleon adds its own markup
     app.connect("env-check-consistency", check_complete)
+    app.connect("html-page-context", mend_links_back)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

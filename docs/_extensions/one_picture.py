@@ -52,7 +52,7 @@ def chart(rows: list[dict[str, float]]) -> alt.VConcatChart:
 
     gamma = slider("gamma", "gamma", gammas, 1)
     ratio = slider("ratio", "share of junk", ratios, 0.1)
-    colour = alt.Color("model:N", title=None, legend=alt.Legend(orient="top")).scale(
+    colour = alt.Color("model:N", title=None, legend=alt.Legend(orient="top", symbolOpacity=1)).scale(
         domain=list(COLOURS), range=list(COLOURS.values())
     )
     optima = alt.Chart(alt.NamedData("optima"))
@@ -91,7 +91,7 @@ def chart(rows: list[dict[str, float]]) -> alt.VConcatChart:
         )
     )
     share = alt.X("ratio:Q", title="share of junk").axis(format="%")
-    kl = alt.Y("kl:Q", title=["KL from the", "clean density"]).scale(domain=[0, 0.9])
+    kl = alt.Y("kl:Q", title=["KL from the", "clean density"]).scale(domain=[0, 0.9], clamp=True)
     over_ratio = named.mark_line(strokeWidth=2).encode(x=share, y=kl, color=colour, strokeDash=dash())
     point = here.mark_point(size=90, filled=True, opacity=1).encode(
         x=share,

@@ -13,6 +13,7 @@ from sphinx.application import Sphinx
 # Files outside docs/, by the page of the site that shows them.
 PAGES = {
     "README.md": "docs/index.md",
+    "examples/gallery": "docs/gallery/index.rst",
     "CONTRIBUTING.md": "docs/contributing.md",
     "CHANGELOG.md": "docs/changelog.md",
     "examples/dirty_table/README.md": "docs/examples/dirty-table.md",
@@ -20,6 +21,8 @@ PAGES = {
     "examples/plain_pytorch.py": "docs/examples/plain-pytorch.md",
 }
 LINK = re.compile(r"\]\((?!\w+:|#|/|<)([^)#\s]+)(#[^)\s]*)?\)")
+GALLERY = re.compile(r"examples/gallery/(\w+/\w+)\.py")
+SOURCE = re.compile(r"pscd/(\w+)(/\w+)*\.py")
 CONTENTS = "\n```{toctree}\n:hidden:\n:glob:\n\n*\ndetection-classes/*\n```\n"
 
 
@@ -40,10 +43,29 @@ def rewritten(text: str, file: str, page: str) -> str:
 
     def link(match: re.Match[str]) -> str:
         target = os.path.normpath(os.path.join(os.path.dirname(file), match[1]))
-        path = os.path.relpath(PAGES.get(target, target), os.path.dirname(page))
+        path = os.path.relpath(page_of(target), os.path.dirname(page))
         return f"]({path}{match[2] or ''})"
 
     return LINK.sub(link, text)
+
+
+def page_of(path: str) -> str:
+    """The page that shows a file of the repository: an example of the gallery, the API of a module, or another.
+
+    Args:
+        path: in the repository.
+
+    Returns:
+        The path of the page's source, or the same path if there is none.
+
+    >>> page_of("examples/gallery/tables/blame.py"), page_of("pscd/sampling/mala.py")
+    ('docs/gallery/tables/blame.rst', 'docs/api/generated/room.pscd.sampling.rst')
+    """
+    if example := GALLERY.fullmatch(path):
+        return f"docs/gallery/{example[1]}.rst"
+    if source := SOURCE.fullmatch(path):
+        return f"docs/api/generated/room.pscd.{source[1]}.rst"
+    return PAGES.get(path, path)
 
 
 def read_page(app: Sphinx, docname: str, source: list[str]) -> None:
