@@ -133,9 +133,10 @@ class OnePicture(Directive):
 
 
 def write_bundle(app: Sphinx, exception: Exception | None) -> None:
-    """Write Vega beside the other scripts of the site."""
+    """Write Vega beside the other scripts, in a scope of its own: some of its names are also names of Sphinx."""
     if exception is None and app.builder.format == "html":
-        (app.outdir / "_static" / BUNDLE).write_text(vl_convert.javascript_bundle(), encoding="utf-8")
+        bundle = f"(() => {{{vl_convert.javascript_bundle()}}})();"
+        (app.outdir / "_static" / BUNDLE).write_text(bundle, encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
