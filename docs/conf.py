@@ -77,6 +77,7 @@ html_theme = "furo"
 html_title = "pscd"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_favicon = "_static/favicon.svg"
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#1b5c92", "color-brand-content": "#1b5c92"},
@@ -85,8 +86,8 @@ html_theme_options = {
 }
 html_show_sphinx = False
 html_copy_source = False
-pygments_style = "friendly"
-pygments_dark_style = "github-dark"
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 copybutton_exclude = ".linenos, .gp, .go"
