@@ -3,8 +3,8 @@ A sampler of your own
 =====================
 
 A sampler is a frozen dataclass with a method ``run`` that moves points. This one is underdamped Langevin dynamics, from
-the file that :doc:`/examples/own-parts` shows in full: points have a velocity that lasts, so they walk instead of
-wandering.
+the file that :doc:`/examples/own-parts` shows in full (``examples/own_parts.py``, which has to be on the
+``PYTHONPATH``): points have a velocity that lasts, so they walk instead of wandering.
 """
 
 import matplotlib.pyplot as plt
