@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 RIVALS := .venv/.rivals
+SITE := .venv/.site
 
 .DEFAULT_GOAL := help
 
@@ -37,12 +38,22 @@ $(RIVALS): $(READY)
 bench: $(RIVALS) ## speed beside other libraries, in docs/results/speed.md (over an hour, of an idle machine)
 	$(BIN)/python -m benchmarks.speed
 
+$(SITE): $(READY)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
+	@touch $@
+
+docs: $(SITE) ## build the site in build/site: gallery, API, doctests, links; warnings are errors (about 5 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -j auto -d build/doctrees docs build/site
+	$(BIN)/python scripts/check_site.py build/site
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest docs --doctest-glob='*.md' --ignore docs/gallery --ignore docs/conf.py
+	@echo "the site: build/site/index.html"
+
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 clean: ## remove the environment, builds and caches; runs stay
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache docs/gallery docs/api/generated
 
-.PHONY: help setup demo test test-slow test-browser bench lint clean
+.PHONY: help setup demo test test-slow test-browser bench docs lint clean
