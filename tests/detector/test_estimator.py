@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
@@ -252,3 +253,45 @@ def test_samples_are_as_wide_as_clean_rows(shape):
     x = np.random.default_rng(0).normal(size=shape)
     new = EnergyDetector(n_updates=60).fit(x).sample(2000)
     assert new.std(0).mean() == pytest.approx(1.0, abs=0.15)
+
+
+def ring(n, seed):
+    """A circle of radius 3 with a little noise: its Gaussian takes the empty middle for the most normal place."""
+    rng = np.random.default_rng(seed)
+    angle = rng.uniform(0, 2 * np.pi, n)
+    return np.stack([3 * np.cos(angle), 3 * np.sin(angle)], 1) + 0.3 * rng.normal(size=(n, 2))
+
+
+@pytest.fixture(scope="module")
+def on_a_ring():
+    return EnergyDetector(gamma=0.2, bound=4.0, n_updates=250).fit(ring(1000, 0))
+
+
+def test_the_network_sees_what_no_gaussian_can(on_a_ring):
+    """Rows in the middle of a ring: the Gaussian ranks them as the most normal of all, the network as the strangest."""
+    normal, strange = ring(500, 1), 0.6 * np.random.default_rng(2).normal(size=(200, 2))
+
+    def found(scores):
+        return roc_auc_score(np.repeat([0, 1], [500, 200]), -scores(np.concatenate([normal, strange])))
+
+    def gaussian(rows):
+        z = on_a_ring.columns_.forward(torch.from_numpy(rows), torch.float64)
+        return -on_a_ring.gaussian_.whiten(z).square().sum(1).numpy()
+
+    assert found(gaussian) < 0.05
+    assert found(on_a_ring.score_samples) > 0.95
+
+
+def test_the_network_is_trained_with_the_gamma_of_the_gaussian(on_a_ring):
+    objective = on_a_ring.model_.config.objective
+    assert (objective.gamma, objective.warmup) == (on_a_ring.gamma_, 0.0) == (0.2, 0.0)
+    # A far cluster of a tenth of the rows: at gamma 0 the network makes room for it, at gamma 1 it does not.
+    x = np.concatenate([ring(450, 3), 0.2 * np.random.default_rng(4).normal(size=(50, 2)) + [9.0, 9.0]])
+    corrections = []
+    for gamma in (0.0, 1.0):
+        detector = EnergyDetector(gamma=gamma, bound=4.0, n_updates=150).fit(x)
+        z = detector.gaussian_.whiten(detector.columns_.forward(torch.from_numpy(x), torch.float64))
+        corrected = -torch.from_numpy(detector.score_samples(x)) - 0.5 * z.square().sum(1)
+        corrections.append(float(corrected[450:].mean() - corrected[:450].mean()))
+    assert corrections[0] < -0.5
+    assert corrections[1] > corrections[0] + 1
