@@ -264,7 +264,7 @@ def ring(n, seed):
 
 @pytest.fixture(scope="module")
 def on_a_ring():
-    return EnergyDetector(gamma=0.2, bound=4.0, n_updates=250).fit(ring(1000, 0))
+    return EnergyDetector(gamma=0.2, bound=4.0).fit(ring(1000, 0))
 
 
 def test_the_network_sees_what_no_gaussian_can(on_a_ring):
