@@ -18,7 +18,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from mutation.changes import Mutant, mutants_of
-from mutation.selection import Chosen, Map, Recorder, digest
+from mutation.selection import Chosen, Map, Recorder
 
 ROOT = Path(__file__).resolve().parents[1]
 HERE = ROOT / "mutation"
@@ -188,7 +188,7 @@ class Bench:
         start = time.monotonic()
         try:
             path.write_text(mutant.source)
-            code = self.child(lambda: _try(mutant.file, tests, failed), PATIENCE[0] + PATIENCE[1] * usual)
+            code = self.child(lambda: _try(tests, own, failed), PATIENCE[0] + PATIENCE[1] * usual)
         finally:
             path.write_text(sound)
         noticed = "too slow" if code is None else failed.read_text() or (f"exit code {code}" if code else "")
@@ -212,15 +212,21 @@ def _record(root: Path, file: str, found: Path) -> int:
     return 0 if code in (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED) else int(code)
 
 
-def _try(file: str, tests: list[str], failed: Path) -> int:
-    """The doctests of the file, then the tests; the first failure ends it."""
+def _try(tests: list[str], own: list[str], failed: Path) -> int:
+    """The module's own tests, then its neighbours', whose files need not be imported if that was enough."""
     import pytest
 
-    chosen = Chosen(tests)
-    files = list(dict.fromkeys(name.split("::")[0] for name in tests))
-    code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--tb=no", *files], plugins=[chosen])
-    failed.write_text(chosen.failed)
-    return int(code)
+    for near in (True, False):
+        part = [name for name in tests if (name.split("::")[0] in own) == near]
+        files = list(dict.fromkeys(name.split("::")[0] for name in part))
+        if not part:
+            continue
+        chosen = Chosen(part)
+        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--tb=no", *files], plugins=[chosen])
+        failed.write_text(chosen.failed)
+        if code != 0:
+            return int(code)
+    return 0
 
 
 def equivalents() -> list[dict[str, str]]:
@@ -249,8 +255,8 @@ def _sampled(bench: Bench, args: argparse.Namespace) -> int:
     for file, own in chosen.items():
         source = (ROOT / file).read_text()
         everything = mutants_of(file, source)
-        sample = random.Random(f"{args.seed} {file}").sample(everything, min(args.sample, len(everything)))
-        plan += [(mutant, own) for mutant in sorted(sample, key=lambda m: m.line)]
+        shuffled = random.Random(f"{args.seed} {file}").sample(everything, len(everything))  # a larger sample goes on
+        plan += [(mutant, own) for mutant in sorted(shuffled[: args.sample], key=lambda m: m.line)]
         for row in rows:  # what is no longer in the code is forgotten
             if row["file"] == file and row["before"] not in {m.before for m in everything}:
                 known.pop(_key(row), None)
@@ -317,7 +323,7 @@ def table(rows: list[dict]) -> str:
         "# Mistakes that the tests notice", "",
         "`make mutants` plants mistakes in the code, one at a time: an operator, a constant, a condition, an argument,",
         "a statement. A mistake is noticed if one of the tests that call the function fails. Mistakes that change",
-        "nothing anybody could notice are listed with their reasons in `mutation/equivalent.toml`; the score is that of",
+        "nothing anybody could notice are listed with their reasons in `mutation/equivalent.toml`; the score is of",
         "all others. Each file has a random sample of them.", "",
         "| file | mistakes | equivalent | noticed | score |", "|---|--:|--:|--:|--:|",
     ]  # fmt: skip

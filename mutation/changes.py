@@ -24,8 +24,9 @@ NAMES = {
 }  # fmt: skip
 NAMES |= {new: old for old, new in NAMES.items() if new not in NAMES}
 DROPPED_CALLS = {
-    "detach", "clone", "abs", "square", "clamp", "clamp_", "exp", "log", "sqrt", "double", "float", "diff", "requires_grad_",
-    "masked_fill", "nan_to_num", "flip", "copy", "eval", "sort", "tanh", "round", "expm1", "log1p", "neg", "t",
+    "detach", "clone", "abs", "square", "clamp", "clamp_", "exp", "log", "sqrt", "double", "float", "diff", "t",
+    "requires_grad_", "masked_fill", "nan_to_num", "flip", "copy", "eval", "sort", "tanh", "round", "expm1", "log1p",
+    "neg",
 }  # fmt: skip
 UNREAD = (ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Raise, ast.Assert)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -136,7 +137,7 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
     yield from (child for child in ast.iter_child_nodes(node) if child not in unread)
 
 
-def _of_expression(node, function, span, text, between) -> Iterator[Edit]:  # noqa: ANN001
+def _of_expression(node, function, span, text, between) -> Iterator[Edit]:
     match node:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS and not isinstance(left, ast.JoinedStr):
             yield between(left, right, OPERATORS[type(op)], "operator", function)
@@ -160,7 +161,7 @@ def _of_expression(node, function, span, text, between) -> Iterator[Edit]:  # no
             yield from _of_call(node, function, span, text)
 
 
-def _of_call(node: ast.Call, function: str, span, text) -> Iterator[Edit]:  # noqa: ANN001
+def _of_call(node: ast.Call, function: str, span, text) -> Iterator[Edit]:
     args, called = node.args, node.func
     name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
     if len(args) > 1 and name != "option" and not any(isinstance(a, ast.Starred) for a in args[:2]):
@@ -180,7 +181,7 @@ def _of_call(node: ast.Call, function: str, span, text) -> Iterator[Edit]:  # no
         yield (*span(node), text(called.value), "dropped call", function)
 
 
-def _of_statement(node, function, span, text) -> Iterator[Edit]:  # noqa: ANN001
+def _of_statement(node, function, span, text) -> Iterator[Edit]:
     match node:
         case ast.If(test=test):
             yield (*span(test), "True", "condition", function)

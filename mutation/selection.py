@@ -10,6 +10,8 @@ from types import FrameType
 
 import pytest
 
+MOST_FILES = 12  # to import for one mistake
+
 
 class Recorder:
     """A pytest plugin that notes the functions of the package that each test calls.
@@ -114,10 +116,12 @@ class Map:
                 if called or (own and not function):
                     found.append((not own, test["seconds"], name))
         if not any(not other for other, *_ in found):  # called in another process only, or not at all
-            found += [(False, t["seconds"], n) for f in first if f in self.files for n, t in self.files[f]["tests"].items()]
+            found += [
+                (False, t["seconds"], n) for f in first if f in self.files for n, t in self.files[f]["tests"].items()
+            ]
         chosen, total = [], 0.0
         for other, seconds, name in sorted(found):
-            if other and total + seconds > budget:
+            if other and (total + seconds > budget or len({n.split("::")[0] for n in chosen}) > MOST_FILES):
                 break
             chosen.append(name)
             total += seconds

@@ -75,7 +75,13 @@ def test_presets_are_a_promise():
 
 @pytest.mark.parametrize(
     ("shape", "own", "name"),
-    [((1,), False, "plane"), ((2,), False, "plane"), ((3,), False, "table"), ((3,), True, "plane"), ((2, 2), True, "table")],
+    [
+        ((1,), False, "plane"),
+        ((2,), False, "plane"),
+        ((3,), False, "table"),
+        ((3,), True, "plane"),
+        ((2, 2), True, "table"),
+    ],
 )
 def test_rows_find_their_preset(shape, own, name):
     assert for_rows(shape, own=own) is PRESETS[name]

@@ -37,7 +37,11 @@ def values_of(kind, name):
         str: st.sampled_from(NAMES.get(name, ("", "a,b", "x.csv"))),
         type(None): st.none(),
     }
-    found = [st.sampled_from(get_args(o)) if get_origin(o) is Literal else made[o] for o in options if o in made or get_origin(o) is Literal]
+    found = [
+        st.sampled_from(get_args(o)) if get_origin(o) is Literal else made[o]
+        for o in options
+        if o in made or get_origin(o) is Literal
+    ]
     return st.one_of(found) if found else st.none()
 
 

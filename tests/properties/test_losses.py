@@ -1,6 +1,7 @@
 """What holds for losses whatever the energies, and for the ways to compute them whatever the network."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -67,7 +68,9 @@ def test_the_gradient_of_the_score_are_two_sets_of_weights(e_pos, e_neg, gamma):
         assert float(sign * weights.sum()) == pytest.approx(1, abs=1e-9)
         assert (weights >= 0).all()
         expected = [math.exp(-gamma * (v - float(e.min() if gamma > 0 else e.max()))) for v in e.tolist()]
-        torch.testing.assert_close(weights, torch.tensor(expected, dtype=torch.float64) / math.fsum(expected), rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(
+            weights, torch.tensor(expected, dtype=torch.float64) / math.fsum(expected), rtol=1e-9, atol=1e-12
+        )
 
 
 @given(e_pos=rows, e_neg=rows, gamma=st.floats(-1, 2).filter(bool))
@@ -126,16 +129,25 @@ def networks(draw):
         kernel, stride, padding = draw(st.integers(1, 3)), draw(st.integers(1, 2)), draw(st.integers(0, 1))
         first = nn.Conv2d(channels, width, kernel, stride, padding)
         size = first(torch.zeros(1, channels, height, across)).numel()
-        net, shape = nn.Sequential(first, activation(), nn.Flatten(), nn.Linear(size, 1), nn.Flatten(0)), (channels, height, across)
+        net, shape = (
+            nn.Sequential(first, activation(), nn.Flatten(), nn.Linear(size, 1), nn.Flatten(0)),
+            (channels, height, across),
+        )
     else:
         shape = (draw(st.integers(1, 12)),)
         if kind == "mlp":
-            net = MLP(shape, width=width, depth=depth, fourier=draw(st.integers(0, 9)), base_scale=draw(st.sampled_from([None, 1.5])))
+            net = MLP(
+                shape,
+                width=width,
+                depth=depth,
+                fourier=draw(st.integers(0, 9)),
+                base_scale=draw(st.sampled_from([None, 1.5])),
+            )
         elif kind == "correction":
             net = Correction(shape[0], bound=draw(st.floats(0.5, 4)), width=width, depth=depth)
         else:
             sizes = [shape[0], *[width] * depth]
-            layers = [part for a, b in zip(sizes, sizes[1:], strict=False) for part in (nn.Linear(a, b), activation())]
+            layers = [part for a, b in pairwise(sizes) for part in (nn.Linear(a, b), activation())]
             net = nn.Sequential(*layers, nn.Linear(width, 1), nn.Flatten(0))
     with torch.no_grad():
         for p in net.parameters():

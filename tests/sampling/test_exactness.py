@@ -69,7 +69,7 @@ def accepted(monkeypatch, u, **settings):
 
 
 def balanced(chance, forward, monkeypatch, **settings):
-    """Moves happen with this chance, bracketed to 1e-9, and so the flow between any two points is the same both ways."""
+    """Moves happen with this chance, bracketed to 1e-9, so the flow between any two points is the same both ways."""
     assert accepted(monkeypatch, chance * (1 - 1e-9), **settings).all()
     refused = accepted(monkeypatch, chance * (1 + 1e-9), **settings)[chance < 1]
     assert len(refused) > M
@@ -112,7 +112,7 @@ def test_jumps_by_a_lopsided_proposal_are_in_detailed_balance(monkeypatch):
 
 def test_a_box_refuses_every_move_out_of_it_and_no_other(monkeypatch):
     low, high = -1.0, 1.4
-    outside = ((TO < low) | (TO > high)).any(1)
+    outside = ((low > TO) | (high < TO)).any(1)
     start = FROM.clamp(low, high)
     with monkeypatch.context() as patch:
         normal = (TO - start + STEP * slope(start)) / math.sqrt(2 * STEP)
@@ -184,7 +184,7 @@ def test_a_box_leaves_the_target_restricted_to_it_invariant():
 def test_simulation_based_calibration_of_a_posterior():
     """Where theta is drawn from a prior and data from theta, its rank among draws of the posterior is uniform.
 
-    theta ~ N(0, 1), data ~ N(theta^3 / 3 + theta, 1): a posterior without a closed form. A chi-square test over 10 ranks
+    theta ~ N(0, 1), data ~ N(theta^3 / 3 + theta, 1): a posterior without a closed form. A chi-square test of 10 ranks
     gives a false alarm once in 10^4. If one rank had 13 % instead of 10 %, its non-centrality were 20,000 (.03^2 / .1)
     10 / 9 = 200, its mean 209 and its deviation 29, with a threshold of 33.7: six deviations, a miss in 10^9.
     """
@@ -251,7 +251,9 @@ def test_jumps_are_made_if_and_only_if_they_are_asked_for():
 def test_acceptance_is_the_mean_over_the_steps_of_its_kind():
     found = []
     settings = {"step_size": 0.8, "n_steps": 5, "proposal": rough(), "generator": generator(0)}
-    _, info = mala(gumbel, exact_start()[:500], callback=lambda at: found.append(at["accept"].double().mean()), **settings)
+    _, info = mala(
+        gumbel, exact_start()[:500], callback=lambda at: found.append(at["accept"].double().mean()), **settings
+    )
     local, jumps = torch.stack(found[0::2]).mean(), torch.stack(found[1::2]).mean()
     assert info["acceptance"].item() == pytest.approx(local.item(), rel=1e-6)
     assert info["jumps"].item() == pytest.approx(jumps.item(), rel=1e-6)

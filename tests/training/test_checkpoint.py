@@ -140,8 +140,8 @@ def test_the_optimiser_comes_back_with_its_moments_and_rate(state, small):
     assert same(checkpoint.snapshot(state), checkpoint.snapshot(other))
 
 
-def test_a_snapshot_is_a_copy_and_so_is_what_is_restored_from_it(state, small):
-    state, x = state
+def test_a_snapshot_is_a_copy_and_so_is_what_is_restored_from_it(state):
+    state, _ = state
     values = checkpoint.snapshot(state)
     reference = copy.deepcopy(values)
     with torch.no_grad():

@@ -72,7 +72,10 @@ def slope(energy, x):
 
 def langevin_by_hand(sampler, energy, x, step, proposal, rng):
     noise = math.sqrt(2 * step) if sampler.noise_scale is None else sampler.noise_scale
-    low, high = (-math.inf if sampler.low is None else sampler.low), (math.inf if sampler.high is None else sampler.high)
+    low, high = (
+        (-math.inf if sampler.low is None else sampler.low),
+        (math.inf if sampler.high is None else sampler.high),
+    )
     largest = math.inf if sampler.max_grad is None else sampler.max_grad
     x = x.clamp(low, high)
     for _ in range(sampler.n_steps):
@@ -174,7 +177,7 @@ def nce_by_hand(objective, energy, noise, x_pos, rng):
 def score_matching_by_hand(objective, energy, x_pos, rng, progress):
     done = min(1, progress / objective.warmup)
     least = max(objective.sigma, 0.05)
-    sigma = least ** done * objective.first_sigma ** (1 - done)
+    sigma = least**done * objective.first_sigma ** (1 - done)
     z = torch.randn(x_pos.shape, generator=rng, dtype=x_pos.dtype)
     x = (x_pos + sigma * z).requires_grad_()
     g = torch.autograd.grad(energy(x).sum(), x, create_graph=True)[0]
