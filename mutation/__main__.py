@@ -2,8 +2,10 @@
 
 import argparse
 import json
+import math
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
@@ -25,9 +27,13 @@ HERE = ROOT / "mutation"
 MAP = ROOT / ".mutants" / "tests.json"
 RESULTS = ROOT / "docs" / "results" / "mutants.json"
 COPIED = ("pscd", "tests", "scripts", "examples", "benchmarks", "docs", "pyproject.toml", "README.md", "CHANGELOG.md")
-PRELOADED = ("torch", "pytest", "numpy", "pandas", "scipy.stats", "sklearn.mixture", "sklearn.metrics")
-BUDGET = 30.0  # seconds of neighbours' tests for each mistake
+PRELOADED = ("torch", "pytest", "numpy", "pandas", "scipy.stats", "sklearn.mixture", "sklearn.metrics",
+             "hypothesis.strategies", "torch._dynamo", "safetensors.torch", "tqdm", "pooch", "PIL.Image")  # fmt: skip
+# Of what is preloaded, pytest complains that it cannot rewrite it; nobody needs that.
+PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+BUDGET = 10.0  # seconds of tests for each mistake, after which no neighbour is asked any more
 PATIENCE = (20.0, 6.0)  # a mistake that takes longer than so many seconds, plus so many times the usual, was noticed
+BUSY = 10.0  # by how much a busy machine may stretch the processor's seconds
 
 # Each file with the test files that are its own; others are found by what they call.
 FILES = {
@@ -91,12 +97,22 @@ def main(argv: list[str] | None = None) -> int:
     os.environ.update(OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
     if args.report:
         return _write(json.loads(RESULTS.read_text())["mutants"], args)
-    for name in PRELOADED:  # once, for all children; the package itself is imported by each
-        __import__(name)
+    _preload()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         bench = Bench(Path(folder))
-        bench.record(Map(MAP))
+        bench.record(Map(MAP), args.files)
         return _named(bench, args) if args.named else _sampled(bench, args)
+
+
+def _preload() -> None:
+    """Import what takes long once, for all children; the package itself is imported by each."""
+    for name in PRELOADED:
+        __import__(name)
+    import torch
+
+    weight = torch.zeros(1)
+    weight.grad = torch.zeros(1)
+    torch.optim.Adam([weight]).step()  # imports half of torch on first use; a backward pass would forbid to fork
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -131,13 +147,15 @@ class Bench:
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
         os.environ["PYTHONPATH"] = str(self.root)
 
-    def record(self, known: Map) -> None:
-        """Find out which test calls what, in test files that are new or changed."""
+    def record(self, known: Map, wanted: list[str]) -> None:
+        """Find out which test calls what, in test files that are new, or that have changed and are asked first."""
         self.map = known
         files = [str(p.relative_to(self.root)) for p in sorted(self.root.glob("tests/**/test_*.py"))]
         files = [f for f in files if not f.startswith(NOT_ASKED)]
         known.files = {name: value for name, value in known.files.items() if name in files}
-        for file in (bar := tqdm(known.stale(self.root, files), desc="recording tests", leave=False)):
+        first = {own for file in _chosen(wanted) for own in FILES[file]}
+        stale = [f for f in known.stale(self.root, files) if f in first or f not in known.files]
+        for file in (bar := tqdm(stale, desc="recording tests", leave=False)):
             bar.set_postfix_str(file)
             found = self.output.with_name("record.json")
             found.unlink(missing_ok=True)
@@ -154,6 +172,7 @@ class Bench:
         process = os.fork()
         if process == 0:
             os.setsid()
+            resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(patience), math.ceil(patience) + 1))
             with open(self.output, "wb") as sink:
                 os.dup2(sink.fileno(), 1)
                 os.dup2(sink.fileno(), 2)
@@ -169,10 +188,11 @@ class Bench:
                 sys.stderr.flush()
                 os._exit(code)
         start = time.monotonic()
-        while time.monotonic() - start < patience:
+        while time.monotonic() - start < BUSY * patience:
             done, status = os.waitpid(process, os.WNOHANG)
             if done:
-                return os.waitstatus_to_exitcode(status)
+                code = os.waitstatus_to_exitcode(status)
+                return None if code in (-signal.SIGXCPU, -signal.SIGKILL) else code
             time.sleep(0.02)
         os.killpg(process, signal.SIGKILL)
         os.waitpid(process, 0)
@@ -205,7 +225,7 @@ def _record(root: Path, file: str, found: Path) -> int:
     import pytest
 
     recorder = Recorder(root)
-    code = pytest.main(["-q", "-p", "no:cacheprovider", file], plugins=[recorder])
+    code = pytest.main([*PYTEST, file], plugins=[recorder])
     failed = [name for name in recorder.tests if name in recorder.failed]
     tests = {name: value for name, value in recorder.tests.items() if name not in recorder.failed}
     found.write_text(json.dumps({"tests": tests, "failed": failed}))
@@ -222,7 +242,7 @@ def _try(tests: list[str], own: list[str], failed: Path) -> int:
         if not part:
             continue
         chosen = Chosen(part)
-        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--tb=no", *files], plugins=[chosen])
+        code = pytest.main([*PYTEST, "-x", "--tb=no", *files], plugins=[chosen])
         failed.write_text(chosen.failed)
         if code != 0:
             return int(code)
@@ -248,7 +268,7 @@ def _pattern(text: str) -> str:
 
 
 def _sampled(bench: Bench, args: argparse.Namespace) -> int:
-    chosen = {f: own for f, own in FILES.items() if not args.files or any(part in f for part in args.files)}
+    chosen = {file: FILES[file] for file in _chosen(args.files)}
     rows = json.loads(RESULTS.read_text())["mutants"] if RESULTS.exists() else []
     known = {_key(row): row for row in rows}
     plan = []
@@ -271,6 +291,10 @@ def _sampled(bench: Bench, args: argparse.Namespace) -> int:
             bar.write(f"{mutant.file}:{mutant.line} {mutant.function}\n  - {mutant.before}\n  + {mutant.after}")
         _keep(list(known.values()))
     return _write(list(known.values()), args)
+
+
+def _chosen(parts: list[str]) -> list[str]:
+    return [file for file in FILES if not parts or any(part in file for part in parts)]
 
 
 def _key(row: dict) -> tuple[str, str, str, str]:

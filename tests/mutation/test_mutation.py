@@ -160,7 +160,7 @@ tests = bench.root / "tests" / "test_planted.py"
 tests.write_text("import pscd.version\\ndef test_it():\\n    assert pscd.version.__version__ != 'wrong'\\n")
 bench.map.files["tests/test_planted.py"] = {"tests": {"tests/test_planted.py::test_it": {"seconds": 0.1, "calls": []}}}
 for text in (source, "__version__ = 'wrong'\\n", "1 +\\n", "while True: pass\\n"):
-    tool.PATIENCE = (4.0 if "while" in text else 60.0, 1.0)
+    tool.PATIENCE = (3.0 if "while" in text else 60.0, 1.0)
     mutant = Mutant("pscd/version.py", "", 1, "kind", "a", "b", text)
     row = bench.judge(mutant, ["tests/test_planted.py"])
     print(json.dumps([row["status"], row["noticed_by"]]))

@@ -7,10 +7,12 @@ import torch
 from scipy import stats
 
 from pscd.energies import TemperedEnergy
+from pscd.errors import UserError
 from pscd.mixtures import Mixture
 from pscd.rng import generator
 from pscd.sampling import Jumps, Langevin, Mala, langevin, mala
 from pscd.sampling.mala import adapt_step_size
+from pscd.sampling.protocol import box, langevin_noise
 
 STEP = 0.17
 POINTS = torch.tensor(
@@ -278,3 +280,45 @@ def test_chains_on_a_power_of_q_sample_that_power():
 
     y, _ = mala(TemperedEnergy(Gauss(), 2.0), x, n_steps=5, step_size=0.5, generator=generator(1))
     assert y.var().item() == pytest.approx(0.5, abs=5 * 0.5 * math.sqrt(2 / N))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "good", "bad"),
+    [
+        *[(kind, "n_steps", (1, 9), (0, -1)) for kind in (Langevin, Mala, Jumps)],
+        *[(kind, "step_size", (1e-9, 10.0), (0.0, -1.0, math.inf, math.nan)) for kind in (Langevin, Mala)],
+        (Langevin, "noise_scale", (None, 0.0, 3.0), (-1e-9, math.inf, math.nan)),
+        (Langevin, "max_grad", (None, 1e-9), (0.0, -1.0, math.inf)),
+        (Mala, "target_acceptance", (0.01, 0.99), (0.0, 1.0, math.nan)),
+        (Mala, "jump_every", (0, 2, 3), (-1, 1)),
+    ],
+)
+def test_settings_include_their_ends_as_they_say(kind, name, good, bad):
+    for value in good:
+        assert getattr(kind(**{name: value}), name) == value
+    for value in bad:
+        with pytest.raises(UserError, match=name):
+            kind(**{name: value})
+
+
+@pytest.mark.parametrize("kind", [Langevin, Mala, Jumps])
+def test_a_box_has_an_inside(kind):
+    for low, high in [(None, None), (0.0, None), (None, 0.0), (-1.0, 1.0)]:
+        kind(low=low, high=high)
+    for low, high in [(1.0, 1.0), (1.0, 0.0), (0.0, math.nan)]:
+        with pytest.raises(UserError, match="box is empty"):
+            kind(low=low, high=high)
+    assert box(None, None) is None
+    assert box(1.0, None) == (1.0, math.inf)
+    assert box(None, 1.0) == (-math.inf, 1.0)
+    assert box(0.0, 1.0) == (0.0, 1.0)
+
+
+def test_defaults_of_the_samplers():
+    """Runs and results name samplers without their settings."""
+    assert Langevin() == Langevin(60, 0.01, None, None, None, None)
+    assert Mala() == Mala(4, 0.05, 0.6, 2, None, None)
+    assert Jumps() == Jumps(2, None, None)
+    assert Jumps.step_size == 1.0
+    assert Langevin().temperature == 1.0
+    assert langevin_noise(0.08) == pytest.approx(0.4)
