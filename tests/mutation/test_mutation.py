@@ -76,7 +76,7 @@ def test_every_file_of_the_list_can_be_changed_in_many_ways(file):
     assert all(m.source != source for m in found)
     assert all((ROOT / own).is_file() for own in FILES[file])
     if file.endswith(".py"):
-        for mutant in found[:: max(1, len(found) // 20)]:
+        for mutant in found[:: max(1, len(found) // 5)]:
             compile(mutant.source, file, "exec")
 
 
@@ -129,6 +129,8 @@ def test_the_lists_fit_the_code():
             ast.parse(mutant.source)
     for entry in equivalents():
         assert entry["reason"]
+        if entry["file"] == "*":
+            continue
         assert entry["file"] in FILES
         text = " ".join((ROOT / entry["file"]).read_text().split())
         assert entry.get("before", "").split("*")[0] in text, entry
@@ -147,6 +149,7 @@ def test_the_table_counts_equivalent_mistakes_apart():
 PLANT = """
 import json, sys
 from pathlib import Path
+import pytest, torch
 from mutation import __main__ as tool
 from mutation.changes import Mutant
 from mutation.selection import Map
@@ -168,6 +171,7 @@ print(json.dumps((bench.root / "pscd/version.py").read_text() == source))
 """
 
 
+@pytest.mark.slow
 def test_a_planted_mistake_is_noticed_and_nothing_is_left_behind(tmp_path):
     """No mistake, one that a test sees, one that is no Python, and one that never ends."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

@@ -217,7 +217,7 @@ def run_or_one_line(words, folder, capsys):
         assert len([line for line in text.strip().splitlines() if line.startswith("pscd")]) == 1, (argv, text)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=lines(3))
 def test_any_configuration_trains_or_is_one_clear_line(words, capsys):
     try:

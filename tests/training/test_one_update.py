@@ -144,6 +144,16 @@ def two_phases(objective, e_pos, e_neg, progress):
     return loss + objective.l2 * ((w_pos * e_pos**2).sum() + (w_neg * e_neg**2).sum())
 
 
+def median(values):
+    """The lower one of two in the middle, as torch has it."""
+    return values.sort().values[(len(values) - 1) // 2]
+
+
+def ess(e, gamma):
+    w = weights(e, gamma)
+    return 1 / (len(w) * (w**2).sum())
+
+
 def power_by_hand(objective, progress):
     if not isinstance(objective, PseudoSpherical):
         return 1.0
@@ -207,7 +217,7 @@ class ByHand:
         self.first = [torch.zeros_like(p) for p in self.parameters]
         self.second = [torch.zeros_like(p) for p in self.parameters]
         self.step_size, self.proposal, self.chances = float(state.step_size), state.proposal, state.chances
-        self.step, self.retries = state.step, state.retries
+        self.step, self.retries, self.stats = state.step, state.retries, {}
 
     def update(self, x):
         config, progress = self.config, self.step / self.config.steps
@@ -234,8 +244,18 @@ class ByHand:
         if isinstance(objective, (ScoreMatching, DenoisingScoreMatching, SlicedScoreMatching)):
             return score_matching_by_hand(objective, self.energy, x_pos, rng, progress)
         x_neg = self.negatives(x_pos, power_by_hand(objective, progress), rng)
+        e_pos, e_neg = self.energy(x_pos).detach(), self.energy(x_neg).detach()
+        self.stats = {"e_pos": e_pos.mean(), "e_neg": e_neg.mean(), "gap": median(e_pos) - median(e_neg)}
         if isinstance(objective, FEBM):
+            self.stats["critic"] = (e_neg + self.aux.offset - self.aux.network(x_neg)).mean()
             return f_ebm_by_hand(objective, self.energy, self.aux, x_pos, x_neg, progress)
+        if isinstance(objective, PseudoSpherical) and objective.negatives != "direct" and objective.gamma >= 0:
+            gamma = objective.gamma * (min(1, progress / objective.warmup) if objective.warmup else 1)
+            spread = energy_spread(e_pos) if objective.unit == "spread" else 1.0
+            self.stats |= {"gamma": torch.tensor(gamma), "ess_pos": ess(e_pos, gamma / spread)}
+            self.stats["ess_neg"] = ess(e_neg, gamma / spread)
+        elif isinstance(objective, PseudoSpherical):  # the gap compares draws of r with weighted data
+            self.stats.pop("gap")
         return two_phases(objective, self.energy(x_pos), self.energy(x_neg), progress)
 
     def negatives(self, x_pos, power, rng):
@@ -337,8 +357,10 @@ def test_updates_are_those_worked_out_by_hand(name):
     hand = ByHand(state, config)
     close = {"rtol": 1e-8, "atol": 1e-10} if config.base != "box" else {"rtol": 1e-5, "atol": 1e-6}
     for _ in range(UPDATES):
-        train_step(state, x, config)
+        stats = train_step(state, x, config)
         hand.update(x)
+        for key, expected in hand.stats.items():
+            assert float(stats[key]) == pytest.approx(float(expected.detach()), rel=1e-5, abs=1e-6), key
         for found, expected in zip(state.energy.parameters(), hand.energy.parameters(), strict=True):
             torch.testing.assert_close(found, expected, **close)
         for found, expected in zip(state.averaged.parameters(), hand.averaged_weights, strict=True):
