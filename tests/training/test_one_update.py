@@ -181,7 +181,9 @@ def nce_by_hand(objective, energy, noise, x_pos, rng):
     y = noise.density.sample(objective.ratio * len(x_pos), rng).double()
     shift = noise.log_z + math.log(objective.ratio)
     pos, neg = (-energy(v) - shift - noise.density.log_prob(v) for v in (x_pos, y))
-    return softplus(-pos).mean() + objective.ratio * softplus(neg).mean()
+    told = [((v + math.log(objective.ratio)) * sign > 0).double().mean() for v, sign in ((pos, 1), (neg, -1))]
+    stats = {"e_pos": energy(x_pos).mean(), "log_z": noise.log_z.clone(), "told_apart": sum(told) / 2}
+    return softplus(-pos).mean() + objective.ratio * softplus(neg).mean(), stats
 
 
 def score_matching_by_hand(objective, energy, x_pos, rng, progress):
@@ -191,8 +193,9 @@ def score_matching_by_hand(objective, energy, x_pos, rng, progress):
     z = torch.randn(x_pos.shape, generator=rng, dtype=x_pos.dtype)
     x = (x_pos + sigma * z).requires_grad_()
     g = torch.autograd.grad(energy(x).sum(), x, create_graph=True)[0]
+    stats = {"e_pos": energy(x).mean(), "slope": g.square().sum(1).mean().sqrt()}
     if isinstance(objective, DenoisingScoreMatching):
-        return 0.5 * (sigma * g - z).square().sum(1).mean()
+        return 0.5 * (sigma * g - z).square().sum(1).mean(), stats
     rows = [torch.autograd.grad(g[:, i].sum(), x, create_graph=True)[0] for i in range(2)]
     hessian = torch.stack(rows, 1)
     if isinstance(objective, ScoreMatching):
@@ -200,7 +203,7 @@ def score_matching_by_hand(objective, energy, x_pos, rng, progress):
     else:
         v = 2.0 * torch.randint(2, (objective.n_projections, *x.shape), generator=rng).double() - 1
         curvature = torch.einsum("pbi,bij,pbj->pb", v, hessian, v).mean(0)
-    return (0.5 * g.square().sum(1) - curvature).mean()
+    return (0.5 * g.square().sum(1) - curvature).mean(), stats
 
 
 class ByHand:
@@ -240,9 +243,11 @@ class ByHand:
 
     def loss(self, objective, x_pos, progress, rng):
         if isinstance(objective, NoiseContrastive):
-            return nce_by_hand(objective, self.energy, self.aux, x_pos, rng)
+            loss, self.stats = nce_by_hand(objective, self.energy, self.aux, x_pos, rng)
+            return loss
         if isinstance(objective, (ScoreMatching, DenoisingScoreMatching, SlicedScoreMatching)):
-            return score_matching_by_hand(objective, self.energy, x_pos, rng, progress)
+            loss, self.stats = score_matching_by_hand(objective, self.energy, x_pos, rng, progress)
+            return loss
         x_neg = self.negatives(x_pos, power_by_hand(objective, progress), rng)
         e_pos, e_neg = self.energy(x_pos).detach(), self.energy(x_neg).detach()
         self.stats = {"e_pos": e_pos.mean(), "e_neg": e_neg.mean(), "gap": median(e_pos) - median(e_neg)}
@@ -254,6 +259,11 @@ class ByHand:
             spread = energy_spread(e_pos) if objective.unit == "spread" else 1.0
             self.stats |= {"gamma": torch.tensor(gamma), "ess_pos": ess(e_pos, gamma / spread)}
             self.stats["ess_neg"] = ess(e_neg, gamma / spread)
+        elif isinstance(objective, (Trimmed, WeightedNegatives, DensityPower)):
+            name, power = "gamma", getattr(objective, "gamma", 0.0)
+            if isinstance(objective, DensityPower):
+                name, power = "beta", objective.beta * min(1, progress / objective.warmup)
+            self.stats |= {name: torch.tensor(power), "ess_pos": ess(e_pos, power), "ess_neg": ess(e_neg, power)}
         elif isinstance(objective, PseudoSpherical):  # the gap compares draws of r with weighted data
             self.stats.pop("gap")
         return two_phases(objective, self.energy(x_pos), self.energy(x_neg), progress)
