@@ -258,3 +258,11 @@ def test_a_saved_model_knows_its_step_and_device(tmp_path, trained):
     _, facts = read_tensors(tmp_path / "m.safetensors")
     assert (facts["step"], facts["energy"]) == ("17", type(model.energy).__name__)
     assert Model.load(tmp_path / "m.safetensors").fingerprint == model.fingerprint is not None
+
+
+def test_log_z_and_energies_are_those_of_the_network_at_rest():
+    model, _, x = by_hand()
+    for ask in (model.log_z, lambda: model.energies(x)):
+        model.train()
+        ask()
+        assert not model.training

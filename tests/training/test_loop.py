@@ -521,3 +521,13 @@ def test_the_step_settles_without_chains_only_and_at_the_sampler_s_target(small,
     state = init_state(x, fixed, None, torch.device("cpu"))
     settle_step_size(state, fixed)
     assert state.step_size == 5.0
+
+
+def test_labels_are_checked_and_an_energy_without_classes_ignores_them(small, x):
+    config = replace(small, steps=2)
+    plain, labelled = fit(x, config), fit(x, config, label=torch.arange(len(x)))
+    torch.testing.assert_close(plain.state_dict(), labelled.state_dict(), rtol=0, atol=0)
+    images = torch.zeros(30, 1, 8, 8, dtype=torch.uint8)
+    conditional = PRESETS["digits"].changed({"energy.width": 2, "energy.classes": 3, "buffer_size": 8, "steps": 1})
+    with pytest.raises(UserError, match="labels must lie between 0 and 2"):
+        fit(images, conditional, label=torch.full((30,), 3))
