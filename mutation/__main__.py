@@ -77,6 +77,7 @@ FILES = {
     "pscd/presets.py": ["tests/test_presets.py"],
     "pscd/rng.py": ["tests/test_rng.py"],
     "pscd/detector/gaussian.py": ["tests/detector/test_gaussian.py"],
+    "pscd/detector/numbers.py": ["tests/detector/test_numbers.py", "tests/detector/test_estimator.py"],
     "pscd/detector/estimator.py": ["tests/detector/test_estimator.py"],
     "pscd/data/__init__.py": ["tests/data/test_rows.py"],
     "pscd/data/image_formats.py": ["tests/data/test_image_formats.py"],
