@@ -24,8 +24,13 @@ demo: $(READY) ## train on two moons in about a minute; numbers, samples and a p
 test: lint ## lint, type-check and test (under 5 minutes on 2 cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-test-slow: $(READY) ## the long scientific checks
+test-slow: $(READY) ## the long scientific checks, and property-based tests with many random examples
 	$(BIN)/python -m pytest -m slow
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest tests/properties
+
+mutants: $(READY) ## plant mistakes and count those that the tests notice, in docs/results/mutants.md (hours)
+	$(BIN)/python -m mutation --named
+	$(BIN)/python -m mutation --sample 20
 
 test-browser: $(READY) ## reports in a real browser; needs Chromium from the system's packages
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,browser]'
@@ -56,4 +61,4 @@ lint: $(READY) ## ruff and mypy
 clean: ## remove the environment, builds and caches; runs stay
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache docs/gallery docs/api/generated
 
-.PHONY: help setup demo test test-slow test-browser bench docs lint clean
+.PHONY: help setup demo test test-slow test-browser mutants bench docs lint clean
