@@ -1,17 +1,19 @@
 """The user's own data: `.csv`, `.parquet`, `.npy` and `.npz` files as rows of finite numbers."""
 
 import csv
+import math
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pscd.errors import UserError
-from pscd.files import needs
+from pscd.files import check_fits, needs, reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,22 +108,42 @@ def count_columns(path: Path) -> int | None:
 
 
 def _read_array(path: Path) -> np.ndarray:
-    try:
-        loaded = np.load(path, allow_pickle=False)
+    with reading(path, f"not a readable {path.suffix} file"):
         if path.suffix.lower() == ".npz":
-            key = next((k for k in ("X", "x") if k in loaded), None)
-            if key is None and len(loaded.files) != 1:
-                raise UserError(f"{path}: holds {', '.join(loaded.files)}; name the array of rows X")
-            loaded = loaded[key or loaded.files[0]]
-    except UserError:
-        raise
-    except Exception as error:  # numpy raises half a dozen kinds for a damaged file
-        raise UserError(f"{path}: not a readable {path.suffix} file ({error})") from None
+            loaded = _read_npz(path)
+        else:
+            with path.open("rb") as file:
+                _check_declared(path, file, path.stat().st_size)
+            loaded = np.load(path, allow_pickle=False)
     if not (np.issubdtype(loaded.dtype, np.number) or loaded.dtype == bool):
         raise UserError(f"{path}: holds {loaded.dtype}, not numbers")
     if np.issubdtype(loaded.dtype, np.complexfloating):
         raise UserError(f"{path}: holds complex numbers; give real ones")
     return loaded
+
+
+def _read_npz(path: Path) -> np.ndarray:
+    with zipfile.ZipFile(path) as archive:
+        names = {name.removesuffix(".npy"): name for name in archive.namelist()}
+        key = next((k for k in ("X", "x") if k in names), None)
+        if key is None and len(names) != 1:
+            raise UserError(f"{path}: holds {', '.join(names)}; name the array of rows X")
+        member = names[key] if key is not None else next(iter(names.values()))
+        check_fits(path, archive.getinfo(member).file_size)
+        with archive.open(member) as file:
+            _check_declared(path, file, archive.getinfo(member).file_size)
+        with archive.open(member) as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _check_declared(path: Path, file: IO[bytes], n_bytes: int) -> None:
+    """Refuse an array whose header promises more than is there; numpy would take the memory first."""
+    version = np.lib.format.read_magic(file)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_header(file)
+    size = math.prod(shape) * dtype.itemsize
+    if not dtype.hasobject and size > n_bytes:
+        raise UserError(f"{path}: {n_bytes} bytes where its header promises {size}")
 
 
 def _read_frame(
@@ -131,13 +153,8 @@ def _read_frame(
 
     if path.suffix.lower() == ".parquet":
         needs("pyarrow", "parquet", f"{path}: reading parquet")
-    try:
-        frame = pd.read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, ids or ())
-    except UserError:
-        raise
-    except Exception as error:  # parser errors of pandas and pyarrow have no common base
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{path}: not a readable {path.suffix} file ({reason})") from None
+    with reading(path, f"not a readable {path.suffix} file"):
+        frame = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, ids or ())
     frame.columns = [str(name).strip() for name in frame.columns]
     missing = [name for name in (*(columns or ()), *(ids or ())) if name not in frame.columns]
     if missing:
@@ -155,6 +172,16 @@ def _read_frame(
     if text:
         raise UserError(f"{path}: {_about_text(frame, text, may_be_id=ids is not None)}")
     return frame.to_numpy(dtype=np.float64, na_value=np.nan), tuple(frame.columns), kept
+
+
+def _read_parquet(path: Path) -> "pd.DataFrame":
+    import pandas as pd
+    import pyarrow.parquet as pq
+
+    about = pq.read_metadata(path)
+    groups = [about.row_group(i) for i in range(about.num_row_groups)]
+    check_fits(path, max(8 * about.num_rows * about.num_columns, *(g.total_byte_size for g in groups), 0))
+    return pd.read_parquet(path)
 
 
 def _read_csv(path: Path, ids: Sequence[str]) -> "pd.DataFrame":

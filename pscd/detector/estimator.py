@@ -10,7 +10,6 @@ from typing import Self, TypeGuard
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -21,7 +20,7 @@ from pscd.coordinates import LINEAR, SPIKED_LINEAR, Coordinates
 from pscd.detector.gaussian import Gaussian, fit_gaussian, floors, majority, silverman
 from pscd.energies import Correction
 from pscd.errors import UserError
-from pscd.files import read_tensors, tensors_digest, under, write_tensors
+from pscd.files import locked, read_tensors, reading, tensors_digest, under, write_tensors, writing_to
 from pscd.mixtures import Mixture
 from pscd.model import SCORE_BLOCK, Model
 from pscd.objectives import PseudoSpherical
@@ -36,6 +35,7 @@ GAUSSIAN_ROWS = 20_000  # rows that the Gaussian base is fitted to, at most
 N_REFERENCE = 4_000  # samples of the model that energies are compared with
 N_NORMALISER = 20_000  # draws for the normalising constant
 CLEAN = 0.05  # share of rows outside the Gaussian of the majority below which gamma="auto" is 0
+FITTED = ("gamma_", "contamination_", "offset_", "n_rows_")  # numbers that a file keeps
 INSIDE = 0.99  # share of the model's samples that counts as its inside
 
 
@@ -269,6 +269,10 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         run = RunFolder(Path(folder))
         run.make()
+        with locked(run.lock), writing_to(run.path):
+            self._save(run)
+
+    def _save(self, run: RunFolder) -> None:
         self.model_.save(run.network, step=self.n_updates)
         tensors = {f"columns.{name}": t for name, t in self.columns_.tensors().items()}
         tensors |= {
@@ -282,7 +286,7 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
                 **self.get_params(),
                 "random_state": None if not _plain(self.random_state) else self.random_state,
             },
-            "fitted": {name: getattr(self, name) for name in ("gamma_", "contamination_", "offset_", "n_rows_")},
+            "fitted": {name: getattr(self, name) for name in FITTED},
             "names": [str(name) for name in getattr(self, "feature_names_in_", [])],
         }
         network = tensors_digest(read_tensors(run.network)[0])
@@ -302,25 +306,25 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         path = run.detector
         if not path.is_file():
             raise UserError(f"{folder}: holds no fitted detector; pscd fit makes one")
-        try:
+        with reading(path, "damaged, or not a detector of pscd"):
             tensors, metadata = read_tensors(path)
             facts = json.loads(metadata["facts"])
             detector = cls(**facts["parameters"])
+            detector._check_parameters()
             detector.columns_ = _columns(under(tensors, "columns."), tensors)
             detector.gaussian_ = Gaussian(
                 tensors["mean"], tensors["covariance"], facts["fitted"]["gamma_"], tensors["scatter"]
             )
-            weights = tensors["sample_weight"]
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path}: damaged, or not a detector of pscd ({error})") from None
-        for name, value in facts["fitted"].items():
-            setattr(detector, name, value)
-        detector.sample_weight_ = weights.numpy()
-        detector.n_features_in_ = len(detector._varies())
-        if facts["names"]:
-            detector.feature_names_in_ = np.array(facts["names"], dtype=object)
+            detector.sample_weight_ = tensors["sample_weight"].numpy()
+            for name in FITTED:
+                setattr(detector, name, _number(facts["fitted"][name]))
+            detector.n_features_in_ = len(detector._varies())
+            if facts["names"]:
+                detector.feature_names_in_ = np.array([str(name) for name in facts["names"]], dtype=object)
         _check_network(run.network, metadata.get("network"))
         detector.model_ = Model.load(run.network, energy=Correction(len(detector.gaussian_.mean), bound=detector.bound))
+        with reading(path, "damaged, or not a detector of pscd"):
+            detector._score(detector.columns_.inverse(detector.gaussian_.mean[None]))  # everything fits together
         return detector
 
 
@@ -328,10 +332,8 @@ def _check_network(path: Path, digest: str | None) -> None:
     """A `UserError` if the network is not the one that a detector was saved with; old detectors do not know theirs."""
     if digest is None or not path.is_file():
         return
-    try:
+    with reading(path, "damaged"):
         found = tensors_digest(read_tensors(path)[0])
-    except SafetensorError as error:
-        raise UserError(f"{path}: damaged ({error})") from None
     if found != digest:
         raise UserError(
             f"{path}: not the network of the detector beside it, but of another fit; save the detector again"
@@ -367,6 +369,12 @@ def settings(gamma: float, n_updates: int, seed: int, noise: float) -> TrainConf
 
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _number(value: object) -> float:
+    if not _is_number(value):
+        raise ValueError(f"{value!r} is not a number")
+    return value
 
 
 def _plain(value: object) -> bool:

@@ -39,11 +39,11 @@ def test_idx_is_read_with_and_without_gzip(tmp_path):
     ("content", "message"),
     [
         (idx(pixels(5, 4, 3))[:-1], "59 bytes where its header promises 60"),
-        (idx(pixels(5, 4, 3)) + b"0", "61 bytes where its header promises 60"),
+        (idx(pixels(5, 4, 3)) + b"0", "more than 60 bytes where its header promises 60"),
         (idx(pixels(5)), "not an IDX file of bytes with 3 dimensions"),
         (b"<html>", "not an IDX file"),
         (b"", "not an IDX file"),
-        (bytes([0, 0, 8, 3]) + b"\xff" * 12, "header promises"),
+        (bytes([0, 0, 8, 3]) + b"\xff" * 12, "more than there is memory"),
     ],
 )
 def test_a_damaged_idx_file_is_named(tmp_path, content, message):
