@@ -1,6 +1,7 @@
 """A trained energy with all that is needed to evaluate and to sample it: what training returns and a run keeps."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -339,9 +340,9 @@ class Model(nn.Module):
             known = {f.name: tensors[f.name] for f in fields(Coordinates) if f.name in tensors}
             coordinates, step_size = Coordinates(**known), tensors["step_size"]
             proposal = from_tensors(under(tensors, "proposal."))
-            _check_fits(coordinates, step_size, proposal)
-            notes, wanted = json.loads(metadata.get("notes", "[]")), metadata["energy"]
             weights = under(tensors, "energy.")
+            _check_fits(coordinates, step_size, proposal, weights)
+            notes, wanted = json.loads(metadata.get("notes", "[]")), metadata["energy"]
             energy = energy or config.energy.rebuild(tuple(coordinates.shift.shape), weights)
         try:
             energy.load_state_dict(weights)
@@ -361,11 +362,16 @@ class Model(nn.Module):
         return model.to(device)
 
 
-def _check_fits(coordinates: Coordinates, step_size: Tensor, proposal: Mixture | Chains) -> None:
+def _check_fits(
+    coordinates: Coordinates, step_size: Tensor, proposal: Mixture | Chains, weights: dict[str, Tensor]
+) -> None:
     """Refuse parts of a file that do not fit together."""
     shape = coordinates.shift.shape
     drawn = proposal.points.shape[1:] if isinstance(proposal, Chains) else proposal.means.shape[1:]
-    if step_size.numel() != 1 or drawn.numel() != shape.numel():
+    kinds = {t.dtype for t in weights.values() if t.is_floating_point()} or {torch.float32, torch.float64}
+    if step_size.numel() != 1 or step_size.dtype not in kinds or not 0 < float(step_size) < math.inf:
+        raise ValueError(f"the step size is {step_size}")
+    if drawn.numel() != shape.numel():
         raise ValueError(f"rows have the shape {tuple(shape)}, chains start at {tuple(drawn)}")
     if coordinates.forward(coordinates.inverse(torch.zeros(1, *shape))).shape[1:] != shape:
         raise ValueError("its coordinates do not fit together")

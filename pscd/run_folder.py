@@ -93,7 +93,8 @@ class RunFolder:
         for line in self.metrics.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 row = unsealed(json.loads(line))
-                if isinstance(row["step"], int) and all(isinstance(value, int | float) for value in row.values()):
+                counts = row["step"], row.get("retries", 0)
+                if all(isinstance(n, int) for n in counts) and all(isinstance(v, int | float) for v in row.values()):
                     rows.append(row)
             except (ValueError, AttributeError, KeyError, RecursionError):
                 continue

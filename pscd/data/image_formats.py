@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pscd.data.matlab import read_arrays
 from pscd.errors import UserError
 from pscd.files import check_fits, one_line, reading
 from pscd.progress import progress_bar
@@ -152,15 +153,10 @@ class _BatchUnpickler(pickle.Unpickler):
 
 def read_svhn(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """The cropped digits of a `.mat` file; its label 10 stands for the digit 0."""
-    from scipy.io import loadmat, whosmat
-
-    try:
-        shapes = {name: shape for name, shape, _ in whosmat(path)}
-        check_fits(path, math.prod(shapes.get("X", ())))
-        content = loadmat(path, variable_names=("X", "y"))
-        x, label = np.asarray(content["X"]), np.asarray(content["y"]).reshape(-1)
-    except Exception as error:  # scipy raises half a dozen kinds for a damaged file
-        raise UserError(f"{path}: not a readable .mat file with X and y ({one_line(error)})") from None
+    content = read_arrays(path)
+    if not {"X", "y"} <= content.keys():
+        raise UserError(f"{path}: not a readable .mat file with X and y")
+    x, label = content["X"], content["y"].reshape(-1)
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[2] != 3 or x.shape[3] != len(label):
         raise UserError(f"{path}: X must hold bytes, height x width x 3 x n, with n labels in y")
     return np.ascontiguousarray(x.transpose(3, 2, 0, 1)), label.astype(np.int64) % 10

@@ -67,7 +67,7 @@ def restore(state: TrainState, values: dict[str, Any]) -> None:
     state.buffer.x = values["buffer"][share].to(device)
     if values["label"] is not None:
         state.buffer.label = values["label"][share].to(device)
-    state.step_size = values["step_size"].to(device)
+    state.step_size = values["step_size"].to(state.step_size).view_as(state.step_size)
     best = values.get("best")
     state.best = None if best is None else Best(best["gain"], best["weights"])
     known = {f.name: values[f.name] for f in fields(Coordinates) if f.name in values}
