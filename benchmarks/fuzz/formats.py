@@ -58,8 +58,8 @@ class Format:
 
 
 def formats() -> dict[str, Format]:
-    """All formats by name; a model, a detector and a training state are made for it, which takes a second."""
-    return {**dict(_tables()), **dict(_runs()), **dict(_images())}
+    """All formats by name, the quick ones first; a model, a detector and a training state are made for them."""
+    return {**dict(_images()), **dict(_tables()), **dict(_runs())}
 
 
 def _tables() -> Iterator[tuple[str, Format]]:
@@ -88,6 +88,22 @@ def _runs() -> Iterator[tuple[str, Format]]:
         sampler=Mala(n_steps=2),
         energy=Architecture(width=4, depth=1, fourier=2),
     )
+    text = json.dumps(sealed({**config.to_dict(), "fingerprint": "0"})).encode()
+    yield (
+        "config.json",
+        Format(
+            "config.json",
+            [text],
+            lambda path: runs._check_same_run(RunFolder(path.parent), config, "0"),
+            [_resealed_json],
+        ),
+    )
+    rows = [
+        sealed({"step": 10 * i, "loss": 0.5 * i, "ess_neg": 0.9, "e_pos": 1.0, "e_neg": 1.1, "retries": 0})
+        for i in range(1, 5)
+    ]
+    log = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    yield "metrics.jsonl", Format("metrics.jsonl", [log], _read_log, [_resealed_lines])
     x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -114,22 +130,6 @@ def _runs() -> Iterator[tuple[str, Format]]:
         loop._resume(copy.deepcopy(fresh), RunFolder(path.parent))
 
     yield "state.pt", Format("state.pt", [state], read_state, [inside_zip])
-    text = json.dumps(sealed({**config.to_dict(), "fingerprint": "0"})).encode()
-    yield (
-        "config.json",
-        Format(
-            "config.json",
-            [text],
-            lambda path: runs._check_same_run(RunFolder(path.parent), config, "0"),
-            [_resealed_json],
-        ),
-    )
-    rows = [
-        sealed({"step": 10 * i, "loss": 0.5 * i, "ess_neg": 0.9, "e_pos": 1.0, "e_neg": 1.1, "retries": 0})
-        for i in range(1, 5)
-    ]
-    log = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    yield "metrics.jsonl", Format("metrics.jsonl", [log], _read_log, [_resealed_lines])
 
 
 def _read_log(path: Path) -> object:

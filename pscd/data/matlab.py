@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pscd.errors import UserError
 from pscd.files import check_fits, reading
 
 HEADER = 128  # bytes before the first element
@@ -35,7 +36,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         content = path.read_bytes()
         order = {b"IM": "<", b"MI": ">"}.get(content[126:HEADER])
         if order is None:
-            raise ValueError("its header is not of version 5")
+            raise UserError("its header is not of version 5")
         arrays = {}
         for kind, data in _elements(content[HEADER:], order):
             matrix = _unpacked(path, data, order) if kind == COMPRESSED else data if kind == MATRIX else None
