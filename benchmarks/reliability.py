@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pscd.files import markdown_table, write_text_atomic
 
+MEMORY_DISK = "/dev/shm" if Path("/dev/shm").is_dir() else None  # for files of which a power cut may take all
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 
 

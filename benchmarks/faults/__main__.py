@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.faults.command import FLAGS, bits, run
 from benchmarks.faults.kinds import KINDS, Reference
-from benchmarks.reliability import put_table
+from benchmarks.reliability import MEMORY_DISK, put_table
 from pscd import EnergyDetector
 from pscd.fast import cpp
 from pscd.progress import progress_bar
@@ -62,7 +62,10 @@ def main(argv: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     counts = {name: max(1, round(args.share * n)) for name, (_, n) in KINDS.items() if args.only in name}
     wrong: dict[str, list[str]] = {name: [] for name in counts}
-    with tempfile.TemporaryDirectory() as folder, progress_bar(sum(counts.values()), show=True, unit="fault") as bar:
+    with (
+        tempfile.TemporaryDirectory(dir=MEMORY_DISK) as folder,
+        progress_bar(sum(counts.values()), show=True, unit="fault") as bar,
+    ):
         os.chmod(folder, 0o755)
         right = reference(Path(folder))
         for name, n in counts.items():

@@ -19,6 +19,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from benchmarks.fuzz.mutate import inside_gzip, inside_json_text, inside_zip, json_value, mutate
+from benchmarks.reliability import MEMORY_DISK
 from pscd import EnergyDetector, Model, TrainConfig, fit, runs
 from pscd.data import image_formats, read_table
 from pscd.energies import Architecture
@@ -183,7 +184,7 @@ def _resealed(name: str) -> Change:
     """Change the JSON in a safetensors file's metadata, or a tensor, and write it with the right checksum."""
 
     def change(content: bytes, others: list[bytes], rng: random.Random) -> bytes:
-        with tempfile.TemporaryDirectory(dir=_memory_disk()) as folder:
+        with tempfile.TemporaryDirectory(dir=MEMORY_DISK) as folder:
             path = Path(folder) / "x"
             path.write_bytes(content)
             tensors, metadata = read_tensors(path)
@@ -225,7 +226,3 @@ def _resealed_lines(content: bytes, others: list[bytes], rng: random.Random) -> 
     lines = content.splitlines()
     at = rng.randrange(len(lines))
     return b"\n".join([*lines[:at], _resealed_json(lines[at], others, rng), *lines[at + 1 :]])
-
-
-def _memory_disk() -> str | None:
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fuzz.formats import Format
+from benchmarks.reliability import MEMORY_DISK
 from pscd.errors import UserError
 
 MEMORY = 2**30  # bytes that reading one small file may take
@@ -91,7 +92,7 @@ def _child(name: str, kind: Format, seed: int, numbers: range, shared: mmap.mmap
     _limit_memory()
     _watch()
     read = refused = 0
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+    with tempfile.TemporaryDirectory(dir=MEMORY_DISK) as folder:
         for number in numbers:
             content = wrong_file(name, kind, seed, number)
             shared[:] = struct.pack("3q", number, read, refused)
