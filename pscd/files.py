@@ -226,7 +226,8 @@ def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, str]]:
         SafetensorError: the file is damaged.
     """
     with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        # Copies: what the file's pages are mapped to would change with the file, under a model that is in use.
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
         metadata = file.metadata() or {}
     found = metadata.pop(CHECKSUM, None)
     if found is not None and found != _checksum(tensors, metadata):

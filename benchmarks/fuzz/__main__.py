@@ -49,7 +49,7 @@ def _put(found: dict[str, Outcome], seed: int) -> None:
     rows = [
         [n, f"{o.read + o.refused:,}", f"{o.read:,}", f"{o.refused:,}", str(len(o.findings))] for n, o in found.items()
     ]
-    note = f"`make fuzz`, seed {seed}; at most {SECONDS} s and {MEMORY / 2**30:.0f} GiB for each file."
+    note = f"`make fuzz`, seed {seed}; at most {SECONDS} s of the processor and {MEMORY / 2**30:.0f} GiB for each file."
     put_table("fuzz", ["format", "inputs", "read", "refused in one line", "findings"], rows, note)
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 CIFAR_SHAPE = (3, 32, 32)
 LONG_LIST = 2000  # pictures that take seconds to read
+SMALL_PICTURE, PIXELS_PER_BYTE = 2**20, 10_000  # pixels; the second is that of a blank page, packed as well as can be
 UNSIGNED_BYTE = 8  # the kind of number in an IDX header
 MOST_TUPLES, MOST_RECALLS = 16, 64  # in the pickle of a batch, which has 6 and 0
 CELEBA_TRAIN, CELEBA_VALIDATION = 162_770, 19_867  # by file number; the 19,962 after them are the test images
@@ -281,12 +282,16 @@ def _mode(path: Path) -> str:
 
 
 def _open(path: Path) -> "Image.Image":
-    """A picture of which the header is read; one that declares more pixels than Pillow finds safe is refused."""
+    """A picture of which the header is read; bombs, by Pillow's measure and by their files' lengths, are refused."""
     from PIL import Image
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        return Image.open(path)
+        picture = Image.open(path)
+    if math.prod(picture.size) > max(SMALL_PICTURE, PIXELS_PER_BYTE * path.stat().st_size):
+        picture.close()
+        raise ValueError(f"{path.stat().st_size} bytes cannot be {picture.width} x {picture.height} pixels")
+    return picture
 
 
 def _decode(path: Path, channels: int, size: int | None, crop: int | None) -> np.ndarray:
