@@ -6,9 +6,11 @@ from pathlib import Path
 
 from benchmarks.fuzz.formats import Format, formats
 from benchmarks.fuzz.isolate import MEMORY, SECONDS, Outcome, run, wrong_file
-from benchmarks.reliability import put_table
+from benchmarks.reliability import PAGE, put_table
+from pscd.files import read_json, write_json
 
 FINDINGS = Path("runs/fuzz")
+COUNTS = PAGE.with_name("results") / "fuzz.json"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -18,12 +20,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first input (default: 0)")
     parser.add_argument("--seconds", type=float, default=1e9, help="the most for each format (default: no limit)")
     parser.add_argument("--seed", type=int, default=0, help="another seed, other inputs (default: 0)")
-    parser.add_argument("--only", help="formats with this in their name")
+    parser.add_argument("--only", default="", help="formats with one of these in their names (a,b)")
     parser.add_argument("--write", action="store_true", help="put the counts into docs/reliability.md")
     args = parser.parse_args(argv)
     found: dict[str, Outcome] = {}
     for name, kind in formats().items():
-        if args.only is not None and args.only not in name:
+        if not any(word in name for word in args.only.split(",")):
             continue
         found[name] = run(name, kind, seed=args.seed, first=args.first, n=args.n, seconds=args.seconds)
         _tell(name, kind, found[name], args.seed)
@@ -46,10 +48,16 @@ def _tell(name: str, kind: Format, outcome: Outcome, seed: int) -> None:
 
 
 def _put(found: dict[str, Outcome], seed: int) -> None:
+    """Keep the counts, and write the table of all that are kept: formats that were left out now stay as they were."""
+    kept = read_json(COUNTS) if COUNTS.exists() else {}
+    for name, o in found.items():
+        kept[name] = {"read": o.read, "refused": o.refused, "findings": len(o.findings), "seed": seed}
+    write_json(COUNTS, kept)
     rows = [
-        [n, f"{o.read + o.refused:,}", f"{o.read:,}", f"{o.refused:,}", str(len(o.findings))] for n, o in found.items()
+        [name, f"{o['read'] + o['refused']:,}", f"{o['read']:,}", f"{o['refused']:,}", str(o["findings"])]
+        for name, o in kept.items()
     ]
-    note = f"`make fuzz`, seed {seed}; at most {SECONDS} s of the processor and {MEMORY / 2**30:.0f} GiB for each file."
+    note = f"`make fuzz`; at most {SECONDS} s of the processor and {MEMORY / 2**30:.0f} GiB for each file."
     put_table("fuzz", ["format", "inputs", "read", "refused in one line", "findings"], rows, note)
 
 
