@@ -45,6 +45,7 @@ def replacing(path: Path | str) -> Iterator[Path]:
     """
     path = Path(path)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)  # a link there, in a folder that somebody else made, would be written through
     try:
         yield temporary
         with temporary.open("rb") as file:
@@ -61,7 +62,7 @@ def sweep(folder: Path) -> None:
         folder: of a run.
     """
     for path in folder.glob("*.*.tmp"):
-        if path.suffixes[-2][1:].isdecimal() and path.is_file():
+        if path.suffixes[-2][1:].isdecimal() and not path.is_dir():
             path.unlink(missing_ok=True)
 
 
@@ -127,6 +128,18 @@ def write_text_atomic(path: Path | str, text: str) -> None:
     """
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def append_text(path: Path, text: str) -> None:
+    """Append to a text file, or begin one; a link in its place is an `OSError`, and what it points to stays.
+
+    Args:
+        path: the file.
+        text: what to append.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    with open(os.open(path, flags, 0o666), "a", encoding="utf-8") as file:
+        file.write(text)
 
 
 def write_json(path: Path | str, value: Any, indent: int | None = 1) -> None:

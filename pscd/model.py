@@ -343,12 +343,12 @@ class Model(nn.Module):
             weights = under(tensors, "energy.")
             _check_fits(coordinates, step_size, proposal, weights)
             notes, wanted = json.loads(metadata.get("notes", "[]")), metadata["energy"]
-            energy = energy or config.energy.rebuild(tuple(coordinates.shift.shape), weights)
-        try:
-            energy.load_state_dict(weights)
-        except (RuntimeError, AttributeError):  # torch's words for other names and shapes
-            raise UserError(f"{path}: its weights are those of {wanted}; load it with energy={wanted}(...)") from None
-        with reading(path, "damaged, or not a model of pscd"):
+            try:
+                energy = energy or config.energy.rebuild(tuple(coordinates.shift.shape), weights)
+                energy.load_state_dict(weights)
+            except (RuntimeError, AttributeError):  # torch's words for other names and shapes
+                about = f"its weights are those of {wanted}; load it with energy={wanted}(...)"
+                raise UserError(f"{path}: {about}") from None
             model = cls(
                 energy,
                 config,

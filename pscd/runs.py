@@ -16,6 +16,7 @@ from pscd.data import Dataset, load_dataset
 from pscd.data.toys import find_toy
 from pscd.errors import UserError
 from pscd.files import (
+    append_text,
     locked,
     needs,
     read_json,
@@ -158,7 +159,7 @@ def _claim(run: RunFolder, config: TrainConfig, fingerprint: str, lock: ExitStac
     with writing_to(run.path):
         sweep(run.path)
         begun = _has_begun(run)
-        if begun and not run.config.exists():
+        if begun and not run.config.is_file():
             raise UserError(f"{run.path} exists and holds other files; choose another --out")
         if begun:
             _check_same_run(run, config, fingerprint)
@@ -225,8 +226,7 @@ def _metrics_log(run: RunFolder, tensorboard: bool) -> Log:
                 write_text_atomic(run.metrics, _lines(rows))
                 is_whole = True
             rows.append(row)
-            with run.metrics.open("a", encoding="utf-8") as file:
-                file.write(_lines([row]))
+            append_text(run.metrics, _lines([row]))
         if writer is not None:
             for name, value in row.items():
                 writer.add_scalar(name, value, int(row["step"]))

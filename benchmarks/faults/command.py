@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,7 +52,9 @@ def start(folder: Path, prepare: Prepare = lambda: None) -> int:
     """Begin the training in a process of its own; `prepare` is called in it first, after imports."""
     words = ["train", "moon", *FLAGS.split(), "--out", str(folder)]
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until the child can take care of itself
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads of a test runner have no part in it
+        child = os.fork()
     if child:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         return child

@@ -57,7 +57,9 @@ def run(name: str, kind: Format, *, seed: int, first: int, n: int, seconds: floa
     while number < first + n and time.monotonic() - start < seconds and len(outcome.findings) < 20:
         shared[:] = struct.pack("3q", number, 0, 0)
         reader, writer = os.pipe()
-        child = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # threads of a test runner have no part in it
+            child = os.fork()
         if child == 0:
             os.close(reader)
             os._exit(_child(name, kind, seed, range(number, first + n), shared, writer, start + seconds))
@@ -93,6 +95,7 @@ def _child(name: str, kind: Format, seed: int, numbers: range, shared: mmap.mmap
     _limit_memory()
     _watch()
     read = refused = 0
+    parent = os.getppid()
     with tempfile.TemporaryDirectory(dir=MEMORY_DISK) as folder:
         for number in numbers:
             content = wrong_file(name, kind, seed, number)
@@ -114,7 +117,7 @@ def _child(name: str, kind: Format, seed: int, numbers: range, shared: mmap.mmap
             except BaseException:
                 os.write(told, traceback.format_exc()[-3000:].encode())
                 return 1
-            if time.monotonic() > end:
+            if time.monotonic() > end or os.getppid() != parent:  # which may have been killed
                 break
     shared[:] = struct.pack("3q", number, read, refused)
     return 0

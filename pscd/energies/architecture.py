@@ -75,8 +75,7 @@ class Architecture:
     def rebuild(self, shape: tuple[int, ...], tensors: dict[str, Tensor]) -> nn.Module:
         """The network that a file's tensors belong to, for inputs of `shape`, before they are read into it.
 
-        A network of other sizes is not built: its parameters take no memory (torch's device `meta`), and its
-        `load_state_dict` says that they do not match.
+        Its sizes are compared first, without memory for them (torch's device `meta`): a file may ask for any.
 
         Args:
             shape: of a row, as the network sees it.
@@ -87,6 +86,7 @@ class Architecture:
 
         Raises:
             UserError: no file has so many layers.
+            RuntimeError: the tensors have other names or sizes, as torch has it.
         """
         if self.depth > MOST_LAYERS:
             raise UserError(f"depth must be at most {MOST_LAYERS}, got {self.depth}")
@@ -94,7 +94,9 @@ class Architecture:
             with torch.device("meta"):
                 plan = self.build(shape)
             sizes = {name: t.shape for name, t in plan.state_dict().items()}
-            return self.build(shape) if sizes == {name: t.shape for name, t in tensors.items()} else plan
+            if sizes != {name: t.shape for name, t in tensors.items()}:
+                raise RuntimeError("these tensors belong to another network")
+            return self.build(shape)
         mixture = Mixture(*(tensors[f"mixture.{name}"] for name in ("weights", "means", "factors")))
         return self.correct(mixture, tensors["network.frequencies"])
 

@@ -139,7 +139,7 @@ def load(folder: Path) -> dict[str, Any] | None:
     damaged = []
     run = RunFolder(folder)
     for path in (run.state, run.previous_state):
-        if not path.exists():
+        if not path.is_file():  # a pipe, in a folder that somebody else made, would be waited for
             continue
         try:
             values = _read(path)
