@@ -9,6 +9,7 @@ Both are read off the packages that are installed, which are those of constraint
 import argparse
 import json
 import sys
+import tomllib
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -90,6 +91,10 @@ def closure(name: str, extras: Iterable[str] = ()) -> dict[str, Package]:
 
 
 def _needs(package: Distribution, extra: str) -> list[Requirement]:
+    if package.metadata["Name"] == "pscd":  # as pyproject.toml has it now; what is installed may be older
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        texts = project["optional-dependencies"][extra] if extra else project["dependencies"]
+        return [Requirement(text) for text in texts]
     every = [Requirement(text) for text in package.requires or ()]
     return [r for r in every if r.marker is None or r.marker.evaluate({"extra": extra})]
 
