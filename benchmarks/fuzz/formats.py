@@ -24,6 +24,7 @@ from pscd import EnergyDetector, Model, TrainConfig, fit, runs
 from pscd.data import image_formats, read_table
 from pscd.energies import Architecture
 from pscd.files import read_tensors, sealed, unsealed, write_tensors
+from pscd.frames import read_frame
 from pscd.run_folder import RunFolder
 from pscd.sampling import Mala
 from pscd.training import loop
@@ -71,6 +72,10 @@ def _tables() -> Iterator[tuple[str, Format]]:
     frame = pd.DataFrame(ROWS, columns=["a", "b", "c"])
     texts = [frame.to_csv(index=False), frame.to_csv(index=False, header=False), frame.astype(int).to_csv(), 'a\n"1"\n']
     yield "csv", Format(".csv", [text.encode() for text in texts], read_table)
+    packed = [gzip.compress(text.encode()) for text in texts]
+    yield "csv, gzipped", Format(".csv.gz", packed, read_frame, [inside_gzip])
+    book = _written(lambda file: frame.to_excel(file, index=False))
+    yield "xlsx", Format(".xlsx", [book], read_frame, [inside_zip])
     other = frame.assign(c=list("abcdefgh"), d=pd.date_range("2020", periods=8))
     tables = [
         _written(lambda file, f=f, c=c: f.to_parquet(file, compression=c))
