@@ -1,5 +1,6 @@
 import gzip
 import sys
+import zipfile
 
 import numpy as np
 import pandas as pd
