@@ -66,6 +66,10 @@ audit: ## known weaknesses of the dependencies, from the index's database
 	build/tools/bin/pip install -q --disable-pip-version-check pip-audit
 	build/tools/bin/pip-audit -r requirements.txt --disable-pip --no-deps
 
+test-browser: $(READY) ## reports in a real browser; needs Chromium from the system's packages
+	$(PIP) -c constraints.txt -e '.[dev,browser]'
+	$(BIN)/python -m pytest -m browser -rs
+
 $(RIVALS): $(READY)
 	$(PIP) -c constraints.txt -e '.[dev,bench]'
 	@touch $@
@@ -81,4 +85,4 @@ lint: $(READY) ## ruff and mypy
 clean: ## remove the environment, builds and caches; runs stay
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help setup demo test test-slow test-stress faults fuzz hashes licences sbom audit bench lint clean
+.PHONY: help setup demo test test-slow test-browser test-stress faults fuzz hashes licences sbom audit bench lint clean

@@ -140,7 +140,7 @@ def evaluate_into(
         UserError: there are too few data to measure by, or they have changed.
     """
     from pscd.evaluation import evaluate, evaluate_images
-    from pscd.files import write_json, writing_to
+    from pscd.files import sealed, write_json, writing_to
 
     if model.is_image:
         of_images = evaluate_images(model, n=n, seed=seed, features=features, samples=samples)
@@ -152,7 +152,7 @@ def evaluate_into(
         rows = [asdict(m) for m in measurements]
     path = RunFolder(run).evaluation
     with writing_to(path):
-        write_json(path, {"seed": seed, "rows": rows})
+        write_json(path, sealed({"seed": seed, "rows": rows}))
 
 
 def _print_measurements(measurements: "Sequence[Measurement]") -> None:
