@@ -24,6 +24,8 @@ def test_a_new_file_may_write_numbers_and_dates_another_way():
         encoded = encode(other, schema)
         assert not encoded.stray.any()
         np.testing.assert_array_equal(encoded.x, encode(first, schema).x)
+    unit = encode(first.assign(size=first["size"] + " kg"), schema)
+    np.testing.assert_array_equal(unit.x, encode(first, schema).x)
     one = first.copy()
     one.loc[3, "size"] = "0,5"  # a single slip is no other way to write
     assert encode(one, schema).stray.sum() == 1
