@@ -152,6 +152,16 @@ def tensors_digest(tensors: dict[str, Tensor]) -> str:
     return found.hexdigest()[:16]
 
 
+def file_digest(path: Path | str) -> str:
+    """A checksum of a file's bytes, to notice that it has changed.
+
+    Returns:
+        The first 16 hexadecimal digits of a SHA-256.
+    """
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
 @contextmanager
 def writing_to(path: Path | str) -> Iterator[None]:
     """Turn an `OSError` inside into a `UserError` that says where nothing can be written.
