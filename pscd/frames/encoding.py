@@ -1,5 +1,6 @@
 """From a table to the matrix that a model sees, and back."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from pscd.frames.cells import Cells, as_frame, cells_of
 from pscd.frames.dates import date_spelling, date_values, dates_from, guess_formats, parse_dates
 from pscd.frames.levels import level_codes, listed
 from pscd.frames.looking import told_missing
-from pscd.frames.numbers import LARGEST, NumberFormat, guess_format, number_spelling
+from pscd.frames.numbers import LARGEST, NumberFormat, decimal_votes, guess_format, number_spelling
 from pscd.frames.schema import Column, Schema
 
 
@@ -59,14 +60,14 @@ def encode(frame: Any, schema: Schema) -> Encoded:
     gone = [column.name for column in schema.learnt() if column.name not in table.columns]
     if gone:
         raise UserError(f"no column {listed(gone)}; there are {listed(table.columns)}")
-    decimal = getattr(frame, "attrs", {}).get("pscd", {}).get("decimal")
     n, n_source = len(table), len(schema.columns)
     x = np.empty((n, len(schema.parts)))
     stray, missing = np.zeros((n, n_source), bool), np.zeros((n, n_source), bool)
-    for i, column in enumerate(schema.columns):
-        if column.name not in table.columns:
-            continue
-        cells = cells_of(table[column.name], told_missing(column.name, schema.missing))
+    there = [(i, column) for i, column in enumerate(schema.columns) if column.name in table.columns]
+    found_cells = {i: cells_of(table[column.name], told_missing(column.name, schema.missing)) for i, column in there}
+    decimal = getattr(frame, "attrs", {}).get("pscd", {}).get("decimal") or _other_decimal(found_cells, schema)
+    for i, column in there:
+        cells = found_cells[i]
         missing[:, i] = cells.codes < 0
         if column.is_learnt:
             found = _values(cells, column, decimal)
@@ -76,6 +77,18 @@ def encode(frame: Any, schema: Schema) -> Encoded:
                 if part.source == i:
                     x[:, j] = cells.spread(date_values(found, part.role) if column.kind == "date" else found)
     return Encoded(x, stray, missing)
+
+
+def _other_decimal(cells: Mapping[int, Cells], schema: Schema) -> str | None:
+    """The decimal sign of a new file, if its numbers show that it is not that of the first."""
+    numeric = [i for i in cells if schema.columns[i].kind in ("number", "integer") and cells[i].kind == "text"]
+    if not numeric:
+        return None
+    votes = np.array([decimal_votes(cells[i].values, cells[i].counts) for i in numeric]).sum(0)
+    points = [schema.columns[i].decimal == "." for i in numeric]
+    known = 0 if 2 * sum(points) >= len(points) else 1
+    # A single cell may be a slip.
+    return (",", ".")[known] if votes[1 - known] > max(1, votes[known]) else None
 
 
 def _values(cells: Cells, column: Column, decimal: str | None) -> np.ndarray:

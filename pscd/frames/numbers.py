@@ -26,6 +26,7 @@ DRESSED = re.compile(  # a number with what stands before and after it
     rf"\s*(?P<suffix>[{CURRENCY}%‰°\u00b5A-Za-z²³/\"']{{0,8}})\)?"
 )
 GAP = re.compile(r"(?<=\d)['\u2019\u00a0\u202f _](?=\d{3})")  # between thousands, never a decimal sign
+THOUSANDS = re.compile(r"(?<!\d)[1-9]\d{0,2}(?P<gap>[.,'\u2019\u00a0\u202f _])\d{3}(?!\d)")
 # A sign that can only be the decimal one: "3,5", "0,125", "1234,567", "1.234,5", "1.234.567".
 ONLY_COMMA = re.compile(
     r"\D*(?:\d*,\d{1,2}|\d*,\d{4,}|0,\d+|\d{4,},\d+|\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,})\D*"
@@ -57,7 +58,7 @@ class NumberFormat:
         separator = r"[.'\u2019\u00a0\u202f _]" if self.decimal == "," else r"[,'\u2019\u00a0\u202f _]"
         before = "|".join(filter(None, (re.escape(self.prefix), f"[{CURRENCY}]")))
         after = "|".join(filter(None, (re.escape(self.suffix.strip()), f"[{CURRENCY}]")))
-        whole = rf"\d{{1,3}}(?P<gap>{separator})\d{{3}}(?:(?P=gap)\d{{3}})*|\d+"
+        whole = rf"[1-9]\d{{0,2}}(?P<gap>{separator})\d{{3}}(?:(?P=gap)\d{{3}})*|\d+"
         number = rf"(?P<whole>{whole})?(?:{point}(?P<part>\d*))?(?P<power>[eE][-+]?\d+)?"
         return re.compile(
             rf"(?P<open>\()?(?P<a>{SIGN})\s*(?:{before})?\s*(?P<b>{SIGN}){number}\s*(?:{after})?(?P<close>\))?"
@@ -150,9 +151,11 @@ def guess_format(texts: np.ndarray, counts: np.ndarray, decimal: str, thousands:
             total += count
             prefixes[match["prefix"] or ""] += count
             suffixes[match["suffix"]] += count
-            found = re.search(r"\d(?P<gap>[.,'\u2019\u00a0\u202f _])\d{3}(?:\D|$)", texts[i])
+            found = THOUSANDS.search(texts[i])
             if found is not None and found["gap"] != decimal:
                 gaps[found["gap"]] += count
+            elif re.search(rf"(?<![\d{decimal}])\d{{4}}", texts[i]):
+                gaps[""] += count
     if total == 0:
         return NumberFormat(decimal, thousands or "")
     prefix, suffix = (_common(counter, total) for counter in (prefixes, suffixes))

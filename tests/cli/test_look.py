@@ -37,6 +37,7 @@ def test_look_says_what_columns_are_what_is_odd_and_how_to_correct_it(csv, capsy
     assert "boolean" in lines["smokes"]
     assert "identifier" in lines["id"]
     assert "--as" in lines["not"]
+    assert printed.splitlines()[-1].strip() == "--missing 999"
 
 
 def test_what_is_told_is_believed(csv, capsys):

@@ -65,6 +65,7 @@ def write(path, content):
         ("x.csv", "a,b\n1,2,3\n4,5,6\n", "more fields than the header"),
         ("x.csv", "a,a\n1,2\n", "column 'a' is there twice"),
         ("x.csv", "a,b\n1,2\n3,\n4,inf\n", r"2 rows are missing, infinite or over 1e30 \(first: row 2, column b\)"),
+        ("x.csv", "a;b\n1;2\n3;inf\n", r"1 row is missing, infinite or over 1e30 \(first: row 2, column b\)"),
         ("x.csv", "a\n1\n1e39\n", r"1 row is missing, infinite or over 1e30 \(first: row 2"),
         ("x.csv", 'a,b\n1,2\n3,4,5\n"', r"more fields than the header has names \(first: row 2\)"),
         ("x.npy", b"garbage", "not a readable .npy"),

@@ -84,6 +84,13 @@ def test_rare_values_share_a_level():
     assert taken_for([f"v{i}" for i in range(10_000)] * 3, kinds={"a": "category"}).others
 
 
+def test_why_a_text_is_left_out():
+    prose = taken_for([f"a remark that says {i} things at length" for i in range(N)])
+    assert prose.notes == ("free text: 8 words on average",)
+    assert taken_for([f"p{i}" for i in range(N)]).notes == ("identifier: different in (nearly) every row",)
+    assert "too many for a category" in taken_for([f"p{i % 150}" for i in range(N)]).notes[0]
+
+
 def test_corrections():
     numbers = [f"{i % 5}" for i in range(N)]
     assert taken_for(numbers, kinds={"a": "category"}).levels == ("0", "1", "2", "3", "4")

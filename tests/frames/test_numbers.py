@@ -37,11 +37,18 @@ def test_numbers_as_people_write_them(words, numbers):
 
 def test_what_is_no_number_is_none():
     form, numbers = read(
-        "1.5", "2.5", "6,2", "unknown", "12-15", "<5", "3%", "70 kg", "1.2.3", "inf", "1e40", "(3", "$", "A1"
+        "1.5", "2.5", "6,2", "0,189", "unknown", "12-15", "<5", "3%", "70 kg", "1.2.3", "inf", "1e40", "(3", "$", "A1"
     )
     assert form == NumberFormat()
     assert numbers[:2] == [1.5, 2.5]
     assert np.isnan(numbers[2:]).all()
+
+
+def test_one_separator_among_many_plain_numbers_is_no_custom():
+    form, numbers = read("6246.59", "1250.00", "6,246.59")
+    assert numbers == [6246.59, 1250.0, 6246.59]
+    assert form.thousands == ""
+    assert read("6,246.59", "1,250.00", "1250")[0].thousands == ","
 
 
 def test_the_table_decides_where_the_column_cannot():

@@ -25,6 +25,7 @@ ages = rng.integers(18, 80, 300)
         ([*ages, -1, -1, -1], ""),  # too near to be sure
         ([*(ages * 1000), -99, -99], ""),
         ([*heights, -9, -9], "-9 x 2 looks like a code for missing: --missing -9"),
+        ([*heights[:200], *(100 * heights[:100])], ""),  # two kinds of things
         (heights, ""),
         (ages, ""),
         (np.exp(rng.normal(0, 2, 500)), ""),  # a long tail is no slip of a factor

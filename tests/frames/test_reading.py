@@ -112,6 +112,13 @@ def test_every_fault_is_one_line_that_names_the_file(tmp_path, name, content, op
     assert "\n" not in str(caught.value)
 
 
+def test_rows_of_another_length(tmp_path):
+    _, rows, notes = read(tmp_path, "a,b,c\n1,2,3\n4\n5,6,7,\n8,9,0,x\n1,2,3\n1,2,3\n")
+    assert rows[:4] == [["1", "2", "3"], ["4", "", ""], ["5", "6", "7"], ["8", "9", "0"]]
+    assert [note.partition(" fields")[0] for note in notes] == ["1 row has fewer", "1 row has more"]
+    assert read_frame(tmp_path / "x.csv").attrs["pscd"]["ragged"] == {"fewer": [2], "more": [4]}
+
+
 def test_a_folder_is_no_file(tmp_path):
     (tmp_path / "x.csv").mkdir()
     with pytest.raises(UserError, match="a folder, not a file"):
