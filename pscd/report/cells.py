@@ -3,7 +3,8 @@
 The rest of the report sees blame and expectations through this module alone.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +14,8 @@ from pscd.model import Model
 from pscd.progress import progress_bar
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from pscd.detector.estimator import EnergyDetector
 
 Floats = NDArray[np.float64]
@@ -23,40 +26,41 @@ SLOW = 300_000  # rows from which on a progress line is worth its place
 
 
 class Blame(NamedTuple):
-    """Cells of rows `(n, d)`.
+    """Cells of rows, `(n, d)`.
 
     Args:
-        nats: energy that a row would lose with the expected value in place of its own.
+        nats: what a cell costs, given the others of its row.
+        found: what stands there.
         expected: what the other columns of the row suggest.
+        said: the mistake that explains a cell, or None.
     """
 
     nats: Floats
-    expected: Floats
+    found: NDArray[np.object_]
+    expected: NDArray[np.object_]
+    said: NDArray[np.object_]
 
 
-@torch.no_grad()
-def blame_by_detector(detector: "EnergyDetector", x: Floats) -> Blame:
-    """Blame as `explain` has it: against each column's conditional mean in the detector's Gaussian.
+def blame_by_detector(detector: "EnergyDetector", frame: "pd.DataFrame", names: Sequence[str]) -> Blame:
+    """Blame as `explain` has it: what each cell costs given the trusted others of its row.
 
     Args:
         detector: fitted.
-        x: rows `(n, d)`.
+        frame: rows, as the detector takes them.
+        names: the columns to look at.
 
     Returns:
-        Nats and expected values.
+        Costs, cells, expected values and common mistakes.
     """
-    import pandas as pd
-
-    names = getattr(detector, "feature_names_in_", None)
-    nats = detector.explain(x if names is None else pd.DataFrame(x, columns=list(names)))
-    columns, gaussian = detector.columns_, detector.gaussian_
-    rows = torch.from_numpy(x)
-    z = columns.forward(rows, torch.float64)
-    kept = columns.kept.nonzero().flatten().tolist() if columns.kept is not None else list(range(x.shape[1]))
-    expected = rows.clone() if columns.constants is None else columns.constants.expand_as(rows).clone()
-    for j, column in enumerate(kept):
-        expected[:, column] = columns.inverse(gaussian.without_column(z, j))[:, column]
-    return Blame(nats.astype(np.float64), expected.numpy())
+    columns = list(names)
+    nats = detector.explain(frame)[columns].to_numpy(np.float64)
+    expected = detector.expected(frame)[columns].to_numpy(object)
+    said = np.full(nats.shape, None, dtype=object)
+    at = {name: j for j, name in enumerate(columns)}
+    for cell in detector.suspects(frame).to_dict("records"):
+        if isinstance(cell["mistake"], str) and cell["column"] in at:
+            said[cell["row"], at[cell["column"]]] = cell["mistake"]
+    return Blame(nats, frame[columns].to_numpy(object), expected, said)
 
 
 def blame_by_model(model: Model, x: Floats, samples: Floats) -> Blame:
@@ -68,7 +72,7 @@ def blame_by_model(model: Model, x: Floats, samples: Floats) -> Blame:
         samples: draws of the model, `(m, d)`.
 
     Returns:
-        Nats, not below 0, and expected values.
+        Nats that a row would lose with the expected value, not below 0, and the expected values.
     """
     rows = torch.from_numpy(x)
     full = model.energies(rows).double()
@@ -84,4 +88,5 @@ def blame_by_model(model: Model, x: Floats, samples: Floats) -> Blame:
             nats[better, j] = (full - lowest)[better]
             expected[better, j] = torch.from_numpy(tried)[at[better]]
             bar.update()
-    return Blame(nats.numpy(), expected.numpy())
+    nothing: NDArray[Any] = np.full(x.shape, None, dtype=object)
+    return Blame(nats.numpy(), x.astype(object), expected.numpy().astype(object), nothing)
