@@ -129,13 +129,15 @@ class Cell:
         column: its name.
         value: what is there.
         expected: what the other columns suggest, or nothing if that is not known.
-        blame: nats of energy that the row would lose with the expected value.
+        blame: nats that it costs beside the expected value.
+        mistake: what explains it, such as "100 times too large"; or nothing.
     """
 
     column: str
     value: str
     expected: str
     blame: float
+    mistake: str = ""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from pscd.model import Model
 from pscd.progress import progress_bar
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from pscd.detector.estimator import EnergyDetector
 
 Floats = NDArray[np.float64]
@@ -24,31 +26,41 @@ SLOW = 300_000  # rows from which on a progress line is worth its place
 
 
 class Blame(NamedTuple):
-    """Cells of rows `(n, d)`.
+    """Cells of rows, `(n, d)`.
 
     Args:
-        nats: energy that a row would lose with the expected value in place of its own.
+        nats: what a cell costs, given the others of its row.
+        found: what stands there.
         expected: what the other columns of the row suggest.
+        said: the mistake that explains a cell, or None.
     """
 
     nats: Floats
-    expected: NDArray[Any]
+    found: NDArray[np.object_]
+    expected: NDArray[np.object_]
+    said: NDArray[np.object_]
 
 
-def blame_by_detector(detector: "EnergyDetector", table: Any, columns: Sequence[int]) -> Blame:
-    """Blame as `explain` has it: against what the trusted other cells of a row suggest.
+def blame_by_detector(detector: "EnergyDetector", frame: "pd.DataFrame", names: Sequence[str]) -> Blame:
+    """Blame as `explain` has it: what each cell costs given the trusted others of its row.
 
     Args:
         detector: fitted.
-        table: rows as the detector takes them.
-        columns: numbers of the columns wanted.
+        frame: rows, as the detector takes them.
+        names: the columns to look at.
 
     Returns:
-        Nats and expected values.
+        Costs, cells, expected values and common mistakes.
     """
-    wanted = list(columns)
-    nats, expected = np.asarray(detector.explain(table)), np.asarray(detector.expected(table))
-    return Blame(nats[:, wanted].astype(np.float64), expected[:, wanted])
+    columns = list(names)
+    nats = detector.explain(frame)[columns].to_numpy(np.float64)
+    expected = detector.expected(frame)[columns].to_numpy(object)
+    said = np.full(nats.shape, None, dtype=object)
+    at = {name: j for j, name in enumerate(columns)}
+    for cell in detector.suspects(frame).to_dict("records"):
+        if isinstance(cell["mistake"], str) and cell["column"] in at:
+            said[cell["row"], at[cell["column"]]] = cell["mistake"]
+    return Blame(nats, frame[columns].to_numpy(object), expected, said)
 
 
 def blame_by_model(model: Model, x: Floats, samples: Floats) -> Blame:
@@ -60,7 +72,7 @@ def blame_by_model(model: Model, x: Floats, samples: Floats) -> Blame:
         samples: draws of the model, `(m, d)`.
 
     Returns:
-        Nats, not below 0, and expected values.
+        Nats that a row would lose with the expected value, not below 0, and the expected values.
     """
     rows = torch.from_numpy(x)
     full = model.energies(rows).double()
@@ -76,4 +88,5 @@ def blame_by_model(model: Model, x: Floats, samples: Floats) -> Blame:
             nats[better, j] = (full - lowest)[better]
             expected[better, j] = torch.from_numpy(tried)[at[better]]
             bar.update()
-    return Blame(nats.numpy(), expected.numpy())
+    nothing: NDArray[Any] = np.full(x.shape, None, dtype=object)
+    return Blame(nats.numpy(), x.astype(object), expected.numpy().astype(object), nothing)

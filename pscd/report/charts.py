@@ -24,7 +24,6 @@ PALETTE = [DATA, SAMPLES, "var(--third)", "var(--fourth)", "var(--fifth)", "var(
 DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [1, 3]]  # so that curves differ in print, too
 BINS = 40
 FAR = 8  # an axis is compressed if all values span so many times what nine tenths of them do
-MOST_LEVELS = 12  # categories of a column that are drawn
 HEIGHT, SMALL_HEIGHT = 230, 120
 
 
@@ -186,62 +185,25 @@ def energies(data: Floats, samples: Floats | None, threshold: float | None = Non
     return _spec(alt.layer(*layers), HEIGHT, bins=_bins(data, samples, edges), threshold=[{"low": threshold}])
 
 
-def column(data: Floats, samples: Floats | None) -> Spec:
+def column(data: Floats, samples: Floats | None, *, years: bool = False) -> Spec:
     """How a column's values are distributed in data and samples, where most of them lie.
 
     Args:
         data: finite values, `(n,)`.
         samples: the same of samples, or None.
+        years: whether the values are years, which are written without a thousands separator.
 
     Returns:
         The specification.
     """
     edges = np.linspace(*bulk(data), BINS + 1)
-    return {**_column_layout(samples is not None), "datasets": {"bins": _bins(data, samples, edges)}}
-
-
-def categories(levels: Sequence[str], data: Floats, samples: Floats) -> Spec:
-    """Shares of the categories of a column in data and samples, the commonest first.
-
-    Args:
-        levels: the categories.
-        data: their shares among the rows.
-        samples: the same among samples.
-
-    Returns:
-        The specification.
-    """
-    order = np.argsort(-data, kind="stable")[:MOST_LEVELS]
-    bars = [
-        {"level": levels[i], "of": of, "share": short(np.array([share[i]]), 3)[0]}
-        for i in order
-        for of, share in (("data", data), ("samples", samples))
-    ]
-    return {**_categories_layout(), "datasets": {"bars": bars}}
+    return {**_column_layout(samples is not None, years), "datasets": {"bins": _bins(data, samples, edges)}}
 
 
 @functools.cache
-def _categories_layout() -> Spec:
+def _column_layout(has_samples: bool, years: bool) -> Spec:
     alt = _altair()
-    scale = alt.Scale(domain=["data", "samples"], range=[DATA, SAMPLES])
-    chart = (
-        alt.Chart(alt.NamedData("bars"))
-        .mark_bar(opacity=0.75, aria=False)
-        .encode(
-            x=alt.X("level:N", title=None, sort=None, axis=alt.Axis(labelLimit=80, labelAngle=-30)),
-            xOffset=alt.XOffset("of:N", sort=["data", "samples"]),
-            y=alt.Y("share:Q", title=None, axis=alt.Axis(format="~%", tickCount=4)),
-            color=alt.Color("of:N", title=None, scale=scale, legend=None),
-            tooltip=["level:N", "of:N", alt.Tooltip("share:Q", format=".2~%")],
-        )
-    )
-    return _spec(alt.layer(chart), SMALL_HEIGHT)
-
-
-@functools.cache
-def _column_layout(has_samples: bool) -> Spec:
-    alt = _altair()
-    axis = alt.Axis(tickCount=4)
+    axis = alt.Axis(tickCount=3, format=".2~f") if years else alt.Axis(tickCount=4)
     across = alt.X("low:Q", title=None, scale=alt.Scale(zero=False, nice=False), axis=axis)
     return _spec(alt.layer(*_overlay(has_samples, across, alt.Scale(domainMin=0), legend=False)), SMALL_HEIGHT)
 
@@ -278,6 +240,41 @@ def _overlay(has_samples: bool, across: Any, shares: Any, *, legend: bool = True
             .encode(x=across, y=alt.Y("samples:Q", **up), color=colour)
         )
     return layers
+
+
+def words(shares: Sequence[tuple[str, float, float]]) -> Spec:
+    """How often words occur in data and samples.
+
+    Args:
+        shares: word, share of the data, share of the samples.
+
+    Returns:
+        The specification.
+    """
+    values = [
+        {"i": i, "word": word, "of": kind, "share": share}
+        for i, (word, *both) in enumerate(shares)
+        for kind, share in zip(("data", "samples"), short(both, 3), strict=True)
+    ]
+    return {**_words_layout(), "height": max(SMALL_HEIGHT, 22 * len(shares)), "datasets": {"words": values}}
+
+
+@functools.cache
+def _words_layout() -> Spec:
+    alt = _altair()
+    order = alt.EncodingSortField("i", op="min", order="ascending")
+    kinds = alt.Scale(domain=["data", "samples"], range=[DATA, SAMPLES])
+    chart = alt.Chart(alt.NamedData("words")).mark_bar(opacity=0.7, aria=False)
+    return _spec(
+        chart.encode(
+            y=alt.Y("word:N", title=None, sort=order, axis=alt.Axis(labelLimit=110)),
+            yOffset=alt.YOffset("of:N"),
+            x=alt.X("share:Q", title=None, axis=alt.Axis(format="~%", tickCount=4)),
+            color=alt.Color("of:N", title=None, scale=kinds, legend=None),
+            tooltip=["word:N", alt.Tooltip("of:N", title="of"), alt.Tooltip("share:Q", format=".2~%")],
+        ),
+        SMALL_HEIGHT,
+    )
 
 
 ACROSS, UP = "§across", "§up"  # stand for names of columns, which the page fills in

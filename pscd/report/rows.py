@@ -1,7 +1,8 @@
 """The sections about a table: energies, the strangest rows, columns and pairs of columns."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ from numpy.typing import NDArray
 from pscd.report import charts
 from pscd.report.blocks import Block, Cell, Chart, Charts, Facts, Pairs, Section, StrangeRow, StrangeRows, Text
 from pscd.report.cells import Blame
+from pscd.report.columns import MISSING, Column, shown
 
 Floats = NDArray[np.float64]
+Index = NDArray[np.intp]
 
 STRANGEST = 200  # rows in the table, at most
 CELLS = 60  # of a row, those to blame most
@@ -19,7 +22,7 @@ COLUMNS = 60  # that are drawn, at most
 PAIR_COLUMNS = 40
 PAIR_ROWS = 900  # of data, and as many samples
 PAIR_NUMBERS = 60_000  # in the chart of pairs, at most: wide tables show fewer rows
-LONGEST = 5_000  # characters of a text that are kept
+WORDS, LABEL = 8, 40  # of a column that are drawn, and characters of each
 
 
 @dataclass(frozen=True)
@@ -28,53 +31,38 @@ class Rows:
 
     Args:
         source: where the rows come from, in words.
-        names: of the columns.
-        x: the rows, `(n, d)`; codes in columns of categories.
+        columns: those that were learnt from, of rows and of samples.
         energy: of each row, `(n,)`.
-        samples: draws of the model, `(m, d)`.
         sample_energy: of each draw, `(m,)`.
-        blame: which cells of the rows of these numbers are to blame, and what would be expected there.
+        blame: which cells of the rows of some numbers are to blame, and what would be expected there.
         ids: columns that name a row.
         threshold: energy above which a row is an outlier, if there is one.
         counted: how much each row counted in training, from 0 to 1; NaN for rows that it did not see.
         ignored_below: rows that counted less than this are called ignored.
-        found: what stands in a cell, by row and column; None: the number in `x`.
-        levels: for columns of categories, by number, what the codes stand for.
     """
 
     source: str
-    names: tuple[str, ...]
-    x: Floats
+    columns: tuple[Column, ...]
     energy: Floats
-    samples: Floats
     sample_energy: Floats
-    blame: Callable[[NDArray[np.intp]], Blame]
+    blame: Callable[[Index], Blame]
     ids: dict[str, list[Any]] = field(default_factory=dict)
     threshold: float | None = None
     counted: Floats | None = None
     ignored_below: float = 0.1
-    found: Callable[[int, int], object] | None = None
-    levels: Mapping[int, Sequence[str]] = field(default_factory=dict)
 
-    @property
-    def numbers(self) -> list[int]:
-        """The columns of numbers."""
-        return [j for j in range(len(self.names)) if j not in self.levels]
+    def __len__(self) -> int:
+        return len(self.energy)
 
     @property
     def outlier(self) -> NDArray[np.bool_]:
         """Which rows lie above the threshold; none without one."""
-        return np.zeros(len(self.x), bool) if self.threshold is None else self.energy > self.threshold
+        return np.zeros(len(self), bool) if self.threshold is None else self.energy > self.threshold
 
     @property
     def ignored(self) -> NDArray[np.bool_]:
         """Which rows training ignored, as far as that is known."""
-        return np.zeros(len(self.x), bool) if self.counted is None else self.counted < self.ignored_below
-
-    def text(self, i: int, j: int) -> str:
-        """What stands in a cell."""
-        value = self.x[i, j] if self.found is None else self.found(i, j)
-        return shown("missing" if value is None or value == "" else value)
+        return np.zeros(len(self), bool) if self.counted is None else self.counted < self.ignored_below
 
     def label(self, i: int) -> str:
         """What names a row: its ids, or its number in the file."""
@@ -92,9 +80,10 @@ def sections(rows: Rows) -> tuple[Section, ...]:
     """
     order = np.argsort(-rows.energy, kind="stable")
     blame = rows.blame(order[:STRANGEST])
-    suspects = np.argsort(-blame.nats.clip(min=0).sum(0), kind="stable")
+    suspects = np.argsort(-blame.nats.clip(min=0).sum(0), kind="stable").tolist()
     found = [_energies(rows), _strangest(rows, order[:STRANGEST], blame), _columns(rows, suspects)]
-    return (*found, _pairs(rows, order, suspects)) if len(rows.numbers) > 1 else tuple(found)
+    numbers = [j for j in suspects if rows.columns[j].is_number]
+    return (*found, _pairs(rows, order, numbers)) if len(numbers) > 1 else tuple(found)
 
 
 def _energies(rows: Rows) -> Section:
@@ -104,28 +93,28 @@ def _energies(rows: Rows) -> Section:
     if rows.threshold is not None:
         about += f" Rows above {rows.threshold:.4g} are called outliers."
     chart = Chart("Energies", charts.energies(rows.energy, rows.sample_energy, rows.threshold), about)
-    facts = [("read from", rows.source), ("rows", f"{len(rows.x):,}"), ("columns", f"{len(rows.names):,}")]
+    facts = [("read from", rows.source), ("rows", f"{len(rows):,}"), ("columns", f"{len(rows.columns):,}")]
     if rows.threshold is not None:
         n = int(rows.outlier.sum())
-        facts.append(("outliers", f"{n:,} ({n / len(rows.x):.1%})"))
+        facts.append(("outliers", f"{n:,} ({n / len(rows):.1%})"))
     if rows.counted is not None:
         facts.append(("ignored in training", f"{int(rows.ignored.sum()):,} rows"))
     return Section("Energies of rows", (Facts(tuple(facts)), Charts((chart,))))
 
 
-def _strangest(rows: Rows, index: NDArray[np.intp], blame: Blame) -> Section:
-    d = len(rows.names)
+def _strangest(rows: Rows, index: Index, blame: Blame) -> Section:
+    d = len(rows.columns)
     table = StrangeRows(
-        tuple(_strange_row(rows, int(i), blame.nats[k], blame.expected[k]) for k, i in enumerate(index)),
+        tuple(_strange_row(rows, int(i), k, blame) for k, i in enumerate(index)),
         tuple(rows.ids),
         columns_left_out=max(0, d - CELLS),
         has_threshold=rows.threshold is not None,
         has_counts=rows.counted is not None,
     )
-    said = f"The {len(index):,} rows of highest energy" if len(index) < len(rows.x) else f"All {len(index):,} rows"
+    said = f"The {len(index):,} rows of highest energy" if len(index) < len(rows) else f"All {len(index):,} rows"
     lines = [
-        f"{said}. Coloured cells are those to blame: the number behind the plus says how many nats of energy the row "
-        "would lose if the cell had the value after the arrow, which the other columns suggest."
+        f"{said}. Coloured cells are those to blame: the value after the arrow is what the other columns suggest, and "
+        "the number behind the plus what the cell costs beside it, in nats."
     ]
     blocks: list[Block] = [Text(tuple(lines)), table]
     if table.columns_left_out:
@@ -133,110 +122,108 @@ def _strangest(rows: Rows, index: NDArray[np.intp], blame: Blame) -> Section:
     return Section("The strangest rows", tuple(blocks))
 
 
-def _strange_row(rows: Rows, i: int, nats: Floats, expected: Floats) -> StrangeRow:
-    cells = tuple(
-        Cell(
-            rows.names[j], rows.text(i, int(j)), shown(expected[j], 4) if nats[j] > 0 else "", round(float(nats[j]), 2)
-        )
-        for j in np.argsort(-nats, kind="stable")[:CELLS]
-    )
+def _strange_row(rows: Rows, i: int, k: int, blame: Blame) -> StrangeRow:
+    """Row number i of the table, which is number k of the strange ones."""
+    cells = []
+    for j in np.argsort(-blame.nats[k], kind="stable")[:CELLS].tolist():
+        nats, found = float(blame.nats[k, j]), rows.columns[j].text(blame.found[k, j])
+        expected = rows.columns[j].text(blame.expected[k, j], 4) if nats > 0 or found == MISSING else ""
+        cells.append(Cell(rows.columns[j].name, found, expected, round(nats, 2), blame.said[k, j] or ""))
     counted = None if rows.counted is None or np.isnan(rows.counted[i]) else round(float(rows.counted[i]), 3)
     ids = tuple(shown(values[i]) for values in rows.ids.values())
     energy = round(float(rows.energy[i]), 2)
-    return StrangeRow(i + 1, ids, energy, bool(rows.outlier[i]), counted, bool(rows.ignored[i]), cells)
+    return StrangeRow(i + 1, ids, energy, bool(rows.outlier[i]), counted, bool(rows.ignored[i]), tuple(cells))
 
 
-def shown(value: object, digits: int = 6) -> str:
-    """A value as a table shows it.
-
-    Args:
-        value: a number or a text.
-        digits: significant ones of a number.
-
-    Returns:
-        A text, which is not endless.
-
-    >>> shown(3.14159265), shown("a"), shown(2.0), shown(float("nan"))
-    ('3.14159', 'a', '2', 'missing')
-    """
-    if isinstance(value, float | np.floating):
-        return "missing" if np.isnan(value) else f"{value:.{digits}g}"
-    text = str(value)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text):,} characters)"
-
-
-def _columns(rows: Rows, suspects: NDArray[np.intp]) -> Section:
-    drawn = sorted(suspects[:COLUMNS].tolist())
+def _columns(rows: Rows, suspects: list[int]) -> Section:
+    drawn = sorted(suspects[:COLUMNS])
     lines = ["Bars: data. Line: samples of the model, which show what it expects of a column."]
-    if len(drawn) < len(rows.names):
-        lines.append(f"The {len(drawn)} columns most to blame for strange rows are drawn, of {len(rows.names):,}.")
-    made = [_column(rows, j) for j in drawn]
+    if any(not rows.columns[j].is_number for j in drawn):
+        lines = ["Blue: data. Orange: samples of the model, which show what it expects of a column."]
+    if len(drawn) < len(rows.columns):
+        lines.append(f"The {len(drawn)} columns most to blame for strange rows are drawn, of {len(rows.columns):,}.")
+    made = [_numbers(rows.columns[j]) if rows.columns[j].is_number else _words(rows.columns[j]) for j in drawn]
     return Section("Columns", (Text(tuple(lines)), Charts(tuple(made), small=True)))
 
 
-def _column(rows: Rows, j: int) -> Chart:
-    if j in rows.levels:
-        return _categories(rows, j)
-    values, drawn = (v[np.isfinite(v)] for v in (rows.x[:, j], rows.samples[:, j]))
-    if not len(values):
-        values = np.zeros(1)
+def _numbers(column: Column) -> Chart:
+    values, drawn = (v[np.isfinite(v)] for v in (column.values, column.samples))
+    if not len(values) or not len(drawn):
+        return _words(replace(column, values=np.array([None]), samples=np.array([None])))
     low, high = charts.bulk(values)
     outside = values[(values < low) | (values > high)]
-    about = f"median {np.median(values):.4g}, samples {np.median(drawn):.4g}"
+    about = f"median {np.median(values):.4g}, samples {np.median(drawn):.4g}{column.unit and f', {column.unit}'}"
     if len(outside):
         ends = " to ".join(dict.fromkeys(f"{v:.4g}" for v in (outside.min(), outside.max())))
         about += f"; {len(outside):,} {'row' if len(outside) == 1 else 'rows'} beyond: {ends}"
-    return Chart(rows.names[j], charts.column(values, drawn), about)
+    return Chart(
+        column.name,
+        charts.column(values, drawn, years=bool(column.unit)),
+        about + _without(len(column.values) - len(values), "a number"),
+    )
 
 
-def _categories(rows: Rows, j: int) -> Chart:
-    levels = rows.levels[j]
-    shares = []
-    for codes in (rows.x[:, j], rows.samples[:, j]):
-        there = codes[np.isfinite(codes)].astype(int)
-        shares.append(np.bincount(there, minlength=len(levels)) / max(1, len(there)))
-    missing = int(np.isnan(rows.x[:, j]).sum())
-    about = f"{len(levels)} values" + (f", {missing:,} rows without" if missing else "")
-    return Chart(rows.names[j], charts.categories([shown(level) for level in levels], shares[0], shares[1]), about)
+def _words(column: Column) -> Chart:
+    """The commonest words of a column, and all others together."""
+    counts, drawn = (Counter(v for v in part if v is not None) for part in (column.values, column.samples))
+    n, m = max(1, counts.total()), max(1, drawn.total())
+    common = [word for word, _ in counts.most_common(WORDS)]
+    shares = [(str(word)[:LABEL], counts[word] / n, drawn[word] / m) for word in common]
+    rest = len(counts.keys() | drawn.keys()) - len(common)
+    if rest:
+        others = (1 - sum(share for _, share, _ in shares), 1 - sum(share for _, _, share in shares))
+        shares.append((f"{rest:,} more", max(0.0, others[0]) * bool(counts), max(0.0, others[1]) * bool(drawn)))
+    about = f"{len(counts):,} different{_without(len(column.values) - counts.total(), 'a word')}"
+    return Chart(column.name, charts.words(shares), about)
 
 
-def _pairs(rows: Rows, order: NDArray[np.intp], suspects: NDArray[np.intp]) -> Section:
-    suspects = suspects[np.isin(suspects, rows.numbers)]
-    columns = sorted(suspects[:PAIR_COLUMNS].tolist())
+def _without(n: int, what: str) -> str:
+    return f"; {n:,} {'row' if n == 1 else 'rows'} without {what}" if n else ""
+
+
+def _pairs(rows: Rows, order: Index, numbers: list[int]) -> Section:
+    """Two columns of numbers, those most to blame at first."""
+    columns = sorted(numbers[:PAIR_COLUMNS])
     most = min(PAIR_ROWS, PAIR_NUMBERS // (2 * len(columns)))
-    data = _some(order, rows, most)
-    samples = rows.samples[:most]
+    data = _some(order, most)
+    x, samples = (
+        np.stack([part[at] for part in parts], 1)
+        for parts, at in (
+            ([rows.columns[j].values for j in columns], data),
+            ([rows.columns[j].samples for j in columns], slice(most)),
+        )
+    )
     points = [  # the first are drawn below the others
-        {"of": "samples", "v": charts.short(row[columns], 4), "name": "a sample", "energy": round(float(e), 2)}
+        {"of": "samples", "v": charts.short(row, 4), "name": "a sample", "energy": round(float(e), 2)}
         for row, e in zip(samples, rows.sample_energy, strict=False)
     ]
     points += [
         {
             "of": "outliers" if rows.outlier[i] else "data",
-            "v": charts.short(rows.x[i, columns], 5),
+            "v": charts.short(row, 5),
             "name": rows.label(int(i)),
             "energy": round(float(rows.energy[i]), 2),
         }
-        for i in data
+        for i, row in zip(data, x, strict=True)
     ]
-    first, second = (columns.index(j) for j in sorted(suspects[:2].tolist(), key=suspects.tolist().index))
-    windows = [charts.short(np.array(charts.bulk(rows.x[np.isfinite(rows.x[:, j]), j], 0.3))) for j in columns]
-    said = f"{len(data):,} of {len(rows.x):,} rows" if len(data) < len(rows.x) else f"all {len(rows.x):,} rows"
-    said += ", the strangest among them," if len(data) < len(rows.x) else ""
-    about = f"Drawn are {said} and {len(samples):,} samples."
-    if len(columns) < len(rows.names):
-        about += f" The {len(columns)} columns most to blame can be chosen, of {len(rows.names):,}."
-    far = any(charts.is_far(rows.x[np.isfinite(rows.x[:, j]), j]) for j in (columns[first], columns[second]))
+    first, second = (columns.index(j) for j in numbers[:2])
+    finite = [v[np.isfinite(v)] for v in (rows.columns[j].values for j in columns)]
+    finite = [v if len(v) else np.zeros(1) for v in finite]
+    windows = [charts.short(np.array(charts.bulk(v, 0.3))) for v in finite]
+    said = f"{len(data):,} of {len(rows):,} rows, the strangest among them," if len(data) < len(rows) else ""
+    about = f"Drawn are {said or f'all {len(rows):,} rows'} and {len(samples):,} samples."
+    if len(columns) < len(rows.columns):
+        about += f" The {len(columns)} columns of numbers most to blame can be chosen."
+    far = any(charts.is_far(finite[k]) for k in (first, second))
     options = {"across": first, "up": second, "windows": windows, "bulk": far}
     chart = Chart("Two columns", charts.pairs(points), about, options)
-    return Section("Pairs of columns", (Pairs(chart, tuple(rows.names[j] for j in columns)),))
+    return Section("Pairs of columns", (Pairs(chart, tuple(rows.columns[j].name for j in columns)),))
 
 
-def _some(order: NDArray[np.intp], rows: Rows, most: int) -> Sequence[np.intp]:
+def _some(order: Index, most: int) -> Index:
     """The strangest rows and others evenly over the energies; the strangest last, to be drawn on top."""
     if len(order) <= most:
-        return list(order[::-1])
-    top = order[: most // 4]
-    rest = order[most // 4 :]
+        return order[::-1]
+    top, rest = order[: most // 4], order[most // 4 :]
     spaced = rest[np.linspace(0, len(rest) - 1, most - len(top)).astype(int)]
-    return [*spaced[::-1], *top[::-1]]
+    return np.concatenate([spaced[::-1], top[::-1]])

@@ -7,19 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from pscd.config import NotLoaded, TrainConfig
 from pscd.data import read_table, split_rows
+from pscd.data.tables import ARRAYS
+from pscd.detector.files import fitting_frame, read_rows
 from pscd.errors import UserError
 from pscd.evaluation import load_run_data
-from pscd.files import file_digest, needs, read_json, read_tensors, unsealed
+from pscd.files import file_digest, needs, read_json, read_tensors, suffix_of
 from pscd.model import Model
 from pscd.objectives import OBJECTIVES, PseudoSpherical
 from pscd.report import rows as tables
 from pscd.report.artefacts import artefact_files, artefact_page
 from pscd.report.blocks import Block, Facts, Page, Section, Table, Text
 from pscd.report.cells import blame_by_detector, blame_by_model
+from pscd.report.columns import MISSING, Column, column, shown
 from pscd.report.page import write_page
 from pscd.report.pictures import images_sections
 from pscd.report.plane import plane_section
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from pscd.detector.estimator import EnergyDetector
 
 N_SAMPLES = 2_000  # draws that rows are compared with
+WORST_CELLS, LONGEST_CELL = 30, 60  # that are listed, and characters of each
 EXTRA = ("altair", "vl_convert", "jinja2", "markdown_it")
 
 
@@ -134,15 +139,20 @@ def _detector_page(folder: RunFolder, wanted: RowsWanted) -> Page:
     parameters = tuple((name, str(value)) for name, value in detector.get_params().items() if name != "verbose")
     blocks.append(Table(("parameter", "value"), parameters, summary="Parameters"))
     sections = [Section("The detector", tuple(blocks))]
-    found = _detector_rows(folder, detector, wanted)
-    sections += tables.sections(found) if isinstance(found, tables.Rows) else [_without_rows(found)]
+    found = _detector_frame(folder, detector, wanted)
+    if isinstance(found, str):
+        sections.append(_without_rows(found))
+    else:
+        rows, wrong = detector_rows(detector, *found, seed=wanted.seed)
+        first, strangest, *rest = tables.sections(rows)
+        sections += [first, strangest, wrong, *rest]
     return Page(_name(folder), "Detector of strange rows", tuple(sections))
 
 
-def _detector_rows(folder: RunFolder, detector: "EnergyDetector", wanted: RowsWanted) -> "tables.Rows | str":
-    """The rows to show, or why there are none."""
-    import pandas as pd
-
+def _detector_frame(
+    folder: RunFolder, detector: "EnergyDetector", wanted: RowsWanted
+) -> tuple[pd.DataFrame, Path, tuple[str, ...], bool] | str:
+    """The table to show, its file, the columns that name rows, and whether it is that of the training; or why not."""
     source: dict[str, Any] = read_json(folder.source) if folder.source.is_file() else {}
     path = wanted.path or (Path(source["data"]) if "data" in source else None)
     if path is None:
@@ -152,41 +162,68 @@ def _detector_rows(folder: RunFolder, detector: "EnergyDetector", wanted: RowsWa
     same = path.is_file() and file_digest(path) == source.get("fingerprint")
     if wanted.path is None and not same:
         return f"{path} has changed since; to show it as it is now, add --data {path}"
-    options = source.get("reading", {}) if same else {}
-    frame = detector.read_file(path, **options)
-    ids = wanted.ids if wanted.ids is not None else tuple(source.get("ids", ())) if same else ()
-    gone = [name for name in ids if name not in frame.columns]
-    if gone:
-        raise UserError(f"{path}: has no column {gone[0]!r} for --id")
-    carried = {name: frame[name].tolist() for name in ids}
-    reader = detector.reader_
-    table = frame[list(detector.feature_names_in_)] if reader.schema is None else frame
-    # A date has several parts, of which the first, its days, is drawn.
-    sources = reader.sources.tolist()
-    parts = [sources.index(j) for j in sorted(set(sources))]
-    columns = [sources[part] for part in parts]
-    names = [reader.names(table)[j] for j in columns]
-    samples = detector.sample(N_SAMPLES, random_state=wanted.seed)
-    levels = {}
-    if reader.schema is not None:
-        kinds = [reader.schema.columns[j] for j in columns]
-        levels = {k: kind.levels for k, kind in enumerate(kinds) if kind.levels}
-    else:
-        samples = pd.DataFrame(samples, columns=names)
-    return tables.Rows(
+    options = source.get("reading", {})
+    frame = read_rows(path, options)
+    # Those that were given at the time are shown where they are there; those that are asked for have to be.
+    ids = tuple(name for name in source.get("ids", ()) if name in frame.columns) if wanted.ids is None else wanted.ids
+    frame = fitting_frame(detector, frame, path, folder.path, ids=ids, missing=options.get("missing", ()))
+    return frame, path, ids, same
+
+
+def detector_rows(
+    detector: "EnergyDetector", frame: pd.DataFrame, path: Path, ids: Sequence[str], same: bool, *, seed: int = 0
+) -> tuple[tables.Rows, Section]:
+    """What a detector thinks of a table.
+
+    Args:
+        detector: fitted.
+        frame: the table, as it takes it.
+        path: the file.
+        ids: columns that name a row.
+        same: whether the detector learnt from this table.
+        seed: of the samples.
+
+    Returns:
+        The rows, and a section about cells that look wrong.
+    """
+    schema, reader = detector.reader_.schema, detector.reader_
+    names = [str(name) for name in detector.feature_names_in_] if schema is None else [c.name for c in schema.learnt()]
+    rows = frame[names] if schema is None else frame
+    samples = detector.sample(N_SAMPLES, random_state=seed)
+    drawn = pd.DataFrame(samples, columns=names) if isinstance(samples, np.ndarray) else samples
+    typed = dict(zip(reader.names(rows), reader.values(reader.read(rows).x), strict=True))
+    found = tables.Rows(
         str(path) if same else f"{path}, other rows than those of the training",
-        tuple(names),
-        reader.read(table).x[:, parts].numpy(),
-        -detector.score_samples(table),
-        reader.read(samples).x[:, parts].numpy(),
-        -detector.score_samples(samples),
-        lambda some: blame_by_detector(detector, table.iloc[some], columns),
-        carried,
+        tuple(column(name, typed[name], drawn[name].tolist()) for name in names),
+        -detector.score_samples(rows),
+        -detector.score_samples(drawn),
+        lambda index: blame_by_detector(detector, rows.iloc[index], names),
+        {name: frame[name].tolist() for name in ids},
         -float(detector.offset_),
         detector.sample_weight_ if same and len(frame) == len(detector.sample_weight_) else None,
-        found=lambda i, k: table[names[k]].iloc[i],
-        levels=levels,
     )
+    return found, _wrong_cells(detector.suspects(rows), found)
+
+
+def _wrong_cells(suspects: pd.DataFrame, rows: tables.Rows) -> Section:
+    """The cells that look wrong by themselves, the worst first."""
+    n_cells = len(rows) * len(rows.columns)
+    if not len(suspects):
+        return Section("Cells that look wrong", (Text((f"None of {n_cells:,} cells looks wrong by itself.",), "good"),))
+    worst, by_name = [], {column.name: column for column in rows.columns}
+    for cell in suspects.head(WORST_CELLS).to_dict("records"):
+        between = [shown(cell[name], 4) for name in ("lower", "upper")]
+        likely = "" if MISSING in between else " to ".join(between)
+        text = by_name[str(cell["column"])].text
+        texts = [text(cell["found"])[:LONGEST_CELL], text(cell["suggested"], 4)[:LONGEST_CELL]]
+        mistake = cell["mistake"] if isinstance(cell["mistake"], str) else ""
+        label = rows.label(int(cell["row"]))
+        worst.append((label, str(cell["column"]), *texts, likely, f"{cell['cost']:.1f}", mistake))
+    said = f"{len(suspects):,} of {n_cells:,} cells look wrong by themselves, given the others of their row."
+    more = f" The {len(worst)} worst:" if len(worst) < len(suspects) else ""
+    head = ("row", "column", "found", "expected", "likely between", "nats", "mistake")
+    lines = (said + more, "pscd clean lists and mends them.")
+    return Section("Cells that look wrong", (Text(lines), Table(head, tuple(worst))))
 
 
 # ---------- runs ----------
@@ -274,7 +311,7 @@ def _evaluation(folder: RunFolder) -> tuple[Block, ...]:
     if not folder.evaluation.is_file():
         return ()
     try:
-        rows = unsealed(json.loads(folder.evaluation.read_text()))["rows"]
+        rows = json.loads(folder.evaluation.read_text())["rows"]
         head = [name for name in rows[0] if name not in ("name", "features")]
         shown = tuple(
             (
@@ -283,7 +320,7 @@ def _evaluation(folder: RunFolder) -> tuple[Block, ...]:
             )
             for row in rows
         )
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+    except (ValueError, KeyError, TypeError, IndexError):
         return ()
     return (Text(("Distance to held-out data, of samples and of other data, which is the floor:",)),
             Table(("", *(name.replace("_", " ") for name in head)), shown))  # fmt: skip
@@ -305,10 +342,14 @@ def _model_sections(
     sections = []
     if d == 2:
         sections.append(
-            plane_section(model, None if rows is None else rows.x, samples, names, folder.snapshots, updates)
+            plane_section(model, None if rows is None else _matrix(rows), samples, names, folder.snapshots, updates)
         )
     sections += [_without_rows(found)] if isinstance(found, str) else list(tables.sections(found))
     return sections, d
+
+
+def _matrix(rows: tables.Rows) -> np.ndarray:
+    return np.stack([column.values for column in rows.columns], 1)
 
 
 def _model_rows(
@@ -318,12 +359,12 @@ def _model_rows(
     wanted: RowsWanted,
     names: tuple[str, ...],
     samples: np.ndarray,
-) -> "tables.Rows | str":
+) -> tables.Rows | str:
     """The rows to show, or why there are none. Rows of a file keep their numbers in it."""
     table_ids: dict[str, list[Any]] = {}
     counted = None
     if wanted.path is not None:
-        named = wanted.path.suffix.lower() in (".csv", ".parquet")
+        named = suffix_of(wanted.path) not in ARRAYS
         table = read_table(wanted.path, model.columns if named else None, wanted.ids or ())
         if tuple(table.x.shape[1:]) != model.shape:
             raise UserError(f"{wanted.path}: rows of {tuple(table.x.shape[1:])}, trained on {model.shape}")
@@ -345,14 +386,13 @@ def _model_rows(
             if wanted.ids:
                 table_ids = read_table(config.data, config.columns, wanted.ids).ids
     x = x.double()
+    values = x.numpy()
     return tables.Rows(
         source,
-        names,
-        x.numpy(),
+        tuple(Column(name, values[:, j], samples[:, j]) for j, name in enumerate(names)),
         model.energies(x).double().numpy(),
-        samples,
         model.energies(samples).double().numpy(),
-        lambda some: blame_by_model(model, x[some].numpy(), samples),
+        lambda index: blame_by_model(model, values[index], samples),
         table_ids,
         counted=None if counted is None else counted.numpy(),
         ignored_below=prepare.IGNORED if config.start == "mixture" else 0.1,

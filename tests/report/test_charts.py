@@ -21,6 +21,7 @@ def test_every_chart_is_valid_json_without_names_of_the_user_as_fields():
         charts.landscape([np.zeros((4, 4))], [3], window, names),
         charts.cloud(rng.normal(size=(5, 2)), window, names, charts.DATA),
         charts.measured([row]),
+        charts.words([("a.b", 0.5, 0.25)]),
     ]
     for spec in specs:
         text = json.dumps(spec, allow_nan=False)

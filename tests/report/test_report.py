@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
+from pscd.cli.main import main
 from pscd.errors import UserError
 from pscd.report import write_report
 from pscd.report.rows import STRANGEST
@@ -25,7 +27,7 @@ def test_a_detector_shows_its_strangest_rows_with_the_cells_to_blame(hostile):
     assert head["ids"] == ["note"]
     assert {row["ids"][0] for row in rows[: len(HOSTILE)]} == set(HOSTILE)
     for row in rows[: len(HOSTILE)]:
-        column, value, expected, nats = row["cells"][0]
+        column, value, expected, nats, _ = row["cells"][0]
         assert head["names"][column] == HOSTILE_COLUMN
         assert float(value) > 25
         assert abs(float(expected)) < 10
@@ -36,6 +38,32 @@ def test_a_detector_shows_its_strangest_rows_with_the_cells_to_blame(hostile):
     assert max(energies) == energies[0]  # the strangest first
     assert len([1 for tag, attrs in page.tags if tag == "tr" and "data-outlier" in attrs]) >= len(HOSTILE)
     assert "Rows above" in page.text
+
+
+def test_tables_with_words_dates_and_gaps(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"size": rng.normal(170, 8, 80).round(1).astype(str), "town": rng.choice(["Rome", "Oslo"], 80)}
+    )
+    frame["day"] = pd.date_range("2020-01-01", periods=80).strftime("%Y-%m-%d")
+    frame.loc[3, "size"] = "17.1"  # a misplaced decimal point
+    frame.loc[4:6, "size"] = ["", "tall", "171,2"]
+    frame.to_csv(tmp_path / "mixed.csv", index=False, sep=";")
+    words = ["detect", tmp_path / "mixed.csv", "--updates", 2, "--out", tmp_path / "run"]
+    assert main([str(word) for word in words]) == 0
+    page = read(write_report(tmp_path / "run"))
+    head, *rows = page.data["tables"][0]
+    cells = {row["cells"][0][1]: row["cells"][0] for row in rows}
+    assert head["names"][cells["17.1"][0]] == "size"
+    assert cells["17.1"][4] == "10 times too small"
+    assert float(cells["17.1"][2]) == pytest.approx(171, abs=0.5)
+    assert cells["tall"][3] == 50
+    gaps = [cell for row in rows for cell in row["cells"] if cell[1] == "missing"]
+    assert 140 < float(gaps[0][2]) < 200  # what is expected where nothing is
+    assert "3 rows without a number" in page.text
+    towns = next(chart["spec"] for chart in page.data["charts"] if "words" in chart["spec"]["datasets"])
+    assert {row["word"] for row in towns["datasets"]["words"]} == {"Rome", "Oslo"}
+    assert "10 times too small" in page.text  # among the cells that look wrong
 
 
 def test_hostile_cells_are_text_and_nothing_else(hostile):
@@ -90,7 +118,7 @@ def test_rows_keep_their_numbers_in_the_file(two_moons, monkeypatch):
     head, *rows = read(write_report(two_moons, ids=["who"])).data["tables"][0]
     for row in rows[:20]:
         at = table.index[table["who"] == row["ids"][0]][0]
-        for column, value, _, _ in row["cells"]:
+        for column, value, *_ in row["cells"]:
             assert float(value) == pytest.approx(table[head["names"][column]][at], rel=1e-5)
 
 
@@ -155,9 +183,13 @@ def test_an_artefact_shows_its_page_numbers_and_figures(tmp_path):
 
 
 def test_html_and_far_away_files_in_the_page_of_an_artefact_are_text(tmp_path):
-    words = "<script>1</script> [on](javascript:1) [there](other.md) [out](https://x.y) ![p](../../secret.png)"
-    (tmp_path / "a.md").write_text(f"# T\n\n{words}\n\n|a|\n|-|\n|b|\n")
-    page = read(write_report(tmp_path / "a.md"))
+    words = "<script>1</script> [on](javascript:1) [there](other.md) [out](https://x.y) ![p](../secret.png)"
+    Image.new("RGB", (4, 4)).save(tmp_path / "secret.png")
+    folder = tmp_path / "results"
+    folder.mkdir()
+    (folder / "a.md").write_text(f"# T\n\n{words}\n\n|a|\n|-|\n|b|\n")
+    page = read(write_report(folder / "a.md"))
+    assert not [tag for tag, _ in page.tags if tag == "img"]
     assert len(page.scripts) == 2  # no charts, so no library
     links = [attrs.get("href") for tag, attrs in page.tags if tag == "a"]
     assert [link for link in links if link and not link.startswith("#")] == ["https://x.y"]

@@ -139,11 +139,12 @@
       });
       if (names.childElementCount) panel.append(names);
       const grid = make("ul", undefined, "grid");
-      for (const [column, value, expected, nats] of row.cells) {
+      for (const [column, value, expected, nats, mistake] of row.cells) {
         const cell = make("li", undefined, "cell");
         cell.style.setProperty("--part", darkness(nats, most));
         cell.append(make("bdi", head.names[column], "column"), make("b", value));
         if (expected) cell.append(make("span", `expected ${expected}`, "expected"));
+        if (mistake) cell.append(make("span", mistake, "mistake"));
         cell.append(make("small", `${nats > 0 ? "+" : ""}${nats.toFixed(1)} nats`));
         grid.append(cell);
       }
