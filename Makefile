@@ -27,6 +27,10 @@ test: lint ## lint, type-check and test (under 5 minutes on 2 cores)
 test-slow: $(READY) ## the long scientific checks
 	$(BIN)/python -m pytest -m slow
 
+test-browser: $(READY) ## reports in a real browser; needs Chromium from the system's packages
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,browser]'
+	$(BIN)/python -m pytest -m browser -rs
+
 $(RIVALS): $(READY)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
 	@touch $@
@@ -52,4 +56,4 @@ lint: $(READY) ## ruff and mypy
 clean: ## remove the environment, builds and caches; runs stay
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache docs/gallery docs/api/generated
 
-.PHONY: help setup demo test test-slow bench docs lint clean
+.PHONY: help setup demo test test-slow test-browser bench docs lint clean

@@ -152,6 +152,16 @@ def tensors_digest(tensors: dict[str, Tensor]) -> str:
     return found.hexdigest()[:16]
 
 
+def file_digest(path: Path | str) -> str:
+    """A checksum of a file's bytes, to notice that it has changed.
+
+    Returns:
+        The first 16 hexadecimal digits of a SHA-256.
+    """
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
 @contextmanager
 def writing_to(path: Path | str) -> Iterator[None]:
     """Turn an `OSError` inside into a `UserError` that says where nothing can be written.
@@ -191,6 +201,22 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (head, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
+
+
+def suffix_of(path: Path | str) -> str:
+    """The ending of a file's name, without `.gz`.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The ending in small letters, with its dot.
+
+    >>> suffix_of("a/b.CSV.gz")
+    '.csv'
+    """
+    name = Path(path).name.lower().removesuffix(".gz")
+    return Path(name).suffix
 
 
 def cache_folder() -> Path:

@@ -17,6 +17,7 @@ from pscd.data import Rows, as_rows
 from pscd.energies import as_function
 from pscd.errors import UserError
 from pscd.files import read_tensors, under, write_tensors
+from pscd.html import facts_html
 from pscd.mixtures import Mixture
 from pscd.normalise import LogZ, log_z
 from pscd.progress import progress_bar
@@ -144,6 +145,18 @@ class Model(nn.Module):
     def is_image(self) -> bool:
         """Whether rows are images: channels, height, width."""
         return len(self.shape) == 3
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        config, names = self.config, ", ".join(self.columns or ())
+        facts = {
+            "rows": f"{' x '.join(map(str, self.shape))} numbers{f': {names[:200]}' if names else ''}",
+            "energy": f"{type(self.energy).__name__}, {sum(p.numel() for p in self.energy.parameters()):,} parameters",
+            "objective": repr(config.objective),
+            "updates": f"{config.steps:,}",
+            "data": config.data or "rows in memory",
+        }
+        return facts_html("Energy-based model", facts, self.notes)
 
     @property
     def gradients(self) -> str:

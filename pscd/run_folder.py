@@ -74,6 +74,21 @@ class RunFolder:
         return self.path / "scores.csv"
 
     @property
+    def source(self) -> Path:
+        """The file that a detector learnt from, and its fingerprint."""
+        return self.path / "source.json"
+
+    @property
+    def report(self) -> Path:
+        """Everything about the run as one HTML file."""
+        return self.path / "report.html"
+
+    @property
+    def snapshots(self) -> Path:
+        """Energies over the plane while a model of two columns was trained."""
+        return self.path / "snapshots.safetensors"
+
+    @property
     def is_detector(self) -> bool:
         """Whether it was written by `pscd detect`."""
         return self.detector.is_file()

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -21,6 +21,16 @@ from pscd.run_folder import RunFolder
 from pscd.training.loop import Log, fit, last_step
 
 
+class Watch(Protocol):
+    """What looks on while a run trains, such as a report that is kept up to date."""
+
+    def logged(self, row: dict[str, float]) -> None:
+        """Called after each row of the log, which is in the folder by then."""
+
+    def checkpointed(self, model: Model, step: int) -> None:
+        """Called with the model so far, at the start and after each checkpoint."""
+
+
 def train(
     config: TrainConfig,
     out: Path | str,
@@ -28,6 +38,7 @@ def train(
     device: torch.device | str = "cpu",
     progress: bool = True,
     tensorboard: bool = False,
+    watch: Watch | None = None,
 ) -> Path:
     """Train what `config` describes and keep it in a run folder; resumes a run that stopped there.
 
@@ -39,6 +50,7 @@ def train(
         device: where to train.
         progress: show a progress line with the time left.
         tensorboard: write TensorBoard logs too.
+        watch: is told of each row of the log, and of the model at each checkpoint.
 
     Returns:
         The run folder.
@@ -61,7 +73,7 @@ def train(
         distributed.on_first(lambda: _claim(run, config, data.fingerprint))
         with _given_back_on_failure(run):
             if not _finished(run, config):
-                _train_into(run, config, data, device, progress, tensorboard)
+                _train_into(run, config, data, device, progress, tensorboard, watch)
         distributed.barrier()
     finally:
         if started:
@@ -70,7 +82,13 @@ def train(
 
 
 def _train_into(
-    run: RunFolder, config: TrainConfig, data: Dataset, device: torch.device, progress: bool, tensorboard: bool
+    run: RunFolder,
+    config: TrainConfig,
+    data: Dataset,
+    device: torch.device,
+    progress: bool,
+    tensorboard: bool,
+    watch: Watch | None,
 ) -> None:
     toy = find_toy(config.data)
     model = fit(
@@ -80,10 +98,11 @@ def _train_into(
         folder=run.path,
         device=device,
         progress=progress,
-        log=_metrics_log(run, tensorboard) if distributed.rank() == 0 else None,
+        log=_metrics_log(run, tensorboard, watch) if distributed.rank() == 0 else None,
         columns=data.columns,
         fingerprint=data.fingerprint,
         modes=toy.mode if toy is not None else None,
+        watch=watch.checkpointed if watch is not None else None,
     )
     if distributed.rank() == 0:
         model.save(run.model, step=last_step(config))
@@ -187,7 +206,7 @@ def _finished(run: RunFolder, config: TrainConfig) -> bool:
         return False
 
 
-def _metrics_log(run: RunFolder, tensorboard: bool) -> Log:
+def _metrics_log(run: RunFolder, tensorboard: bool, watch: Watch | None) -> Log:
     """A function that appends rows to the metrics, and drops those a killed run wrote after its last checkpoint."""
     rows = run.read_metrics()
     writer: Any = None
@@ -208,5 +227,7 @@ def _metrics_log(run: RunFolder, tensorboard: bool) -> Log:
         if writer is not None:
             for name, value in row.items():
                 writer.add_scalar(name, value, int(row["step"]))
+        if watch is not None:
+            watch.logged(row)
 
     return log

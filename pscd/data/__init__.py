@@ -16,6 +16,7 @@ from pscd.data.pixels import as_shape, to_bytes, to_unit
 from pscd.data.tables import SUFFIXES, Table, read_table
 from pscd.data.toys import TOYS, TOYS_1D, TOYS_2D, Toy, find_toy
 from pscd.errors import UserError
+from pscd.files import suffix_of
 from pscd.rng import Stream, generator
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "load_dataset",
     "load_images",
     "read_table",
+    "split_rows",
     "to_bytes",
     "to_unit",
     "uniform_noise",
@@ -180,12 +182,12 @@ def load_dataset(
         raise UserError(f"{name} is not a set of images; leave the image size out")
     if toy is not None:
         return Dataset(toy(n, generator(seed, Stream.TOY_TRAIN)), toy(N_HELD_OUT, generator(seed, Stream.TOY_HELD_OUT)))
-    if path.suffix.lower() not in SUFFIXES and not path.exists():
+    if suffix_of(path) not in SUFFIXES and not path.exists():
         known = f"a toy ({', '.join(sorted(TOYS))}) or images ({', '.join(IMAGE_SETS)})"
         raise UserError(f"unknown data {name!r}; give a file ({', '.join(SUFFIXES)}), a folder of images, {known}")
     table = read_table(path, columns)
     check_enough(path, len(table.x))
-    held_out, kept = _split(len(table.x), seed)
+    held_out, kept = split_rows(len(table.x), seed)
     return Dataset(table.x[kept], table.x[held_out], table.columns)
 
 
@@ -198,13 +200,21 @@ def _load_image_dataset(name: str, seed: int, root: Path | str | None, size: int
             raise UserError(f"{name}: training and test images differ in shape, {shapes}; make them alike")
         return Dataset(images.x, test.x, None, images.label, test.label)
     check_enough(Path(name), len(images.x))
-    held_out, kept = _split(len(images.x), seed)
+    held_out, kept = split_rows(len(images.x), seed)
     labels = (None, None) if images.label is None else (images.label[kept], images.label[held_out])
     return Dataset(images.x[kept], images.x[held_out], None, *labels)
 
 
-def _split(n: int, seed: int) -> tuple[Tensor, Tensor]:
-    """The indices of a tenth to hold out, and of the rest."""
+def split_rows(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Which rows of a file are held out.
+
+    Args:
+        n: rows of the file.
+        seed: of the choice.
+
+    Returns:
+        The indices of a tenth to hold out, and of the rest.
+    """
     order = torch.randperm(n, generator=generator(seed, Stream.SPLIT))
     n_held_out = min(n // 10, N_HELD_OUT)
     return order[:n_held_out], order[n_held_out:]

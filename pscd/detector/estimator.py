@@ -1,45 +1,43 @@
 """EnergyDetector: density, samples and outlier scores for tables with junk in them, as scikit-learn does it."""
 
-import copy
-import json
 import math
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Self, TypeGuard
+from typing import Any, Self, TypeGuard
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError
-from sklearn.base import BaseEstimator, OutlierMixin
-from sklearn.utils import check_random_state
+from sklearn.base import BaseEstimator, OutlierMixin, TransformerMixin
+from sklearn.utils import Tags, check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor, nn
+from torch import Tensor
 
-from pscd.config import TrainConfig
-from pscd.coordinates import LINEAR, SPIKED_LINEAR, Coordinates
-from pscd.detector.gaussian import Gaussian, fit_gaussian, floors, majority, silverman
-from pscd.energies import Correction
+from pscd.data.tables import read_array
+from pscd.detector.cells import CellModel
+from pscd.detector.cleaning import CellMethods
+from pscd.detector.gaussian import floors
+from pscd.detector.numbers import INSIDE, NumberEnergy, fit_numbers
+from pscd.detector.reading import Reader, Rows, fitting_frame, native_frame
+from pscd.detector.saving import read_detector, write_detector
 from pscd.errors import UserError
-from pscd.files import read_tensors, tensors_digest, under, write_tensors
-from pscd.mixtures import Mixture
-from pscd.model import SCORE_BLOCK, Model
-from pscd.objectives import PseudoSpherical
+from pscd.files import suffix_of
+from pscd.frames import as_frame, read_frame
+from pscd.html import facts_html
 from pscd.rng import Stream, generator
 from pscd.run_folder import RunFolder
-from pscd.training.loop import fit
 
 Floats = NDArray[np.float64]
 
-AUTO_SHARE = 0.75  # effective share of the rows that gamma="auto" keeps
-GAUSSIAN_ROWS = 20_000  # rows that the Gaussian base is fitted to, at most
+RANKS = ("energy", "both")
+UPPER = 0.9  # quantile of the training rows that energies and costs are measured by, for rank="both"
+SHARPNESS = 3.0  # of the soft maximum: the larger of two that differ by 1 hardly sees the other
 N_REFERENCE = 4_000  # samples of the model that energies are compared with
-N_NORMALISER = 20_000  # draws for the normalising constant
-CLEAN = 0.05  # share of rows outside the Gaussian of the majority below which gamma="auto" is 0
-INSIDE = 0.99  # share of the model's samples that counts as its inside
+IGNORED = 0.1  # rows that counted less than this are told to be ignored
 
 
-class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
+class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Outlier detector that ignores the junk among its own training rows.
 
     An energy-based model q(x), proportional to exp(-E(x)), is trained with pseudo-spherical contrastive
@@ -47,6 +45,11 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     hardly count, and the energy then finds them. E is that of a robust Gaussian, which maximises the gamma-score,
     plus a bounded correction by a network, trained with the same gamma. Columns are first standardised by quantiles,
     and their tails compressed by an asinh.
+
+    Tables may have missing values, and data frames text, flags and dates. A robust mixture of Gaussians times tables of
+    categories knows every cell given the others of its row: it marginalises missing cells, adds the energy of the
+    categories given the numbers, and tells which cells are wrong (`explain`, `flag_cells`, `suspects`), what should
+    stand there (`repair`) and what may stand in the gaps (`impute`, `transform`).
 
     Args:
         gamma: robustness; 0 is maximum likelihood, where every row counts alike. "auto" takes the largest
@@ -58,6 +61,13 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         bound: nats by which the network may correct the Gaussian, up or down. More gives a finer density, and
             lets small dense clusters of junk pass for normal.
         n_updates: updates of the network.
+        rank: what `score_samples` ranks rows by: "energy", that of the whole row, or "both", which also sees a single
+            wrong cell among hundreds of good ones: a soft maximum of the energy and of the cost of the worst cell, each
+            measured by how far training rows lie above their median. On tables whose anomalies are whole rows "energy"
+            is better.
+        kinds: what columns of a data frame are to be taken for where the look of them misleads, such as
+            `{"zip": "category"}`; `pscd.frames.look` says what they are taken for.
+        missing: spellings of a missing value beside the usual ones, such as `("999",)`.
         random_state: the same number gives the same result.
         verbose: whether to show a progress line with the time left.
 
@@ -84,6 +94,9 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         contamination: float | str = "auto",
         bound: float = 2.0,
         n_updates: int = 600,
+        rank: str = "energy",
+        kinds: Mapping[str, str] | None = None,
+        missing: Sequence[str] = (),
         random_state: int | np.random.RandomState | None = 0,
         verbose: bool = False,
     ) -> None:
@@ -91,52 +104,87 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.contamination = contamination
         self.bound = bound
         self.n_updates = n_updates
+        self.rank = rank
+        self.kinds = kinds
+        self.missing = missing
         self.random_state = random_state
         self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Tags:
+        """Missing values are welcome; so is text, in data frames."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Learn from rows, junk included.
 
         Args:
-            X: `(n, d)`, at least two rows of finite numbers.
+            X: `(n, d)`, at least two rows of numbers, NaN where a value is missing; or a data frame of pandas, polars
+                or pyarrow with columns of any kind.
             y: ignored, as scikit-learn has it for detectors.
 
         Returns:
             The detector itself.
 
         Raises:
-            ValueError: a parameter is out of range, a row has missing values, or all columns are constant.
+            ValueError: a parameter is out of range, a number is infinite, or all columns are constant.
         """
         self._check_parameters()
-        array = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
-        x = torch.from_numpy(array.astype(np.float64))
+        rows = self._read(X, first=True)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self.columns_ = Coordinates.robust(x)
-        z = self.columns_.forward(x, torch.float64)
-        some = z[torch.randperm(len(z), generator=generator(seed, Stream.DETECTOR_ROWS))[:GAUSSIAN_ROWS]]
-        n, k = z.shape
-        floor = floors(self.columns_.spiked)
-        base = (
-            majority(some, AUTO_SHARE, inside=INSIDE, clean=CLEAN, floor=floor)
-            if self.gamma == "auto"
-            else fit_gaussian(some, gamma=float(self.gamma), floor=floor)
-        )
-        self.gaussian_, self.gamma_, self.n_rows_ = base, base.gamma, n
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            energy = Correction(k, bound=self.bound)
-        # Add Silverman noise (more for fewer rows), and rescale so that the variance is unchanged.
-        width = silverman(n, k)
-        narrow = (1 + width**2) ** -0.5
-        self.model_ = fit(
-            narrow * base.whiten(z),
-            settings(self.gamma_, self.n_updates, seed, noise=narrow * width),
-            energy=energy,
-            proposal=Mixture.standard(k),
-            progress=self.verbose,
-        )
-        self._weigh(self._score(x))
+        self.cells_ = CellModel.fit(rows.x, self.reader_.levels, seed=seed)
+        self.n_rows_ = len(rows.x)
+        self.stray_ = rows.stray.sum(0)
+        self.numbers_ = self._fit_numbers(rows.x, seed)
+        self.gamma_ = 0.0 if self.numbers_ is None else self.numbers_.gaussian.gamma
+        energy = -self._score(rows)
+        self.yardstick_ = self._measure(energy, rows.x)
+        self._weigh(-energy, self._ranked(-energy, rows.x))
         return self
+
+    def _fit_numbers(self, x: Tensor, seed: int) -> NumberEnergy | None:
+        """The energy of the numbers; None if none varies."""
+        columns = self.cells_.columns
+        if columns is None:
+            return None
+        z = self.cells_.forward(x)
+        if z.isnan().any():
+            # Draws, not means: means would make the rows look less varied than they are.
+            z = self.cells_.mixture.complete(z, generator(seed, Stream.MISSING_CELLS))
+        return fit_numbers(
+            z[:, self.cells_.numbers],
+            gamma=self.gamma,
+            bound=self.bound,
+            n_updates=self.n_updates,
+            seed=seed,
+            floor=floors(columns.spiked),
+            verbose=self.verbose,
+        )
+
+    def _read(self, X: ArrayLike, *, first: bool = False) -> Rows:
+        """The rows of a table; on the first, find out what its columns are."""
+        if not first:
+            check_is_fitted(self)
+        frame = native_frame(X)
+        if first:
+            if frame is not None and len(frame) < 2:
+                raise ValueError(f"Found array with {len(frame)} sample(s) while a minimum of 2 is required")
+            self.reader_ = Reader.of(X, kinds=self.kinds, missing=self.missing) if frame is not None else Reader(0)
+        if self.reader_.schema is not None:
+            if first:
+                validate_data(self, X, skip_check_array=True)
+            return self.reader_.read(X)
+        numbers = validate_data(
+            self,
+            X,
+            reset=first,
+            dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=2 if first else 1,
+        )
+        self.reader_ = Reader(numbers.shape[1])
+        return self.reader_.read(X, numbers)
 
     def _check_parameters(self) -> None:
         gamma, share = self.gamma, self.contamination
@@ -146,15 +194,40 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             "contamination": (share == "auto" or (_is_number(share) and 0 < share <= 0.5), '"auto" or in (0, 0.5]'),
             "bound": (_is_number(self.bound) and self.bound > 0, "a number above 0"),
             "n_updates": (counts and self.n_updates >= 1, "a whole number from 1 on"),
+            "rank": (self.rank in RANKS, " or ".join(f'"{rank}"' for rank in RANKS)),
         }
         for name, (right, wanted) in checks.items():
             if not right:
                 raise ValueError(f"{name} must be {wanted}, got {getattr(self, name)!r}")
 
+    def _measure(self, energy: Tensor, x: Tensor) -> tuple[float, ...]:
+        """Median of energy and of the worst cell's cost among the training rows, and how far up a tenth of them lie."""
+        if self.rank == "energy":
+            return ()
+        found = []
+        for values in (energy, self._worst_cost(x)):
+            middle, upper = float(values.median()), float(values.quantile(UPPER))
+            found += [middle, max(upper - middle, 1e-9)]
+        return tuple(found)
+
+    def _worst_cost(self, x: Tensor) -> Tensor:
+        """What the worst cell of each row costs, `(n,)`."""
+        z = self.cells_.forward(x)
+        return self.cells_.mixture.cells(z, self.cells_.mixture.trusted(z)).cost.amax(1)
+
+    def _ranked(self, score: Tensor, x: Tensor) -> Tensor:
+        """The scores that rows are ranked by: -E, or for rank="both" a soft minimum of it and the worst cell's."""
+        if self.rank == "energy":
+            return score
+        middle, width, cost_middle, cost_width = self.yardstick_
+        above = torch.stack([(-score - middle) / width, (self._worst_cost(x) - cost_middle) / cost_width])
+        return -(middle + width * (SHARPNESS * above).logsumexp(0) / SHARPNESS)
+
     @torch.no_grad()
-    def _weigh(self, scores: Tensor) -> None:
+    def _weigh(self, energies: Tensor, scores: Tensor) -> None:
         """Compare the scores of the training rows with those of the model's own samples."""
-        own = -self._energy()(self.model_.sample(N_REFERENCE))
+        drawn = self._draw(N_REFERENCE, seed=0)
+        own = self._ranked(self._score_of(drawn), self.cells_.inverse(drawn))
         edge = float(own.quantile(1 - INSIDE))
         # If a share of the rows is junk outside, and the others lie outside as often as the model's samples do:
         outside = float((scores < edge).double().mean())
@@ -163,36 +236,35 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         threshold = float(np.percentile(scores.numpy(), 100 * share))
         self.offset_ = max(edge, threshold) if self.contamination == "auto" else threshold
         # The row in the middle, and whatever is more likely, counts fully.
-        self.sample_weight_ = torch.exp(self.gamma_ * (scores - scores.median())).clamp_max(1).numpy()
-
-    def _energy(self) -> nn.Module:
-        """The trained energy in whitened coordinates, in float64, so that blocks of any size agree."""
-        return copy.deepcopy(self.model_.energy).double()
+        self.sample_weight_ = torch.exp(self.gamma_ * (energies - energies.median())).clamp_max(1).numpy()
 
     @torch.no_grad()
-    def _score(self, x: Tensor) -> Tensor:
-        energy = self._energy()
-        parts = [
-            energy(self.gaussian_.whiten(self.columns_.forward(part, torch.float64))) for part in x.split(SCORE_BLOCK)
-        ]
-        return -torch.cat(parts) - self._news(x).sum(1)
+    def _score(self, rows: Rows) -> Tensor:
+        """-E(x) of each row; cells that are new or stray cost what they cost by the rule of succession."""
+        news = math.log(self.n_rows_ + 1) * self.cells_.news(rows.x).sum(1)
+        rare = -((self.stray_ + 1) / (self.n_rows_ + 2)).log()
+        return self._score_of(self.cells_.forward(rows.x)) - news - (rare * rows.stray).sum(1)
 
-    def _news(self, x: Tensor) -> Tensor:
-        """Energy of a new value in a column that never varied: log(n + 1), by the rule of succession."""
-        return math.log(self.n_rows_ + 1) * ((x != self.columns_.constants) & ~self._varies())
+    def _score_of(self, z: Tensor) -> Tensor:
+        """-E of rows as the mixture sees them, `(n, V)`."""
+        energy = self.cells_.category_energy(z)
+        if self.numbers_ is not None:
+            energy = energy + self.numbers_.energy(z[:, self.cells_.numbers])
+        return -energy
 
-    def _varies(self) -> Tensor:
-        """Which columns the model sees, `(d,)`."""
-        assert self.columns_.kept is not None
-        return self.columns_.kept
-
-    def _check(self, X: ArrayLike) -> Tensor:
-        check_is_fitted(self)
-        return torch.from_numpy(validate_data(self, X, dtype=[np.float64, np.float32], reset=False).astype(np.float64))
+    def _draw(self, n: int, seed: int) -> Tensor:
+        """New rows as the mixture sees them, `(n, V)`: numbers from their energy, then categories given them."""
+        z = torch.full((n, len(self.cells_.numbers)), torch.nan, dtype=torch.float64)
+        if self.numbers_ is not None:
+            z[:, self.cells_.numbers] = self.numbers_.sample(n, seed=seed)
+        if self.cells_.numbers.all():
+            return z
+        return self.cells_.mixture.complete(z, generator(seed, Stream.MISSING_CELLS))
 
     def score_samples(self, X: ArrayLike) -> Floats:
-        """-E(x) of each row of `(n, d)`, `(n,)`: the lower, the stranger, as scikit-learn has it."""
-        return self._score(self._check(X)).numpy()
+        """-E(x) of each row of `(n, d)`, `(n,)`: the lower, the stranger, as scikit-learn has it (see `rank`)."""
+        rows = self._read(X)
+        return self._ranked(self._score(rows), rows.x).numpy()
 
     def decision_function(self, X: ArrayLike) -> Floats:
         """`score_samples(X) - offset_`, `(n,)`: negative for outliers."""
@@ -204,7 +276,7 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     @torch.no_grad()
     def log_density(self, X: ArrayLike) -> Floats:
-        """Log density of each row in the units of the data; constant columns are left out.
+        """Log density of each row in the units of the data, of the cells that are there; constant columns are left out.
 
         The normalising constant is estimated by importance sampling from the Gaussian. The estimate is good where the
         network is a small correction of it; in high dimension it has a large variance.
@@ -215,14 +287,15 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         Returns:
             Nats, `(n,)`.
         """
-        x = self._check(X)
-        energy, k = self._energy(), len(self.gaussian_.mean)
-        u = torch.randn(N_NORMALISER, k, generator=generator(0, Stream.NORMALISER), dtype=torch.float64)
-        log_z = torch.logsumexp(0.5 * u.square().sum(1) - energy(u), 0) - np.log(len(u)) + 0.5 * k * np.log(2 * np.pi)
-        log_det = self.gaussian_.factor.diagonal().log().sum()
-        return (self._score(x) + self._news(x).sum(1) - log_z - log_det + self.columns_.log_slope(x)).numpy()
+        x = self._read(X).x
+        z = self.cells_.forward(x)
+        log_density = self.cells_.category_log_prob(z)
+        if self.numbers_ is not None and self.cells_.columns is not None:
+            log_density = log_density + self.numbers_.log_density(z[:, self.cells_.numbers])
+            log_density = log_density + self.cells_.columns.log_slope(x[:, self.cells_.levels == 0])
+        return log_density.numpy()
 
-    def sample(self, n_samples: int = 1, *, random_state: int | np.random.RandomState | None = 0) -> Floats:
+    def sample(self, n_samples: int = 1, *, random_state: int | np.random.RandomState | None = 0) -> Any:
         """New rows of the model; columns that never varied keep their value.
 
         Args:
@@ -230,36 +303,56 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             random_state: the same number gives the same rows.
 
         Returns:
-            `(n_samples, d)`, in the units of the data.
+            `(n_samples, d)`, in the units of the data; a data frame with types if the detector was fitted to a frame
+            that has more than numbers.
         """
         check_is_fitted(self)
-        u = self.model_.sample(n_samples, seed=int(check_random_state(random_state).randint(2**31 - 1)))
-        return self.columns_.inverse(self.gaussian_.colour(u)).numpy()
+        z = self._draw(n_samples, seed=int(check_random_state(random_state).randint(2**31 - 1)))
+        return self.reader_.decode(self.cells_.inverse(z))
 
-    @torch.no_grad()
-    def explain(self, X: ArrayLike) -> Floats:
-        """How much of each row's energy is due to each column: E(x) - E(x with the column's conditional mean).
-
-        A column that never varied is to blame for a new value in it.
+    def read_file(self, path: Path | str, **options: Any) -> Any:
+        """A file with the columns that the detector was fitted to, as a pandas frame that its methods take.
 
         Args:
-            X: `(n, d)`.
+            path: a text file, `.parquet`, `.xlsx`, `.npy` or `.npz`.
+            options: as `pscd.frames.read_frame` takes them.
 
         Returns:
-            `(n, d)`; a column's entry is the energy that the row loses when the column takes the value that the other
-            columns suggest.
+            All columns of the file. Text stays text, where the detector knows what to make of it.
+
+        Raises:
+            UserError: the file cannot be read, or has other columns.
         """
-        x = self._check(X)
-        energy = self._energy()
-        blame = self._news(x)
-        kept = self._varies().nonzero().flatten().tolist()
-        for start in range(0, len(x), SCORE_BLOCK):
-            z = self.columns_.forward(x[start : start + SCORE_BLOCK], torch.float64)
-            full = energy(self.gaussian_.whiten(z))
-            for j, column in enumerate(kept):
-                without = energy(self.gaussian_.whiten(self.gaussian_.without_column(z, j)))
-                blame[start : start + SCORE_BLOCK, column] = full - without
-        return blame.numpy()
+        check_is_fitted(self)
+        path = Path(path)
+        array = suffix_of(path) in (".npy", ".npz")
+        if array:
+            x = read_array(path)
+            frame = as_frame(x.reshape(len(x), -1)).to_native()
+        else:
+            frame = read_frame(path, **options)
+        names = [str(name) for name in getattr(self, "feature_names_in_", range(self.n_features_in_))]
+        try:
+            return fitting_frame(frame, self.reader_, names, array=array)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what was learnt, if anything was, above scikit-learn's own list of parameters."""
+        if not hasattr(self, "cells_"):
+            return str(estimator_html_repr(self))
+        ignored = int((self.sample_weight_ < IGNORED).sum())
+        facts = {
+            "learnt from": f"{self.n_rows_:,} rows of {self.n_features_in_:,} columns",
+            "gamma": f"{self.gamma_:.3g}",
+            "ignored": f"{ignored:,} rows counted less than a tenth",
+            "estimated contamination": f"{self.contamination_:.1%}",
+            "outlier": f"energy above {-self.offset_:.4g}",
+        }
+        return facts_html("Detector of strange rows", facts) + str(estimator_html_repr(self))
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def save(self, folder: Path | str) -> None:
         """Write the fitted detector to two files of a folder, without pickle; `EnergyDetector.load` reads them.
@@ -267,26 +360,7 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         The second file holds a checksum of the network in the first, so that files of two fits are not mixed up.
         """
         check_is_fitted(self)
-        run = RunFolder(Path(folder))
-        run.make()
-        self.model_.save(run.network, step=self.n_updates)
-        tensors = {f"columns.{name}": t for name, t in self.columns_.tensors().items()}
-        tensors |= {
-            "mean": self.gaussian_.mean,
-            "covariance": self.gaussian_.covariance,
-            "scatter": self.gaussian_.scatter,
-        }
-        tensors["sample_weight"] = torch.from_numpy(self.sample_weight_)
-        facts = {
-            "parameters": {
-                **self.get_params(),
-                "random_state": None if not _plain(self.random_state) else self.random_state,
-            },
-            "fitted": {name: getattr(self, name) for name in ("gamma_", "contamination_", "offset_", "n_rows_")},
-            "names": [str(name) for name in getattr(self, "feature_names_in_", [])],
-        }
-        network = tensors_digest(read_tensors(run.network)[0])
-        write_tensors(run.detector, tensors, {"facts": json.dumps(facts), "network": network})
+        write_detector(self, RunFolder(Path(folder)))
 
     @classmethod
     def load(cls, folder: Path | str) -> Self:
@@ -299,83 +373,10 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             UserError: there is none, a file is damaged, or the two files are of different fits.
         """
         run = RunFolder(Path(folder))
-        path = run.detector
-        if not path.is_file():
-            raise UserError(f"{folder}: holds no fitted detector; pscd fit makes one")
-        try:
-            tensors, metadata = read_tensors(path)
-            facts = json.loads(metadata["facts"])
-            detector = cls(**facts["parameters"])
-            detector.columns_ = _columns(under(tensors, "columns."), tensors)
-            detector.gaussian_ = Gaussian(
-                tensors["mean"], tensors["covariance"], facts["fitted"]["gamma_"], tensors["scatter"]
-            )
-            weights = tensors["sample_weight"]
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path}: damaged, or not a detector of pscd ({error})") from None
-        for name, value in facts["fitted"].items():
-            setattr(detector, name, value)
-        detector.sample_weight_ = weights.numpy()
-        detector.n_features_in_ = len(detector._varies())
-        if facts["names"]:
-            detector.feature_names_in_ = np.array(facts["names"], dtype=object)
-        _check_network(run.network, metadata.get("network"))
-        detector.model_ = Model.load(run.network, energy=Correction(len(detector.gaussian_.mean), bound=detector.bound))
-        return detector
-
-
-def _check_network(path: Path, digest: str | None) -> None:
-    """A `UserError` if the network is not the one that a detector was saved with; old detectors do not know theirs."""
-    if digest is None or not path.is_file():
-        return
-    try:
-        found = tensors_digest(read_tensors(path)[0])
-    except SafetensorError as error:
-        raise UserError(f"{path}: damaged ({error})") from None
-    if found != digest:
-        raise UserError(
-            f"{path}: not the network of the detector beside it, but of another fit; save the detector again"
-        )
-
-
-def settings(gamma: float, n_updates: int, seed: int, noise: float) -> TrainConfig:
-    """How the network is trained on whitened rows: as a correction of the standard Gaussian, without warm-up of gamma.
-
-    Elsewhere gamma warms up from 0, since an untrained network takes all data for junk. Here the Gaussian knows the
-    majority from the start; a warm-up would only teach the network the junk.
-
-    Args:
-        gamma: of the pseudo-spherical objective.
-        n_updates: updates of the network.
-        seed: of the training.
-        noise: deviation of the noise that is added to each batch.
-
-    Returns:
-        The configuration of the training.
-    """
-    return TrainConfig(
-        data="",  # rows in memory
-        objective=PseudoSpherical(gamma=gamma, warmup=0.0),
-        steps=n_updates,
-        lr=2e-3,
-        data_noise=noise,
-        standardise="none",
-        max_gap=1e6,  # the median row may be far from what the weights keep
-        seed=seed,
-    )
+        if not run.detector.is_file():
+            raise UserError(f"{folder}: holds no fitted detector; pscd detect makes one")
+        return read_detector(cls, run)
 
 
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _plain(value: object) -> bool:
-    return value is None or isinstance(value, int)
-
-
-def _columns(tensors: dict[str, Tensor], others: dict[str, Tensor]) -> Coordinates:
-    """The coordinates of a file, or of one written before coordinates had a room of their own."""
-    if "spiked" not in tensors:
-        return Coordinates(**tensors)
-    linear = torch.where(tensors["spiked"], SPIKED_LINEAR, LINEAR).double()
-    return Coordinates(tensors["centre"], tensors["scale"], linear, tensors["kept"], others["constants"])

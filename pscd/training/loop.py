@@ -5,6 +5,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ SETTLE_CHAINS, SETTLE_ROUNDS = 256, 300  # enough for an initial step size off b
 RETRY_FACTOR = 0.5  # of the learning rate, for each roll-back
 
 Log = Callable[[dict[str, float]], None]
+Watch = Callable[[Model, int], None]
 
 
 def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor | None = None) -> dict[str, Tensor]:
@@ -143,6 +145,7 @@ def fit(
     columns: tuple[str, ...] | None = None,
     fingerprint: str | None = None,
     modes: Modes | None = None,
+    watch: Watch | None = None,
 ) -> Model:
     """Train an energy on rows and return the model, in memory.
 
@@ -164,6 +167,7 @@ def fit(
         fingerprint: a checksum of the data, kept with the model.
         modes: maps rows to the number of their mode, where modes are known; the log then says how the chains are
             distributed over them, and how far that is from the data.
+        watch: called with the model so far and the number of updates, at the start and after each checkpoint.
 
     Returns:
         The model with averaged weights.
@@ -200,6 +204,8 @@ def fit(
     good = checkpoint.snapshot(state)
     end = last_step(config)
     main = distributed.rank() == 0
+    as_model = partial(_as_model, config=config, columns=columns, fingerprint=fingerprint, notes=prepared.notes)
+    _show(watch if main else None, state, as_model)
     with (
         fast.enough_threads(state.energy, config.batch_size, tuple(x.shape[1:])),
         progress_bar(end, done=state.step, show=progress and main) as bar,
@@ -215,7 +221,7 @@ def fit(
                 if state.retries > config.max_retries:
                     if main and run is not None:
                         checkpoint.save(good, run.path)
-                        _as_model(state, config, columns, fingerprint, prepared.notes).save(run.model, step=state.step)
+                        as_model(state).save(run.model, step=state.step)
                     raise Diverged(_last_words(message, state.step, config, run)) from None
                 bar.write(f"{message}; back to step {state.step}, smaller step", file=sys.stderr)
                 continue
@@ -230,10 +236,11 @@ def fit(
                 good = checkpoint.snapshot(state)
                 if main and run is not None:
                     checkpoint.save(good, run.path)
+                _show(watch if main else None, state, as_model)
             if stop:
                 raise KeyboardInterrupt
         settle_step_size(state, config)
-    return _as_model(state, config, columns, fingerprint, prepared.notes)
+    return as_model(state)
 
 
 def _made(folder: Path | str | None) -> RunFolder | None:
@@ -394,6 +401,12 @@ def _roll_back(state: TrainState, good: dict[str, Any], error: Diverged) -> str:
     checkpoint.restore(state, good)
     state.retries = good["retries"] = retries
     return message
+
+
+def _show(watch: Watch | None, state: TrainState, as_model: Callable[[TrainState], Model]) -> None:
+    """Let somebody look at the model so far."""
+    if watch is not None:
+        watch(as_model(state), state.step)
 
 
 def _as_model(
