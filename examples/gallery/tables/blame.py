@@ -34,5 +34,5 @@ for (i, j), nats in np.ndenumerate(blame):
     if nats > 3:
         value = table.iloc[strangest[i], j]
         axis.text(j, i, f"{value:g}", ha="center", va="center", color="white" if nats > 8 else "black")
-figure.colorbar(image, label="energy due to the cell (nats)")
+figure.colorbar(image, label="cost of the cell (nats)")
 plt.show()
