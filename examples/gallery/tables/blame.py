@@ -2,8 +2,8 @@
 Which cell is to blame
 ======================
 
-A row can be strange by a single value, or by values that do not go together although each is ordinary. `explain` says
-how much energy the row would lose if a column took the value that the other columns suggest.
+A row can be strange by a single value, or by values that do not go together although each is ordinary. ``explain`` says
+how much each cell costs, given the other cells of its row that can be trusted.
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +19,7 @@ table.loc[90, ["total_phenols", "flavanoids"]] = [3.5, 0.6]  # each has been see
 
 detector = pscd.EnergyDetector().fit(table)
 strangest = np.argsort(detector.score_samples(table))[:8]
-blame = detector.explain(table.iloc[strangest])
+blame = detector.explain(table.iloc[strangest]).to_numpy()
 
 # %%
 # One line for each of the strangest rows, the strangest at the top. A dark cell is a value that the rest of its row
@@ -34,5 +34,5 @@ for (i, j), nats in np.ndenumerate(blame):
     if nats > 3:
         value = table.iloc[strangest[i], j]
         axis.text(j, i, f"{value:g}", ha="center", va="center", color="white" if nats > 8 else "black")
-figure.colorbar(image, label="energy due to the cell (nats)")
+figure.colorbar(image, label="cost of the cell (nats)")
 plt.show()
