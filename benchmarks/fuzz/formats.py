@@ -72,7 +72,7 @@ def _tables() -> Iterator[tuple[str, Format]]:
     frame = pd.DataFrame(ROWS, columns=["a", "b", "c"])
     texts = [frame.to_csv(index=False), frame.to_csv(index=False, header=False), frame.astype(int).to_csv(), 'a\n"1"\n']
     yield "csv", Format(".csv", [text.encode() for text in texts], read_table)
-    packed = [gzip.compress(text.encode()) for text in texts]
+    packed = [gzip.compress(text.encode(), mtime=0) for text in texts]
     yield "csv, gzipped", Format(".csv.gz", packed, read_frame, [inside_gzip])
     book = _written(lambda file: frame.to_excel(file, index=False))
     yield "xlsx", Format(".xlsx", [book], read_frame, [inside_zip])
@@ -149,7 +149,7 @@ def _images() -> Iterator[tuple[str, Format]]:
     yield "IDX", Format("-idx3-ubyte", [idx], lambda path: image_formats.read_idx(path, 3))
     yield (
         "IDX, gzipped",
-        Format(".gz", [gzip.compress(idx)], lambda path: image_formats.read_idx(path, 3), [inside_gzip]),
+        Format(".gz", [gzip.compress(idx, mtime=0)], lambda path: image_formats.read_idx(path, 3), [inside_gzip]),
     )
     record = bytes(range(256)) * 12
     yield "CIFAR, binary", Format(".bin", [b"\1" + record, (b"\2" + record) * 2], image_formats.read_cifar_binary)

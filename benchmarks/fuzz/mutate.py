@@ -136,7 +136,7 @@ def inside_zip(content: bytes, others: list[bytes], rng: random.Random) -> bytes
 
 def inside_gzip(content: bytes, others: list[bytes], rng: random.Random) -> bytes:
     """A compressed file with its content changed."""
-    return gzip.compress(mutate(gzip.decompress(content), [gzip.decompress(o) for o in others], rng), 1)
+    return gzip.compress(mutate(gzip.decompress(content), [gzip.decompress(o) for o in others], rng), 1, mtime=0)
 
 
 def json_value(value: Any, rng: random.Random) -> Any:

@@ -89,7 +89,7 @@ def test_every_fault_is_one_line_that_names_the_file(tmp_path, name, content, me
         ("x.tsv", "a\tb\n1.5\t2\n-.25\t1234.5\n"),
         ("x.txt", "a b\n1.5 2\n-.25 1234.5\n"),
         ("x.csv", 'a|b\n1.5|"2"\n-0.25|$1,234.50\n'),
-        ("x.csv.gz", gzip.compress(b"a,b\n1.5,2\n-0.25,1234.5\n")),
+        ("x.csv.gz", gzip.compress(b"a,b\n1.5,2\n-0.25,1234.5\n", mtime=0)),
         ("x.csv", "a,b\n1.5,2\n-0.25,1234.5\n".encode("utf-16")),
         ("x.csv", "a;b\n1,5 \N{EURO SIGN};2\n-0,25 \N{EURO SIGN};1234,5\n".encode("cp1252")),
     ],

@@ -36,7 +36,7 @@ ROWS = [["1", "a b"], ["2", "é"], ["3", "x"]]
         ("x.tsv", "n\tt\n1\ta b\n2\té\n3\tx\n"),
         ("x.txt", "n|t\n1|a b\n2|é\n3|x\n"),
         ("x.txt", 'n   t\n1   "a b"\n2   é\n3   x\n'),
-        ("x.csv.gz", gzip.compress("n,t\n1,a b\n2,é\n3,x\n".encode())),
+        ("x.csv.gz", gzip.compress("n,t\n1,a b\n2,é\n3,x\n".encode(), mtime=0)),
         ("x.csv", "n,t\n1,a b\n2,é\n3,x\n".encode("utf-8-sig")),
         ("x.csv", "n,t\n1,a b\n2,é\n3,x\n".encode("utf-16")),
         ("x.csv", "n,t\n1,a b\n2,é\n3,x\n".encode("utf-16-le")),
@@ -209,7 +209,7 @@ def test_a_workbook_that_numbers_its_rows_without_end_is_refused(tmp_path):
 def test_a_gzipped_bomb_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
     from pscd import files
 
-    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"1,2\n" * 10**6))
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"1,2\n" * 10**6, mtime=0))
     monkeypatch.setattr(files, "_memory", lambda: 10**7)
     with pytest.raises(UserError, match="more than there is memory"):
         read_frame(tmp_path / "x.csv.gz")
