@@ -76,7 +76,11 @@ def group_by_case(done: Sequence[CellResult]) -> list[tuple[Case, Values]]:
                 for table, by_seed in by_table.items()
                 if table in met
             }
-    return [(case, values) for case, values in cases.items() if n_tables(values)]
+    # By task and group: alone and at random first, then by share.
+    order = sorted(
+        cases, key=lambda c: (c.task, c.group, c.mechanism, c.wrong > 0 and c.missing > 0, c.wrong, c.missing)
+    )
+    return [(case, cases[case]) for case in order if n_tables(cases[case])]
 
 
 def _stand_in(case: Case, values: Values, table: str, seed: int, result: dict[str, Any]) -> dict[str, Any]:

@@ -104,7 +104,8 @@ def make_plan(
     chosen = tuple((group, name) for group, name in names if only is None or name in only)
     for unknown in (name for name in methods or () if name not in METHODS):
         raise UserError(f"no method {unknown!r}; there are: {'; '.join(METHODS)}")
-    dirt = QUICK if quick else (*FINDING, *FILLING, *RANKING)
+    # What says most comes first, for a run that is stopped.
+    dirt = QUICK if quick else tuple(dict.fromkeys((*QUICK, *RANKING, *FINDING, *FILLING)))
     return Plan(data, chosen, dirt, {m: _identity(m) for m in methods or METHODS}, seeds, rows, columns)
 
 
