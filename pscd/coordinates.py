@@ -72,10 +72,10 @@ class Coordinates:
         """Median 0 and the interquartile range of a standard Gaussian for each column, with heavy tails compressed.
 
         Up to a quarter of junk on either side moves median and quartiles little, and a value a thousand deviations out
-        ends up at 20. Constant columns are left out.
+        ends up at 20. Constant columns are left out. Missing values, NaN, do not count.
 
         Args:
-            x: rows `(n, d)` in float64.
+            x: rows `(n, d)` in float64; a missing value, NaN, does not count and stays NaN.
             tails: whether to compress them.
 
         Returns:
@@ -84,16 +84,20 @@ class Coordinates:
         Raises:
             ValueError: all columns are constant.
         """
-        kept = (x != x[0]).any(0)
+        there = ~x.isnan()
+        low, high = (torch.where(there, x, end).aminmax(dim=0)[i] for i, end in enumerate((torch.inf, -torch.inf)))
+        kept = high > low
         if not kept.any():
             raise ValueError("all columns are constant; there is nothing to learn from them")
-        constants = spaced_rows(x).median(0).values
-        x = x[:, kept]
-        low, centre, high = torch.from_numpy(np.quantile(spaced_rows(x).numpy(), [0.25, 0.5, 0.75], axis=0))
+        # A column may be all but missing: quantiles are those of the rows that have it.
+        constants = spaced_rows(x).nanmedian(0).values
+        x, there = x[:, kept], there[:, kept]
+        quantile = np.quantile if there.all() else np.nanquantile
+        low, centre, high = torch.from_numpy(quantile(_telling_rows(x).numpy(), [0.25, 0.5, 0.75], axis=0))
         scale = (high - low) / GAUSSIAN_IQR
-        spiked = (x == centre).double().mean(0) >= 0.5
+        spiked = (x == centre).sum(0) >= 0.5 * there.sum(0)
         for j in (spiked | (scale == 0)).nonzero().flatten().tolist():
-            scale[j] = _spread_of_the_rest(x[:, j], centre[j])
+            scale[j] = _spread_of_the_rest(x[there[:, j], j], centre[j])
         linear = torch.where(spiked, SPIKED_LINEAR, LINEAR).double() if tails else None
         return cls(centre, scale, linear, kept, constants)
 
@@ -142,12 +146,22 @@ class Coordinates:
         return whole
 
     def log_slope(self, x: Tensor) -> Tensor:
-        """Log determinant of dz/dx at rows, `(n, *shape)` to `(n,)`: it turns a density of z into one of x."""
+        """Log determinant of dz/dx at rows, `(n, *shape)` to `(n,)`: it turns a density of z into one of x.
+
+        Missing values, NaN, are left out.
+
+        Args:
+            x: the rows.
+
+        Returns:
+            Nats.
+        """
         flat = -self.scale.log().sum().expand(len(x))
+        u = (x if self.kept is None else x[:, self.kept]) - self.shift
+        flat = flat + torch.where(u.isnan(), self.scale.log(), 0.0).flatten(1).sum(1)
         if self.linear is None:
             return flat
-        u = (x if self.kept is None else x[:, self.kept]) - self.shift
-        return flat - 0.5 * torch.log1p((u / (self.linear * self.scale)).square()).sum(1)
+        return flat - 0.5 * torch.log1p((u / (self.linear * self.scale)).square()).nan_to_num(nan=0.0).sum(1)
 
     def tensors(self) -> dict[str, Tensor]:
         """The arguments of `Coordinates(**tensors)`, for saving."""
@@ -159,9 +173,15 @@ def spaced_rows(x: Tensor) -> Tensor:
     return x[torch.linspace(0, len(x) - 1, min(len(x), QUANTILE_ROWS), dtype=torch.float64).long()]
 
 
+def _telling_rows(x: Tensor) -> Tensor:
+    """Spaced rows, or all of them where some column would be left without a value."""
+    some = spaced_rows(x)
+    return x if some.isnan().all(0).any() else some
+
+
 def _spread_of_the_rest(x: Tensor, centre: Tensor) -> Tensor:
     """Scale of a column that mostly has one value: median distance of the others times the root of their share."""
     # For a column with two values this is the standard deviation; unlike it, gross outliers do not move it.
-    away = (x - centre).abs()
+    away = (x[~x.isnan()] - centre).abs()
     others = away[away > 0]
-    return others.median() * (len(others) / len(x)) ** 0.5
+    return others.median() * (len(others) / len(away)) ** 0.5

@@ -193,6 +193,22 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
 
 
+def suffix_of(path: Path | str) -> str:
+    """The ending of a file's name, without `.gz`.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The ending in small letters, with its dot.
+
+    >>> suffix_of("a/b.CSV.gz")
+    '.csv'
+    """
+    name = Path(path).name.lower().removesuffix(".gz")
+    return Path(name).suffix
+
+
 def cache_folder() -> Path:
     """The operating system's folder for what can be made or fetched again; on Linux `~/.cache/pscd`."""
     import pooch

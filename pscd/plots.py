@@ -99,7 +99,7 @@ def plot_scores(
     Args:
         energy: `(n,)`.
         threshold: energy above which a row is an outlier.
-        x: the rows, `(n, d)`.
+        x: the rows, `(n, d)`; NaN where a cell is missing.
         names: of the columns, d of them.
         columns: numbers of the one or two columns to draw.
         path: where to write the picture.
@@ -122,14 +122,14 @@ def plot_scores(
     axes[1].set(xlabel=names[first], ylabel=names[second])
     for column, scale in ((first, axes[1].set_xscale), (second, axes[1].set_yscale)):
         if _spreads_far(x[:, column]):
-            scale("symlog", linthresh=float(np.quantile(np.abs(x[:, column]), 0.9)) or 1.0)
+            scale("symlog", linthresh=float(np.nanquantile(np.abs(x[:, column]), 0.9)) or 1.0)
     return save(figure, path)
 
 
 def _spreads_far(values: np.ndarray) -> bool:
     """Whether a few values are so far out that the others would be a dot on a linear axis."""
-    low, high = np.quantile(values, [0.05, 0.95])
-    return bool(values.max() - values.min() > 20 * max(high - low, 1e-300))
+    low, high = np.nanquantile(values, [0.05, 0.95])
+    return bool(np.nanmax(values) - np.nanmin(values) > 20 * max(high - low, 1e-300))
 
 
 def _histogram(axis: Axes, points: Tensor, window: tuple[float, float, float, float]) -> None:

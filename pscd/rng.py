@@ -75,6 +75,8 @@ class Stream(IntEnum):
     SPREAD = 44
     WAVES = 45
     LOG_Z = 46
+    MIXED_MIXTURE = 47
+    MISSING_CELLS = 48
     CONTAMINATION_2D = 60
     FRESH_CLEAN = 61
     FRESH_JUNK = 62

@@ -120,3 +120,28 @@ def test_constant_columns_are_put_back_wherever_they_stand():
     again = Coordinates(**columns.tensors()).to(torch.device("cpu"))
     assert torch.equal(again.forward(x), columns.forward(x))
     assert torch.equal(again.inverse(z), back)
+
+
+def test_robust_columns_ignore_missing_values():
+    """Each column is as if its missing values had never been there; NaN stays NaN, there and back."""
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(500, 3, generator=rng, dtype=torch.float64)
+    x[:, 1] = (x[:, 1] > 1).double()  # mostly one value
+    missing = torch.rand(500, 3, generator=rng) < 0.3
+    gaps = x.masked_fill(missing, torch.nan)
+    found = Coordinates.robust(gaps)
+    for j in range(3):
+        alone = Coordinates.robust(x[~missing[:, j]][:, [j]])
+        assert torch.equal(found.shift[[j]], alone.shift)
+        assert torch.equal(found.scale[[j]], alone.scale)
+        assert torch.equal(found.linear[[j]], alone.linear)
+    z = found.forward(gaps, torch.float64)
+    assert torch.equal(z.isnan(), missing)
+    torch.testing.assert_close(found.inverse(z), gaps, equal_nan=True)
+
+
+def test_a_column_with_one_value_or_none_beside_gaps_is_left_out():
+    x = torch.tensor([[1.0, torch.nan, 5.0], [2.0, torch.nan, torch.nan], [4.0, torch.nan, 5.0]], dtype=torch.float64)
+    found = Coordinates.robust(x)
+    assert found.kept.tolist() == [True, False, False]
+    assert found.constants[2] == 5.0

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pscd.cli import bench, data, images, paper, runs, tables, train
+from pscd.cli import bench, clean, data, detect, images, look, paper, runs, tables, train
 from pscd.cli.common import Command, Parser, add_command, is_first_process
 from pscd.errors import Diverged, UserError
 from pscd.extensions import import_module
@@ -18,14 +18,19 @@ from pscd.version import __version__
 DESCRIPTION = """\
 Train energy-based models on data that are not clean, then find strange rows and draw new ones.
 
-  pscd detect my.csv --out runs/my              your own table, junk included: which rows are strange, and why
+  pscd look my.csv                              what each column is taken for, and what is odd about it
+  pscd look my.csv                              your own table as it comes: what its columns are taken for
+  pscd detect my.csv --out runs/my              which rows are strange and which cells are wrong, and why
+  pscd clean my.csv --repair --out clean.csv    a copy in which wrong cells are mended
   pscd score runs/my new.csv --out scores.csv   new rows: the higher the energy, the stranger the row
   pscd sample runs/my --n 1000 --out new.csv    rows like yours, without the junk
   pscd train moon --gamma 1 --out runs/moon     a toy, to see it work
   pscd train my.csv --out runs/full             an energy of your own choosing: every setting is a flag
 """
 COMMANDS: dict[str, Command] = {
-    "detect": tables.DETECT,
+    "look": look.LOOK,
+    "detect": detect.DETECT,
+    "clean": clean.CLEAN,
     "score": tables.SCORE,
     "train": train.TRAIN,
     "sample": runs.SAMPLE,

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pscd.cli import images, tables
+from pscd.cli import detect, images
 from pscd.cli.common import Command, Parser, add_force, add_out, add_run, check_out, load_model, write
 from pscd.errors import UserError
 
@@ -44,9 +44,9 @@ def run_sample(args: argparse.Namespace) -> None:
         UserError: there is no such run, or the file cannot be written.
     """
     check_out(args.out, args.force, (".npy", ".csv", *images.PICTURES))
-    if tables.is_detector(args.run):
+    if detect.is_detector(args.run):
         args.n = N_POINTS if args.n is None else args.n
-        tables.sample(args)
+        detect.sample(args)
         return
     is_picture = args.out.suffix in images.PICTURES
     model = (images.load_image_model if is_picture else load_model)(args.run, args.device)

@@ -16,6 +16,7 @@ from pscd.data.pixels import as_shape, to_bytes, to_unit
 from pscd.data.tables import SUFFIXES, Table, read_table
 from pscd.data.toys import TOYS, TOYS_1D, TOYS_2D, Toy, find_toy
 from pscd.errors import UserError
+from pscd.files import suffix_of
 from pscd.rng import Stream, generator
 
 __all__ = [
@@ -180,7 +181,7 @@ def load_dataset(
         raise UserError(f"{name} is not a set of images; leave the image size out")
     if toy is not None:
         return Dataset(toy(n, generator(seed, Stream.TOY_TRAIN)), toy(N_HELD_OUT, generator(seed, Stream.TOY_HELD_OUT)))
-    if path.suffix.lower() not in SUFFIXES and not path.exists():
+    if suffix_of(path) not in SUFFIXES and not path.exists():
         known = f"a toy ({', '.join(sorted(TOYS))}) or images ({', '.join(IMAGE_SETS)})"
         raise UserError(f"unknown data {name!r}; give a file ({', '.join(SUFFIXES)}), a folder of images, {known}")
     table = read_table(path, columns)

@@ -1,7 +1,7 @@
-"""The user's own data: `.csv`, `.parquet`, `.npy` and `.npz` files as rows of finite numbers."""
+"""The user's own data as rows of finite numbers; `pscd.frames` reads tables with more in them."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,17 @@ import torch
 from torch import Tensor
 
 from pscd.errors import UserError
-from pscd.files import needs
+from pscd.files import suffix_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SUFFIXES = (".csv", ".parquet", ".npy", ".npz")
+    from pscd.frames.cells import Cells
+
+SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx", ".npy", ".npz")
+ARRAYS = (".npy", ".npz")
 LARGEST = 1e30
+ELSE = "use pscd detect, which takes tables as they come (pscd look shows how)"
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,8 @@ def read_table(path: Path | str, columns: Sequence[str] | None = None, ids: Sequ
     """Read the rows of a file.
 
     Args:
-        path: `.csv` (with or without a header), `.parquet`, `.npy` or `.npz`.
+        path: `.csv`, `.tsv` or `.txt` (gzipped or not, with or without a header), `.parquet`, `.xlsx`, `.npy` or
+            `.npz`.
         columns: columns to take, in this order; by default all but the `ids`.
         ids: columns to carry along that the model does not learn from.
 
@@ -58,17 +63,17 @@ def read_table(path: Path | str, columns: Sequence[str] | None = None, ids: Sequ
     (('width', 'height'), [[3.5, 2.4], [4.0, 2.5]], {'room': ['a', 'b']})
     """
     path = Path(path)
-    suffix = path.suffix.lower()
+    suffix = suffix_of(path)
     if suffix not in SUFFIXES:
         raise UserError(f"{path}: cannot read {suffix or 'a file without ending'}; use {', '.join(SUFFIXES)}")
     if not path.is_file():
         raise UserError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
     if path.stat().st_size == 0:
         raise UserError(f"{path}: the file is empty")
-    named = suffix not in (".npy", ".npz")
+    named = suffix not in ARRAYS
     if ids and not named:
         raise UserError(f"{path}: has no column names, so none can be an id; leave --id out")
-    values, names, kept = _read_frame(path, columns, ids) if named else (_read_array(path), None, {})
+    values, names, kept = _read_frame(path, columns, ids) if named else (read_array(path), None, {})
     if columns is not None and names is None:
         raise UserError(f"{path}: has no column names, so columns cannot be chosen; leave --columns out")
     if values.ndim == 1:
@@ -88,14 +93,15 @@ def count_columns(path: Path) -> int | None:
     Returns:
         The number of columns, text columns included.
     """
-    suffix = path.suffix.lower()
+    suffix = suffix_of(path)
     try:
         if suffix == ".npy":
             shape = np.load(path, mmap_mode="r", allow_pickle=False).shape
             return shape[1] if len(shape) == 2 else 1
-        if suffix == ".csv":
-            with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-                return len(next(csv.reader(file)))
+        if suffix in (".csv", ".tsv", ".txt"):
+            from pscd.frames.layout import find_layout, read_text
+
+            return find_layout(*read_text(path))[0].width
         if suffix == ".parquet":
             import pyarrow.parquet as pq
 
@@ -105,7 +111,18 @@ def count_columns(path: Path) -> int | None:
     return None
 
 
-def _read_array(path: Path) -> np.ndarray:
+def read_array(path: Path) -> np.ndarray:
+    """The array of a `.npy` or `.npz` file.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Numbers of any shape.
+
+    Raises:
+        UserError: it cannot be read, or holds no real numbers.
+    """
     try:
         loaded = np.load(path, allow_pickle=False)
         if path.suffix.lower() == ".npz":
@@ -127,17 +144,14 @@ def _read_array(path: Path) -> np.ndarray:
 def _read_frame(
     path: Path, columns: Sequence[str] | None, ids: Sequence[str] | None
 ) -> tuple[np.ndarray, tuple[str, ...], dict[str, list[Any]]]:
-    import pandas as pd
+    from pscd.frames import read_frame
+    from pscd.frames.cells import as_frame, cells_of
+    from pscd.frames.looking import common_decimal
 
-    if path.suffix.lower() == ".parquet":
-        needs("pyarrow", "parquet", f"{path}: reading parquet")
-    try:
-        frame = pd.read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, ids or ())
-    except UserError:
-        raise
-    except Exception as error:  # parser errors of pandas and pyarrow have no common base
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{path}: not a readable {path.suffix} file ({reason})") from None
+    frame = _read_plain(path, ids or ())
+    if frame is None:
+        frame = read_frame(path)
+        _check_layout(path, frame.attrs["pscd"])
     frame.columns = [str(name).strip() for name in frame.columns]
     missing = [name for name in (*(columns or ()), *(ids or ())) if name not in frame.columns]
     if missing:
@@ -146,59 +160,80 @@ def _read_frame(
     if both:
         raise UserError(f"{path}: column {_listed(both)} cannot be an id and be learnt from")
     kept = {name: frame[name].fillna("").tolist() for name in ids or ()}
-    frame = frame[list(columns)] if columns is not None else frame.drop(columns=list(kept))
-    if frame.shape[1] == 0:
+    chosen = list(columns) if columns is not None else [name for name in frame.columns if name not in kept]
+    if not chosen:
         raise UserError(f"{path}: no columns are left beside the id")
-    if len(frame) == 0:
-        raise UserError(f"{path}: there are no rows in it")
-    text = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
+    cells = {name: cells_of(as_frame(frame)[name]) for name in chosen}
+    decimal = common_decimal(cells, frame.attrs.get("pscd", {}).get("delimiter", ","))
+    values = {name: _numbers(found, decimal) for name, found in cells.items()}
+    text = [name for name, (_, stray) in values.items() if stray.any()]
     if text:
-        raise UserError(f"{path}: {_about_text(frame, text, may_be_id=ids is not None)}")
-    return frame.to_numpy(dtype=np.float64, na_value=np.nan), tuple(frame.columns), kept
+        raise UserError(f"{path}: {_about_text(frame, values, text, may_be_id=ids is not None)}")
+    return np.stack([numbers for numbers, _ in values.values()], 1), tuple(chosen), kept
 
 
-def _read_csv(path: Path, ids: Sequence[str]) -> "pd.DataFrame":
-    """A csv with or without a header; what pandas would guess silently is an error here. Ids stay text: 007."""
+def _read_plain(path: Path, ids: Sequence[str]) -> "pd.DataFrame | None":
+    """A csv of numbers alone, which pandas reads fastest; None if there is more to it. Ids stay text: 007."""
     import pandas as pd
 
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        first = [field.strip() for field in next(csv.reader(file), [])]
-    separators = [s for s in (";", "\t", "|") if s in " ".join(first)]
-    if separators and len(first) <= 2:
-        name = {"\t": "tabs", ";": "semicolons", "|": "bars"}[separators[0]]
-        raise UserError(f"{path}: its fields seem to be separated by {name}; save it with commas")
-    if all(_is_number(name) for name in first):  # the first row is data, not a header
-        frame = pd.read_csv(path, header=None, skipinitialspace=True)
-        frame.columns = [f"x{i}" for i in range(frame.shape[1])]
-        return frame
-    twice = sorted({name for name in first if first.count(name) > 1})
-    if twice:
-        raise UserError(f"{path}: column {_listed(twice)} is there twice; give every column a name of its own")
-    frame = pd.read_csv(path, skipinitialspace=True, dtype=dict.fromkeys(ids, str))
-    if not frame.index.equals(pd.RangeIndex(len(frame))):  # pandas takes surplus fields for row labels
-        raise UserError(f"{path}: its rows have more fields than the header has names")
-    return frame
+    if suffix_of(path) != ".csv":
+        return None
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            first = [field.strip() for field in next(csv.reader(file), [])]
+        if len(set(first)) < len(first) or all(map(_is_number, first)) or not all(first):
+            return None
+        frame = pd.read_csv(path, skipinitialspace=True, dtype=dict.fromkeys(ids, str))
+    except (ValueError, OSError, csv.Error):  # pandas' own errors are ValueErrors
+        return None
+    plain = frame.index.equals(pd.RangeIndex(len(frame))) and len(frame) > 0
+    numeric = all(pd.api.types.is_numeric_dtype(frame[name]) for name in frame.columns if name not in ids)
+    return frame if plain and numeric else None
 
 
-def _about_text(frame: "pd.DataFrame", text: list[str], *, may_be_id: bool) -> str:
+def _check_layout(path: Path, found: Mapping[str, Any]) -> None:
+    """What `read_frame` would put right is an error here: nothing is to be learnt from rows that were guessed at."""
+    if found["twice"]:
+        raise UserError(f"{path}: column {_listed(found['twice'])} is there twice; give every column a name of its own")
+    more = found.get("ragged", {}).get("more")
+    if more or found.get("short_header"):
+        first = more[0] if more else 1
+        raise UserError(f"{path}: there are rows with more fields than the header has names (first: row {first})")
+
+
+def _numbers(cells: "Cells", decimal: str) -> tuple[np.ndarray, np.ndarray]:
+    """The number in each cell, NaN where there is none, and whether something else is there."""
+    from pscd.frames.numbers import guess_format
+
+    if cells.kind in ("number", "boolean"):
+        found = cells.values
+        return cells.spread(found), np.zeros(len(cells.codes), bool)
+    texts = cells.texts()
+    flags = {"true": 1.0, "false": 0.0}
+    if len(texts) and all(text.casefold() in flags for text in texts):
+        found = np.array([flags[text.casefold()] for text in texts])
+    else:
+        found = guess_format(texts, cells.counts, decimal).parse(texts)
+        infinite = [i for i in np.flatnonzero(np.isnan(found)) if _is_number(texts[i])]
+        found[infinite] = np.inf  # of these `_check_finite` speaks
+    return cells.spread(found), cells.spread(np.isnan(found), False)
+
+
+def _about_text(
+    frame: "pd.DataFrame", values: "Mapping[str, tuple[np.ndarray, np.ndarray]]", text: list[str], *, may_be_id: bool
+) -> str:
     """Which columns are not numeric, and what to do: a stray cell is pointed at, a real one left out."""
-    import pandas as pd
-
     if len(text) == 1:
-        values = frame[text[0]]
-        stray = np.flatnonzero(pd.to_numeric(values, errors="coerce").isna() & values.notna())
-        if 0 < len(stray) <= len(frame) / 2:
-            cell = values.iloc[stray[0]]
-            return f"column {text[0]!r} is not numeric: {cell!r} in row {stray[0] + 1}; correct or remove it"
-    keep = [name for name in frame.columns if name not in text and frame[name].nunique() > 1]
+        stray = np.flatnonzero(values[text[0]][1])
+        if len(stray) <= len(frame) / 2:
+            cell = str(frame[text[0]].iloc[stray[0]])
+            return f"column {text[0]!r} is not numeric: {cell!r} in row {stray[0] + 1}; correct or remove it, or {ELSE}"
+    keep = [name for name in values if name not in text and frame[name].nunique() > 1]
     if not keep:
-        return f"column {_listed(text)} is not numeric; encode it as numbers"
+        return f"column {_listed(text)} is not numeric; {ELSE}"
     if may_be_id:
-        return (
-            f"column {_listed(text)} is not numeric; carry it along unlearnt with --id '{','.join(text)}', "
-            "or encode it as numbers"
-        )
-    return f"column {_listed(text)} is not numeric; choose others with --columns {','.join(keep)}"
+        return f"column {_listed(text)} is not numeric; carry it along unlearnt with --id '{','.join(text)}', or {ELSE}"
+    return f"column {_listed(text)} is not numeric; choose others with --columns {','.join(keep)}, or {ELSE}"
 
 
 def _check_finite(path: Path, values: np.ndarray, names: tuple[str, ...] | None) -> None:
@@ -212,7 +247,7 @@ def _check_finite(path: Path, values: np.ndarray, names: tuple[str, ...] | None)
     if names is not None:
         where += f", column {names[int(np.flatnonzero(bad[rows[0]])[0])]}"
     count = "1 row is" if len(rows) == 1 else f"{len(rows)} rows are"
-    raise UserError(f"{path}: {count} missing, infinite or over 1e30 (first: {where}); fill or remove them")
+    raise UserError(f"{path}: {count} missing, infinite or over 1e30 (first: {where}); fill or remove them, or {ELSE}")
 
 
 def _is_number(name: object) -> bool:

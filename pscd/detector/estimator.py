@@ -1,45 +1,42 @@
 """EnergyDetector: density, samples and outlier scores for tables with junk in them, as scikit-learn does it."""
 
-import copy
 import json
 import math
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Self, TypeGuard
+from typing import Any, Self, TypeGuard
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
-from sklearn.base import BaseEstimator, OutlierMixin
-from sklearn.utils import check_random_state
+from sklearn.base import BaseEstimator, OutlierMixin, TransformerMixin
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor, nn
+from torch import Tensor
 
-from pscd.config import TrainConfig
 from pscd.coordinates import LINEAR, SPIKED_LINEAR, Coordinates
-from pscd.detector.gaussian import Gaussian, fit_gaussian, floors, majority, silverman
+from pscd.detector.cells import CellModel
+from pscd.detector.cleaning import CellMethods
+from pscd.detector.gaussian import Gaussian, floors
+from pscd.detector.numbers import INSIDE, NumberEnergy, fit_numbers
+from pscd.detector.reading import Reader, Rows, native_frame
 from pscd.energies import Correction
 from pscd.errors import UserError
 from pscd.files import read_tensors, tensors_digest, under, write_tensors
-from pscd.mixtures import Mixture
-from pscd.model import SCORE_BLOCK, Model
-from pscd.objectives import PseudoSpherical
+from pscd.frames import Schema
+from pscd.mixtures.mixed import MixedMixture
+from pscd.model import Model
 from pscd.rng import Stream, generator
 from pscd.run_folder import RunFolder
-from pscd.training.loop import fit
 
 Floats = NDArray[np.float64]
 
-AUTO_SHARE = 0.75  # effective share of the rows that gamma="auto" keeps
-GAUSSIAN_ROWS = 20_000  # rows that the Gaussian base is fitted to, at most
 N_REFERENCE = 4_000  # samples of the model that energies are compared with
-N_NORMALISER = 20_000  # draws for the normalising constant
-CLEAN = 0.05  # share of rows outside the Gaussian of the majority below which gamma="auto" is 0
-INSIDE = 0.99  # share of the model's samples that counts as its inside
 
 
-class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
+class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Outlier detector that ignores the junk among its own training rows.
 
     An energy-based model q(x), proportional to exp(-E(x)), is trained with pseudo-spherical contrastive
@@ -47,6 +44,11 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     hardly count, and the energy then finds them. E is that of a robust Gaussian, which maximises the gamma-score,
     plus a bounded correction by a network, trained with the same gamma. Columns are first standardised by quantiles,
     and their tails compressed by an asinh.
+
+    Tables may have missing values, and data frames text, flags and dates. A robust mixture of Gaussians times tables of
+    categories knows every cell given the others of its row: it marginalises missing cells, adds the energy of the
+    categories given the numbers, and tells which cells are wrong (`explain`, `flag_cells`, `suspects`), what should
+    stand there (`repair`) and what may stand in the gaps (`impute`, `transform`).
 
     Args:
         gamma: robustness; 0 is maximum likelihood, where every row counts alike. "auto" takes the largest
@@ -58,6 +60,9 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         bound: nats by which the network may correct the Gaussian, up or down. More gives a finer density, and
             lets small dense clusters of junk pass for normal.
         n_updates: updates of the network.
+        kinds: what columns of a data frame are to be taken for where the look of them misleads, such as
+            `{"zip": "category"}`; `pscd.frames.look` says what they are taken for.
+        missing: spellings of a missing value beside the usual ones, such as `("999",)`.
         random_state: the same number gives the same result.
         verbose: whether to show a progress line with the time left.
 
@@ -84,6 +89,8 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         contamination: float | str = "auto",
         bound: float = 2.0,
         n_updates: int = 600,
+        kinds: Mapping[str, str] | None = None,
+        missing: Sequence[str] = (),
         random_state: int | np.random.RandomState | None = 0,
         verbose: bool = False,
     ) -> None:
@@ -91,52 +98,84 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.contamination = contamination
         self.bound = bound
         self.n_updates = n_updates
+        self.kinds = kinds
+        self.missing = missing
         self.random_state = random_state
         self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Tags:
+        """Missing values are welcome; so is text, in data frames."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Learn from rows, junk included.
 
         Args:
-            X: `(n, d)`, at least two rows of finite numbers.
+            X: `(n, d)`, at least two rows of numbers, NaN where a value is missing; or a data frame of pandas, polars
+                or pyarrow with columns of any kind.
             y: ignored, as scikit-learn has it for detectors.
 
         Returns:
             The detector itself.
 
         Raises:
-            ValueError: a parameter is out of range, a row has missing values, or all columns are constant.
+            ValueError: a parameter is out of range, a number is infinite, or all columns are constant.
         """
         self._check_parameters()
-        array = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
-        x = torch.from_numpy(array.astype(np.float64))
+        rows = self._read(X, first=True)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self.columns_ = Coordinates.robust(x)
-        z = self.columns_.forward(x, torch.float64)
-        some = z[torch.randperm(len(z), generator=generator(seed, Stream.DETECTOR_ROWS))[:GAUSSIAN_ROWS]]
-        n, k = z.shape
-        floor = floors(self.columns_.spiked)
-        base = (
-            majority(some, AUTO_SHARE, inside=INSIDE, clean=CLEAN, floor=floor)
-            if self.gamma == "auto"
-            else fit_gaussian(some, gamma=float(self.gamma), floor=floor)
-        )
-        self.gaussian_, self.gamma_, self.n_rows_ = base, base.gamma, n
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            energy = Correction(k, bound=self.bound)
-        # Add Silverman noise (more for fewer rows), and rescale so that the variance is unchanged.
-        width = silverman(n, k)
-        narrow = (1 + width**2) ** -0.5
-        self.model_ = fit(
-            narrow * base.whiten(z),
-            settings(self.gamma_, self.n_updates, seed, noise=narrow * width),
-            energy=energy,
-            proposal=Mixture.standard(k),
-            progress=self.verbose,
-        )
-        self._weigh(self._score(x))
+        self.cells_ = CellModel.fit(rows.x, self.reader_.levels, seed=seed)
+        self.n_rows_ = len(rows.x)
+        self.stray_ = rows.stray.sum(0)
+        self.numbers_ = self._fit_numbers(rows.x, seed)
+        self.gamma_ = 0.0 if self.numbers_ is None else self.numbers_.gaussian.gamma
+        self._weigh(self._score(rows))
         return self
+
+    def _fit_numbers(self, x: Tensor, seed: int) -> NumberEnergy | None:
+        """The energy of the numbers; None if none varies."""
+        columns = self.cells_.columns
+        if columns is None:
+            return None
+        z = self.cells_.forward(x)
+        if z.isnan().any():
+            # Draws, not means: means would make the rows look less varied than they are.
+            z = self.cells_.mixture.complete(z, generator(seed, Stream.MISSING_CELLS))
+        return fit_numbers(
+            z[:, self.cells_.numbers],
+            gamma=self.gamma,
+            bound=self.bound,
+            n_updates=self.n_updates,
+            seed=seed,
+            floor=floors(columns.spiked),
+            verbose=self.verbose,
+        )
+
+    def _read(self, X: ArrayLike, *, first: bool = False) -> Rows:
+        """The rows of a table; on the first, find out what its columns are."""
+        if not first:
+            check_is_fitted(self)
+        frame = native_frame(X)
+        if first:
+            if frame is not None and len(frame) < 2:
+                raise ValueError(f"Found array with {len(frame)} sample(s) while a minimum of 2 is required")
+            self.reader_ = Reader.of(X, kinds=self.kinds, missing=self.missing) if frame is not None else Reader(0)
+        if self.reader_.schema is not None:
+            if first:
+                validate_data(self, X, skip_check_array=True)
+            return self.reader_.read(X)
+        numbers = validate_data(
+            self,
+            X,
+            reset=first,
+            dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=2 if first else 1,
+        )
+        self.reader_ = Reader(numbers.shape[1])
+        return self.reader_.read(X, numbers)
 
     def _check_parameters(self) -> None:
         gamma, share = self.gamma, self.contamination
@@ -154,7 +193,7 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     @torch.no_grad()
     def _weigh(self, scores: Tensor) -> None:
         """Compare the scores of the training rows with those of the model's own samples."""
-        own = -self._energy()(self.model_.sample(N_REFERENCE))
+        own = self._score_of(self._draw(N_REFERENCE, seed=0))
         edge = float(own.quantile(1 - INSIDE))
         # If a share of the rows is junk outside, and the others lie outside as often as the model's samples do:
         outside = float((scores < edge).double().mean())
@@ -165,34 +204,32 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         # The row in the middle, and whatever is more likely, counts fully.
         self.sample_weight_ = torch.exp(self.gamma_ * (scores - scores.median())).clamp_max(1).numpy()
 
-    def _energy(self) -> nn.Module:
-        """The trained energy in whitened coordinates, in float64, so that blocks of any size agree."""
-        return copy.deepcopy(self.model_.energy).double()
-
     @torch.no_grad()
-    def _score(self, x: Tensor) -> Tensor:
-        energy = self._energy()
-        parts = [
-            energy(self.gaussian_.whiten(self.columns_.forward(part, torch.float64))) for part in x.split(SCORE_BLOCK)
-        ]
-        return -torch.cat(parts) - self._news(x).sum(1)
+    def _score(self, rows: Rows) -> Tensor:
+        """-E(x) of each row; cells that are new or stray cost what they cost by the rule of succession."""
+        news = math.log(self.n_rows_ + 1) * self.cells_.news(rows.x).sum(1)
+        rare = -((self.stray_ + 1) / (self.n_rows_ + 2)).log()
+        return self._score_of(self.cells_.forward(rows.x)) - news - (rare * rows.stray).sum(1)
 
-    def _news(self, x: Tensor) -> Tensor:
-        """Energy of a new value in a column that never varied: log(n + 1), by the rule of succession."""
-        return math.log(self.n_rows_ + 1) * ((x != self.columns_.constants) & ~self._varies())
+    def _score_of(self, z: Tensor) -> Tensor:
+        """-E of rows as the mixture sees them, `(n, V)`."""
+        energy = self.cells_.category_energy(z)
+        if self.numbers_ is not None:
+            energy = energy + self.numbers_.energy(z[:, self.cells_.numbers])
+        return -energy
 
-    def _varies(self) -> Tensor:
-        """Which columns the model sees, `(d,)`."""
-        assert self.columns_.kept is not None
-        return self.columns_.kept
-
-    def _check(self, X: ArrayLike) -> Tensor:
-        check_is_fitted(self)
-        return torch.from_numpy(validate_data(self, X, dtype=[np.float64, np.float32], reset=False).astype(np.float64))
+    def _draw(self, n: int, seed: int) -> Tensor:
+        """New rows as the mixture sees them, `(n, V)`: numbers from their energy, then categories given them."""
+        z = torch.full((n, len(self.cells_.numbers)), torch.nan, dtype=torch.float64)
+        if self.numbers_ is not None:
+            z[:, self.cells_.numbers] = self.numbers_.sample(n, seed=seed)
+        if self.cells_.numbers.all():
+            return z
+        return self.cells_.mixture.complete(z, generator(seed, Stream.MISSING_CELLS))
 
     def score_samples(self, X: ArrayLike) -> Floats:
         """-E(x) of each row of `(n, d)`, `(n,)`: the lower, the stranger, as scikit-learn has it."""
-        return self._score(self._check(X)).numpy()
+        return self._score(self._read(X)).numpy()
 
     def decision_function(self, X: ArrayLike) -> Floats:
         """`score_samples(X) - offset_`, `(n,)`: negative for outliers."""
@@ -204,7 +241,7 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     @torch.no_grad()
     def log_density(self, X: ArrayLike) -> Floats:
-        """Log density of each row in the units of the data; constant columns are left out.
+        """Log density of each row in the units of the data, of the cells that are there; constant columns are left out.
 
         The normalising constant is estimated by importance sampling from the Gaussian. The estimate is good where the
         network is a small correction of it; in high dimension it has a large variance.
@@ -215,14 +252,15 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         Returns:
             Nats, `(n,)`.
         """
-        x = self._check(X)
-        energy, k = self._energy(), len(self.gaussian_.mean)
-        u = torch.randn(N_NORMALISER, k, generator=generator(0, Stream.NORMALISER), dtype=torch.float64)
-        log_z = torch.logsumexp(0.5 * u.square().sum(1) - energy(u), 0) - np.log(len(u)) + 0.5 * k * np.log(2 * np.pi)
-        log_det = self.gaussian_.factor.diagonal().log().sum()
-        return (self._score(x) + self._news(x).sum(1) - log_z - log_det + self.columns_.log_slope(x)).numpy()
+        x = self._read(X).x
+        z = self.cells_.forward(x)
+        log_density = self.cells_.category_log_prob(z)
+        if self.numbers_ is not None and self.cells_.columns is not None:
+            log_density = log_density + self.numbers_.log_density(z[:, self.cells_.numbers])
+            log_density = log_density + self.cells_.columns.log_slope(x[:, self.cells_.levels == 0])
+        return log_density.numpy()
 
-    def sample(self, n_samples: int = 1, *, random_state: int | np.random.RandomState | None = 0) -> Floats:
+    def sample(self, n_samples: int = 1, *, random_state: int | np.random.RandomState | None = 0) -> Any:
         """New rows of the model; columns that never varied keep their value.
 
         Args:
@@ -230,36 +268,12 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             random_state: the same number gives the same rows.
 
         Returns:
-            `(n_samples, d)`, in the units of the data.
+            `(n_samples, d)`, in the units of the data; a data frame with types if the detector was fitted to a frame
+            that has more than numbers.
         """
         check_is_fitted(self)
-        u = self.model_.sample(n_samples, seed=int(check_random_state(random_state).randint(2**31 - 1)))
-        return self.columns_.inverse(self.gaussian_.colour(u)).numpy()
-
-    @torch.no_grad()
-    def explain(self, X: ArrayLike) -> Floats:
-        """How much of each row's energy is due to each column: E(x) - E(x with the column's conditional mean).
-
-        A column that never varied is to blame for a new value in it.
-
-        Args:
-            X: `(n, d)`.
-
-        Returns:
-            `(n, d)`; a column's entry is the energy that the row loses when the column takes the value that the other
-            columns suggest.
-        """
-        x = self._check(X)
-        energy = self._energy()
-        blame = self._news(x)
-        kept = self._varies().nonzero().flatten().tolist()
-        for start in range(0, len(x), SCORE_BLOCK):
-            z = self.columns_.forward(x[start : start + SCORE_BLOCK], torch.float64)
-            full = energy(self.gaussian_.whiten(z))
-            for j, column in enumerate(kept):
-                without = energy(self.gaussian_.whiten(self.gaussian_.without_column(z, j)))
-                blame[start : start + SCORE_BLOCK, column] = full - without
-        return blame.numpy()
+        z = self._draw(n_samples, seed=int(check_random_state(random_state).randint(2**31 - 1)))
+        return self.reader_.decode(self.cells_.inverse(z))
 
     def save(self, folder: Path | str) -> None:
         """Write the fitted detector to two files of a folder, without pickle; `EnergyDetector.load` reads them.
@@ -269,14 +283,16 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         run = RunFolder(Path(folder))
         run.make()
-        self.model_.save(run.network, step=self.n_updates)
-        tensors = {f"columns.{name}": t for name, t in self.columns_.tensors().items()}
-        tensors |= {
-            "mean": self.gaussian_.mean,
-            "covariance": self.gaussian_.covariance,
-            "scatter": self.gaussian_.scatter,
-        }
-        tensors["sample_weight"] = torch.from_numpy(self.sample_weight_)
+        tensors = {f"cells.{name}": t for name, t in self.cells_.tensors().items()}
+        tensors |= {"sample_weight": torch.from_numpy(self.sample_weight_), "stray": self.stray_}
+        if self.cells_.columns is not None:
+            tensors |= {f"columns.{name}": t for name, t in self.cells_.columns.tensors().items()}
+        metadata = {}
+        if self.numbers_ is not None:
+            gaussian = self.numbers_.gaussian
+            tensors |= {"mean": gaussian.mean, "covariance": gaussian.covariance, "scatter": gaussian.scatter}
+            self.numbers_.model.save(run.network, step=self.n_updates)
+            metadata["network"] = tensors_digest(read_tensors(run.network)[0])
         facts = {
             "parameters": {
                 **self.get_params(),
@@ -284,9 +300,9 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             },
             "fitted": {name: getattr(self, name) for name in ("gamma_", "contamination_", "offset_", "n_rows_")},
             "names": [str(name) for name in getattr(self, "feature_names_in_", [])],
+            "schema": None if self.reader_.schema is None else self.reader_.schema.to_json(),
         }
-        network = tensors_digest(read_tensors(run.network)[0])
-        write_tensors(run.detector, tensors, {"facts": json.dumps(facts), "network": network})
+        write_tensors(run.detector, tensors, {"facts": json.dumps(facts), **metadata})
 
     @classmethod
     def load(cls, folder: Path | str) -> Self:
@@ -301,27 +317,38 @@ class EnergyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         run = RunFolder(Path(folder))
         path = run.detector
         if not path.is_file():
-            raise UserError(f"{folder}: holds no fitted detector; pscd fit makes one")
+            raise UserError(f"{folder}: holds no fitted detector; pscd detect makes one")
         try:
             tensors, metadata = read_tensors(path)
             facts = json.loads(metadata["facts"])
-            detector = cls(**facts["parameters"])
-            detector.columns_ = _columns(under(tensors, "columns."), tensors)
-            detector.gaussian_ = Gaussian(
-                tensors["mean"], tensors["covariance"], facts["fitted"]["gamma_"], tensors["scatter"]
-            )
-            weights = tensors["sample_weight"]
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            parameters = facts["parameters"]
+            detector = cls(**parameters | {"missing": tuple(parameters.get("missing", ()))})
+            detector._restore(tensors, facts)
+            gaussian = _gaussian(tensors, facts["fitted"]["gamma_"])
+        except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise UserError(f"{path}: damaged, or not a detector of pscd ({error})") from None
-        for name, value in facts["fitted"].items():
-            setattr(detector, name, value)
-        detector.sample_weight_ = weights.numpy()
-        detector.n_features_in_ = len(detector._varies())
-        if facts["names"]:
-            detector.feature_names_in_ = np.array(facts["names"], dtype=object)
-        _check_network(run.network, metadata.get("network"))
-        detector.model_ = Model.load(run.network, energy=Correction(len(detector.gaussian_.mean), bound=detector.bound))
+        detector.numbers_ = None
+        if gaussian is not None:
+            _check_network(run.network, metadata.get("network"))
+            energy = Correction(len(gaussian.mean), bound=detector.bound)
+            detector.numbers_ = NumberEnergy(gaussian, Model.load(run.network, energy=energy))
         return detector
+
+    def _restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Take over what `save` wrote, but for the energy of the numbers."""
+        for name, value in facts["fitted"].items():
+            setattr(self, name, value)
+        self.sample_weight_ = tensors["sample_weight"].numpy()
+        columns = _columns(under(tensors, "columns."), tensors)
+        own = under(tensors, "cells.")
+        self.cells_ = _cells(own, columns) if own else _gaussian_cells(tensors, columns)
+        schema = facts.get("schema")
+        width = len(self.cells_.levels)
+        self.reader_ = Reader(width) if schema is None else Reader(len(schema["columns"]), Schema.from_json(schema))
+        self.stray_ = tensors.get("stray", torch.zeros(width, dtype=torch.long))
+        self.n_features_in_ = self.reader_.n_columns
+        if facts["names"]:
+            self.feature_names_in_ = np.array(facts["names"], dtype=object)
 
 
 def _check_network(path: Path, digest: str | None) -> None:
@@ -338,33 +365,6 @@ def _check_network(path: Path, digest: str | None) -> None:
         )
 
 
-def settings(gamma: float, n_updates: int, seed: int, noise: float) -> TrainConfig:
-    """How the network is trained on whitened rows: as a correction of the standard Gaussian, without warm-up of gamma.
-
-    Elsewhere gamma warms up from 0, since an untrained network takes all data for junk. Here the Gaussian knows the
-    majority from the start; a warm-up would only teach the network the junk.
-
-    Args:
-        gamma: of the pseudo-spherical objective.
-        n_updates: updates of the network.
-        seed: of the training.
-        noise: deviation of the noise that is added to each batch.
-
-    Returns:
-        The configuration of the training.
-    """
-    return TrainConfig(
-        data="",  # rows in memory
-        objective=PseudoSpherical(gamma=gamma, warmup=0.0),
-        steps=n_updates,
-        lr=2e-3,
-        data_noise=noise,
-        standardise="none",
-        max_gap=1e6,  # the median row may be far from what the weights keep
-        seed=seed,
-    )
-
-
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -373,9 +373,34 @@ def _plain(value: object) -> bool:
     return value is None or isinstance(value, int)
 
 
-def _columns(tensors: dict[str, Tensor], others: dict[str, Tensor]) -> Coordinates:
+def _columns(tensors: dict[str, Tensor], others: dict[str, Tensor]) -> Coordinates | None:
     """The coordinates of a file, or of one written before coordinates had a room of their own."""
+    if not tensors:
+        return None
     if "spiked" not in tensors:
         return Coordinates(**tensors)
     linear = torch.where(tensors["spiked"], SPIKED_LINEAR, LINEAR).double()
     return Coordinates(tensors["centre"], tensors["scale"], linear, tensors["kept"], others["constants"])
+
+
+def _gaussian(tensors: dict[str, Tensor], gamma: float) -> Gaussian | None:
+    if "mean" not in tensors:
+        return None
+    return Gaussian(tensors["mean"], tensors["covariance"], gamma, tensors["scatter"])
+
+
+def _cells(tensors: dict[str, Tensor], columns: Coordinates | None) -> CellModel:
+    mixture = MixedMixture(**under(tensors, "mixture."))
+    return CellModel(columns, mixture, tensors["levels"], tensors["varies"], tensors["constants"])
+
+
+def _gaussian_cells(tensors: dict[str, Tensor], columns: Coordinates | None) -> CellModel:
+    """The cells of a detector that was saved before it had a mixture: its Gaussian knows them too."""
+    assert columns is not None
+    assert columns.kept is not None
+    assert columns.constants is not None
+    mean, covariance = tensors["mean"], tensors["covariance"]
+    levels = torch.zeros(len(columns.kept), dtype=torch.long)
+    mixture = MixedMixture(mean.new_ones(1), mean[None], covariance[None], mean.new_zeros(1, 0), levels[columns.kept])
+    constants = torch.where(columns.kept, torch.nan, columns.constants)
+    return CellModel(columns, mixture, levels, columns.kept, constants)

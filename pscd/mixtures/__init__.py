@@ -1,7 +1,10 @@
-"""Mixtures of Gaussians: proposals for jumps, and robust ones that an energy starts from."""
+"""Mixtures of Gaussians: proposals for jumps, robust ones that an energy starts from, and those of mixed tables."""
 
+from pscd.mixtures.cells import Cells
+from pscd.mixtures.mixed import MixedMixture
+from pscd.mixtures.mixed_fit import fit_mixed
 from pscd.mixtures.mixture import Mixture
 from pscd.mixtures.robust import RobustMixture, fit_robust_mixture
 from pscd.mixtures.ties import dequantise
 
-__all__ = ["Mixture", "RobustMixture", "dequantise", "fit_robust_mixture"]
+__all__ = ["Cells", "MixedMixture", "Mixture", "RobustMixture", "dequantise", "fit_mixed", "fit_robust_mixture"]

@@ -3,119 +3,38 @@ import pandas as pd
 import pytest
 
 from pscd.cli.main import main
-from pscd.cli.tables import reasons
 from tests.cli.helpers import refused
-
-N = 120
 
 
 @pytest.fixture(scope="module")
-def csv(tmp_path_factory):
-    """Correlated columns, a name for every row, and one slip of the pen in row 7."""
-    rng = np.random.default_rng(0)
-    height = rng.normal(1.7, 0.1, N)
-    frame = pd.DataFrame(
-        {
-            "name": [f"person {i}" for i in range(N)],
-            "height": height,
-            "weight": 22 * height**2 + rng.normal(0, 2, N),
-            "age": rng.integers(20, 80, N),
-        }
-    )
-    frame.loc[6, "height"] = 170.0
-    path = tmp_path_factory.mktemp("data") / "people.csv"
-    frame.to_csv(path, index=False)
+def rows(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rows") / "rows.csv"
+    x = np.random.default_rng(0).normal(size=(60, 2)).round(3)
+    pd.DataFrame(x, columns=["a", "b"]).assign(name=[f"row {i}" for i in range(60)]).to_csv(path, index=False)
     return path
 
 
 @pytest.fixture(scope="module")
-def run(csv):
-    out = csv.parent / "run"
-    assert main(["detect", str(csv), "--id", "name", "--updates", "20", "--out", str(out)]) == 0
+def run(rows):
+    out = rows.parent / "run"
+    assert main(["train", str(rows), "--columns", "a,b", "--steps", "5", "--out", str(out)]) == 0
     return out
 
 
-def test_detect_names_the_strange_row_and_the_column(csv, capsys):
-    out = csv.parent / "other"
-    assert main(["detect", str(csv), "--id", "name", "--updates", "20", "--out", str(out)]) == 0
-    printed = capsys.readouterr().out
-    first = next(line for line in printed.splitlines() if "energy" in line)
-    assert first.split("energy")[0].strip() == "person 6"
-    assert "height = 170" in first
-    assert "estimated contamination" in printed
-    scores = pd.read_csv(out / "scores.csv")
-    assert list(scores.columns) == ["row", "name", "energy", "outlier", "because"]
-    assert scores.loc[scores["energy"].idxmax(), "name"] == "person 6"
-    assert (out / "scores.png").stat().st_size > 5000
+def test_rows_are_scored_by_name(run, rows, tmp_path):
+    """Whatever the order of the columns, and with semicolons as well as with commas."""
+    frame = pd.read_csv(rows)[["b", "name", "a"]]
+    frame.to_csv(tmp_path / "new.csv", index=False, sep=";", decimal=",")
+    for path, out in ((rows, "one.csv"), (tmp_path / "new.csv", "two.csv")):
+        assert main(["score", str(run), str(path), "--id", "name", "--out", str(tmp_path / out)]) == 0
+    one, two = pd.read_csv(tmp_path / "one.csv"), pd.read_csv(tmp_path / "two.csv")
+    assert list(one.columns) == ["row", "name", "energy"]
+    pd.testing.assert_frame_equal(one, two)
 
 
-def test_new_rows_are_scored_by_name_whatever_their_order(csv, run, tmp_path, capsys):
-    frame = pd.read_csv(csv)[["age", "weight", "name", "height"]].iloc[:20]
-    frame.to_csv(tmp_path / "new.csv", index=False)
-    out = tmp_path / "scores.csv"
-    assert main(["score", str(run), str(tmp_path / "new.csv"), "--id", "name", "--out", str(out)]) == 0
-    scores, before = pd.read_csv(out), pd.read_csv(run / "scores.csv")
-    np.testing.assert_allclose(scores["energy"], before["energy"][:20], rtol=1e-6)
-    assert list(scores.columns) == ["row", "name", "energy", "outlier", "because"]
-    assert "person 6" in capsys.readouterr().out
-
-
-def test_arrays_have_no_names(run, tmp_path, capsys):
-    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(60, 4)))
-    out = tmp_path / "array"
-    assert main(["detect", str(tmp_path / "x.npy"), "--updates", "10", "--out", str(out)]) == 0
-    assert main(["score", str(out), str(tmp_path / "x.npy"), "--out", str(tmp_path / "s.npy")]) == 0
-    assert np.load(tmp_path / "s.npy").shape == (60,)
-    assert "x0 = " in capsys.readouterr().out
-    line = refused(["score", run, tmp_path / "x.npy", "--out", tmp_path / "t.npy"], capsys)
-    assert "4 numbers a row" in line
-    assert "3 numbers" in line
-
-
-def test_samples_of_a_detector(run, tmp_path):
-    assert main(["sample", str(run), "--n", "7", "--out", str(tmp_path / "new.csv")]) == 0
-    new = pd.read_csv(tmp_path / "new.csv")
-    assert list(new.columns) == ["height", "weight", "age"]
-    assert len(new) == 7
-
-
-def test_mistakes_are_told_in_one_line(csv, run, tmp_path, capsys):
-    assert "--id 'name'" in refused(["detect", csv, "--out", tmp_path / "a"], capsys)
-    assert "no column 'nobody'" in refused(["detect", csv, "--id", "nobody", "--out", tmp_path / "a"], capsys)
-    assert "holds a detector" in refused(["detect", csv, "--id", "name", "--out", run], capsys)
-    assert "gamma" in refused(["detect", csv, "--id", "name", "--gamma", "-2", "--out", tmp_path / "a"], capsys)
-    assert "energy" in refused(["detect", csv, "--id", "energy", "--out", tmp_path / "a"], capsys)
-    assert "at least 1" in refused(["detect", csv, "--updates", "0", "--out", tmp_path / "a"], capsys)
-    assert "number or auto" in refused(["detect", csv, "--gamma", "much", "--out", tmp_path / "a"], capsys)
-    few = tmp_path / "few.csv"
-    few.write_text("a,b\n1,2\n3,4\n")
-    assert "too few" in refused(["detect", few, "--out", tmp_path / "a"], capsys)
-    constant = tmp_path / "constant.csv"
-    constant.write_text("a,b\n" + "1,2\n" * 30)
-    assert "constant" in refused(["detect", constant, "--out", tmp_path / "a"], capsys)
-    missing = tmp_path / "missing.csv"
-    missing.write_text("height,weight\n1,2\n")
-    assert "no column 'age'" in refused(["score", run, missing, "--out", tmp_path / "s.csv"], capsys)
-    images = tmp_path / "images.npy"
-    np.save(images, np.ones((30, 4, 4)))
-    assert "use pscd train" in refused(["detect", images, "--out", tmp_path / "a"], capsys)
-    assert not (tmp_path / "a").exists()
-    assert "run of pscd train" in refused(["plot", run], capsys)
-    (tmp_path / "trained").mkdir()
-    (tmp_path / "trained" / "model.safetensors").touch()
-    assert "holds a run of pscd train" in refused(
-        ["detect", csv, "--id", "name", "--out", tmp_path / "trained"], capsys
-    )
-
-
-def test_fit_is_the_former_name_of_detect(csv, tmp_path, capsys):
-    out = tmp_path / "run"
-    assert main(["fit", str(csv), "--id", "name", "--updates", "5", "--out", str(out)]) == 0
-    assert (out / "scores.csv").exists()
-    capsys.readouterr()
-    assert refused(["fit", csv, "--updates", "0"], capsys).startswith("pscd detect: ")
-
-
-def test_reasons_are_the_largest_and_positive():
-    text = reasons(("a", "b", "c", "d"), np.array([1.0, 2.5, 3.0, 4.0]), np.array([0.5, 3.0, -1.0, 0.0]))
-    assert text == "b = 2.5 (+3.0); a = 1 (+0.5)"
+def test_mistakes_are_told_in_one_line(run, rows, tmp_path, capsys):
+    wide = tmp_path / "wide.npy"
+    np.save(wide, np.ones((5, 3)))
+    assert "3 numbers a row" in refused(["score", run, wide, "--out", tmp_path / "s.npy"], capsys)
+    assert "energy" in refused(["score", run, rows, "--id", "energy", "--out", tmp_path / "s.csv"], capsys)
+    assert "must end in" in refused(["score", run, rows, "--out", tmp_path / "s.txt"], capsys)

@@ -1,3 +1,4 @@
+import gzip
 import sys
 
 import numpy as np
@@ -59,18 +60,17 @@ def write(path, content):
         ("x.csv", "", "is empty"),
         ("x.csv", "a,b\n", "no rows"),
         ("x.csv", "a,city\n1,Rome\n2,Oslo\n", "column 'city' is not numeric; choose others with --columns a"),
-        ("x.csv", "city\nRome\n", "encode it as numbers"),
+        ("x.csv", "city\nRome\n", "column 'city' is not numeric; use pscd detect"),
         ("x.csv", "a,b\n1,2\n3,oops\n5,6\n", r"column 'b' is not numeric: 'oops' in row 2"),
-        ("x.csv", "a;b\n1;2\n", "separated by semicolons"),
         ("x.csv", "a,b\n1,2,3\n4,5,6\n", "more fields than the header"),
         ("x.csv", "a,a\n1,2\n", "column 'a' is there twice"),
         ("x.csv", "a,b\n1,2\n3,\n4,inf\n", r"2 rows are missing, infinite or over 1e30 \(first: row 2, column b\)"),
         ("x.csv", "a\n1\n1e39\n", r"1 row is missing, infinite or over 1e30 \(first: row 2"),
-        ("x.csv", 'a,b\n1,2\n3,4,5\n"', "not a readable .csv"),
+        ("x.csv", 'a,b\n1,2\n3,4,5\n"', r"more fields than the header has names \(first: row 2\)"),
         ("x.npy", b"garbage", "not a readable .npy"),
         ("x.npz", b"PK garbage", "not a readable .npz"),
         ("x.parquet", b"garbage", "not a readable .parquet"),
-        ("x.txt", "1", "cannot read .txt"),
+        ("x.xml", "1", "cannot read .xml"),
     ],
 )
 def test_every_fault_is_one_line_that_names_the_file(tmp_path, name, content, message):
@@ -79,6 +79,31 @@ def test_every_fault_is_one_line_that_names_the_file(tmp_path, name, content, me
         read_table(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.csv", "a;b\n1,5;2\n-0,25;1.234,5\n"),
+        ("x.tsv", "a\tb\n1.5\t2\n-.25\t1234.5\n"),
+        ("x.txt", "a b\n1.5 2\n-.25 1234.5\n"),
+        ("x.csv", 'a|b\n1.5|"2"\n-0.25|$1,234.50\n'),
+        ("x.csv.gz", gzip.compress(b"a,b\n1.5,2\n-0.25,1234.5\n")),
+        ("x.csv", "a,b\n1.5,2\n-0.25,1234.5\n".encode("utf-16")),
+        ("x.csv", "a;b\n1,5 \N{EURO SIGN};2\n-0,25 \N{EURO SIGN};1234,5\n".encode("cp1252")),
+    ],
+)
+def test_a_table_may_be_written_in_many_ways(tmp_path, name, content):
+    table = read_table(write(tmp_path / name, content))
+    assert table.columns == ("a", "b")
+    assert table.x.tolist() == [[1.5, 2.0], [-0.25, 1234.5]]
+
+
+def test_flags_are_numbers_and_a_workbook_is_a_table(tmp_path):
+    pd.DataFrame({"a": [True, False], "b": [1, 2.5]}).to_excel(tmp_path / "x.xlsx", index=False)
+    write(tmp_path / "x.csv", "a,b\nTrue,1\nFalse,2.5\n")
+    for name in ("x.xlsx", "x.csv"):
+        assert read_table(tmp_path / name).x.tolist() == [[1.0, 1.0], [0.0, 2.5]]
 
 
 def test_array_files_that_hold_no_rows_of_numbers(tmp_path):

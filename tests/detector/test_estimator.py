@@ -130,9 +130,9 @@ def test_tables_as_they_come(tmp_path):
     detector = EnergyDetector(n_updates=60).fit(frame)
     assert list(detector.feature_names_in_) == list(frame.columns)
     assert roc_auc_score(y, -detector.score_samples(frame)) > 0.9
-    assert (detector.explain(frame)[:, 4] == 0).all()
+    assert (detector.explain(frame)["constant"] == 0).all()
     changed = frame.assign(constant=4)
-    np.testing.assert_allclose(detector.explain(changed)[:, 4], np.log(401))
+    np.testing.assert_allclose(detector.explain(changed)["constant"], np.log(401))
     difference = detector.score_samples(frame) - detector.score_samples(changed)
     np.testing.assert_allclose(difference, np.log(401))
     assert (detector.sample(5)[:, 4] == 3).all()
@@ -182,7 +182,7 @@ def test_a_detector_saved_without_a_link_still_loads(fitted, tmp_path):
 
 
 def test_a_detector_does_not_claim_to_be_trained_on_a_toy(fitted):
-    assert fitted[0].model_.config.data == ""
+    assert fitted[0].numbers_.model.config.data == ""
 
 
 def test_saved_files_have_the_permissions_that_the_umask_gives(fitted, tmp_path):
@@ -204,7 +204,9 @@ def test_works_in_a_pipeline():
     ("x", "message"),
     [
         (np.ones((30, 2)), "constant"),
-        (np.array([[1.0, np.nan]] * 5), "NaN"),
+        (np.array([[1.0, np.nan]] * 5), "constant"),
+        (np.full((5, 2), np.nan), "constant"),
+        (np.array([[1.0, np.inf], [2.0, 3.0]]), "infinity"),
         (np.arange(5.0), "2D array"),
         (np.ones((1, 3)), "minimum of 2"),
     ],

@@ -1,0 +1,451 @@
+"""The commands for people's own tables: `detect` strange rows and cells, score new rows, and say why."""
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pscd.cli.common import Command, Parser, add_force, device, parse_names, whole, write
+from pscd.cli.reading import ARRAYS, FILES, add_reading_flags, read_args
+from pscd.errors import UserError
+from pscd.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from pscd.detector.estimator import EnergyDetector
+
+STRANGEST = 10  # rows that are printed
+WORST = 5  # cells that are printed
+REASONS = 3  # columns named for each row
+OWN_COLUMNS = ("row", "energy", "outlier", "because", "log_density")  # of the scores
+
+
+def add_detect(parser: Parser) -> None:
+    """Add the flags of `pscd detect`.
+
+    Args:
+        parser: the command's parser.
+    """
+    parser.add_argument("data", type=Path, metavar="FILE", help=f"a table, junk included ({FILES})")
+    parser.add_argument("--out", type=Path, help="run folder (default: runs/NAME)")
+    add_force(parser, "replace a detector that is there")
+    add_learning_flags(parser)
+    parser.add_argument(
+        "--contamination",
+        type=_number_or_auto,
+        default="auto",
+        help="share of the rows to call outliers, up to 0.5 (default: auto)",
+    )
+    add_reading_flags(parser)
+
+
+def add_learning_flags(parser: Parser) -> None:
+    """Add the flags that say what a detector learns from a table.
+
+    Args:
+        parser: the command's parser.
+    """
+    parser.add_argument(
+        "--columns", type=parse_names, help="columns to learn from, by name (a,b,c; default: all but the ids)"
+    )
+    parser.add_argument(
+        "--id", type=parse_names, default=(), help="columns that name a row and are not learnt from (a,b)"
+    )
+    parser.add_argument(
+        "--gamma",
+        type=_number_or_auto,
+        default="auto",
+        help="robustness: 0 trusts every row alike, more trusts odd rows less (default: auto)",
+    )
+    parser.add_argument("--updates", type=whole(1), default=600, help="updates of the network (default: 600)")
+    parser.add_argument("--seed", type=whole(0), default=0, help="the same seed gives the same result (default: 0)")
+
+
+def run_detect(args: argparse.Namespace) -> None:
+    """Learn what the rows of a table have in common, and report the strange ones.
+
+    Args:
+        args: the flags.
+
+    Raises:
+        UserError: the table or the folder is no good.
+    """
+    out = args.out or Path("runs") / args.data.name.split(".")[0]
+    if RunFolder(out).is_detector and not args.force:
+        raise UserError(f"{out} holds a detector; choose another --out, or add --force to replace it")
+    if RunFolder(out).model.exists():
+        raise UserError(f"{out} holds a run of pscd train; choose another --out")
+    check_ids(args.id)
+    frame = read_args(args, args.data)
+    detector = fit_detector(args, frame, args.data, contamination=args.contamination)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write to {out}: {error.strerror}") from None
+    detector.save(out)
+    print_learnt(detector, len(frame))
+    report(detector, frame, args.data, out / "scores.csv", args.id, picture=out / "scores.png")
+    _report_cells(detector, frame, out / "cells.csv")
+    print(f"run: {out}")
+
+
+def fit_detector(
+    args: argparse.Namespace, frame: Any, path: Path, *, contamination: float | str = "auto"
+) -> "EnergyDetector":
+    """A detector fitted to a table as the flags say.
+
+    Args:
+        args: the flags.
+        frame: the table.
+        path: the file that it was read from.
+        contamination: share of the rows to call outliers.
+
+    Returns:
+        The fitted detector.
+
+    Raises:
+        UserError: there is nothing to learn, or a column is not there.
+    """
+    from pscd.data import check_enough
+    from pscd.detector.estimator import EnergyDetector
+
+    check_enough(path, len(frame))
+    detector = EnergyDetector(
+        gamma=args.gamma,
+        contamination=contamination,
+        n_updates=args.updates,
+        kinds=_kinds(args, list(frame.columns), path) or None,
+        missing=args.missing,
+        random_state=args.seed,
+        verbose=True,
+    )
+    try:
+        return detector.fit(frame)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _kinds(args: argparse.Namespace, there: Sequence[str], path: Path) -> dict[str, str]:
+    """What the flags say the columns are; ids, and columns that were not chosen, are left out."""
+    from pscd.frames.levels import listed
+
+    gone = [name for name in (*(args.columns or ()), *args.id) if name not in there]
+    if gone:
+        raise UserError(f"{path}: has no column {listed(gone)}; it has {listed(list(there))}")
+    both = [name for name in args.columns or () if name in args.id]
+    if both:
+        raise UserError(f"{path}: column {listed(both)} cannot be an id and be learnt from")
+    chosen = there if args.columns is None else args.columns
+    left_out = {name: "skip" for name in there if name not in chosen or name in args.id}
+    return {**args.kinds, **left_out}
+
+
+def print_learnt(detector: "EnergyDetector", n_rows: int) -> None:
+    """Print what was learnt from, and what the detector makes of the rows as a whole.
+
+    Args:
+        detector: the fitted detector.
+        n_rows: of the table.
+    """
+    schema = detector.reader_.schema
+    print(
+        f"{n_rows} rows, {n_learnt(detector)} columns; estimated contamination: {100 * detector.contamination_:.1f} %"
+    )
+    for column in () if schema is None else schema.columns:
+        if not column.is_learnt and column.notes:
+            print(f"  left out: {column.name} ({'; '.join(column.notes)})")
+        elif column.stray:
+            print(f"  {column.name}: {'; '.join(column.notes)}")
+    ignored = int((detector.sample_weight_ < 0.1).sum())
+    if detector.gamma_ > 0:
+        print(f"gamma {detector.gamma_:.3g}: {ignored} rows counted less than a tenth")
+    else:
+        print("gamma 0: nothing to be robust against, every row counted")
+
+
+def n_learnt(detector: "EnergyDetector") -> int:
+    """Number of columns that a detector has learnt from.
+
+    Args:
+        detector: the fitted detector.
+
+    Returns:
+        The number, without columns that were left out.
+    """
+    schema = detector.reader_.schema
+    return detector.n_features_in_ if schema is None else len(schema.learnt())
+
+
+def score_rows(args: argparse.Namespace) -> None:
+    """Score the rows of a file by a detector, for `pscd score`.
+
+    Args:
+        args: the flags.
+
+    Raises:
+        UserError: the file does not fit the detector, or cannot be read or written.
+    """
+    from pscd.detector.estimator import EnergyDetector
+
+    if device(args.device).type != "cpu":
+        raise UserError("a detector scores on the cpu; leave --device out")
+    detector = EnergyDetector.load(args.run)
+    frame = fitting_frame(detector, read_args(args), args)
+    report(detector, frame, args.file, args.out, args.id, log_density=args.log_density)
+
+
+def fitting_frame(detector: "EnergyDetector", frame: Any, args: argparse.Namespace) -> Any:
+    """A table as the detector wants it: arrays get the names of its columns, and text its numbers.
+
+    Args:
+        detector: the fitted detector.
+        frame: the table, as it was read.
+        args: the flags; `file` and `run` are told in messages.
+
+    Returns:
+        The table.
+
+    Raises:
+        UserError: it has other columns.
+    """
+    from pscd.files import suffix_of
+    from pscd.frames import Schema, decode, encode, look
+
+    schema: Schema | None = detector.reader_.schema
+    names = [str(name) for name in getattr(detector, "feature_names_in_", [])] or [
+        f"x{j}" for j in range(detector.n_features_in_)
+    ]
+    wanted = names if schema is None else [column.name for column in schema.learnt()]
+    if suffix_of(args.file) in ARRAYS:
+        if frame.shape[1] != len(wanted):
+            raise UserError(
+                f"{args.file}: {frame.shape[1]} numbers a row, but {args.run} was trained on {len(wanted)} columns"
+            )
+        frame = frame.set_axis(wanted, axis=1)
+    gone = [name for name in (*wanted, *args.id) if name not in frame.columns]
+    if gone:
+        from pscd.frames.levels import listed
+
+        raise UserError(f"{args.file}: has no column {listed(gone)}; it has {listed(list(frame.columns))}")
+    if schema is not None:
+        return frame
+    numbers = look(frame[names], kinds=dict.fromkeys(names, "number"), missing=args.missing)
+    return frame.assign(**decode(encode(frame[names], numbers).x, numbers))
+
+
+def report(
+    detector: "EnergyDetector",
+    frame: "pd.DataFrame",
+    source: Path,
+    out: Path,
+    ids: Sequence[str],
+    *,
+    picture: Path | None = None,
+    log_density: bool = False,
+) -> None:
+    """Write all scores, print the strangest rows with the columns to blame, and draw them if asked to.
+
+    Args:
+        detector: the fitted detector.
+        frame: the table.
+        source: the file that it was read from.
+        out: file for the scores.
+        ids: columns to carry over.
+        picture: file for the picture.
+        log_density: whether to write it too.
+    """
+    import numpy as np
+
+    rows = frame[detector.feature_names_in_] if detector.reader_.schema is None else frame
+    energy = -detector.score_samples(rows)
+    outlier = energy > -detector.offset_
+    strangest = np.argsort(-energy)[:STRANGEST]
+    # What nobody reads is not computed: a file of numbers has no reasons in it.
+    some = strangest if out.suffix == ".npy" and picture is None else np.arange(len(frame))
+    blame = np.asarray(detector.explain(rows.iloc[some]))
+    names = detector.reader_.names(rows)
+    cells = frame.iloc[some].reindex(columns=names).to_numpy(dtype=object)  # columns left out need not be there
+    because = {int(i): reasons(names, cells[k], blame[k]) for k, i in enumerate(some)}
+    row = np.arange(1, len(energy) + 1)
+    carried = {name: frame[name].tolist() for name in ids}
+    if out.suffix == ".npy":
+        write(out, detector.log_density(rows) if log_density else energy, {})
+    else:
+        columns = {"row": row, **carried, "energy": energy, "outlier": outlier.astype(int)}
+        columns["because"] = [because[i] for i in range(len(energy))]
+        if log_density:
+            columns["log_density"] = detector.log_density(rows)
+        write(out, energy, columns)
+    print(f"{int(outlier.sum())} of {len(energy)} rows of {source} are outliers; the strangest:")
+    for i in strangest:
+        label = ", ".join(str(values[i]) for values in carried.values()) or f"row {row[i]}"
+        print(f"  {label:<14} energy {energy[i]:>9.2f}   {because[int(i)]}")
+    print(f"scores: {out}")
+    if picture is not None:
+        _draw(detector, rows, energy, outlier, blame, picture)
+
+
+def _draw(
+    detector: "EnergyDetector",
+    rows: "pd.DataFrame",
+    energy: "np.ndarray",
+    outlier: "np.ndarray",
+    blame: "np.ndarray",
+    picture: Path,
+) -> None:
+    """Draw the energies, and the rows in the two columns of numbers that outliers are most to blame for."""
+    import numpy as np
+
+    from pscd.plots import plot_scores
+
+    reader = detector.reader_
+    parts = reader.plain_numbers.nonzero().flatten().tolist()
+    if not parts:
+        return
+    columns = reader.sources[parts].tolist()
+    x = reader.read(rows).x[:, parts].numpy()
+    worst = np.argsort(-blame[outlier].sum(0)[columns])[:2].tolist()
+    names = [reader.names(rows)[c] for c in columns]
+    print(f"picture: {plot_scores(energy, -detector.offset_, x, names, worst, picture)}")
+
+
+def _report_cells(detector: "EnergyDetector", frame: "pd.DataFrame", out: Path) -> None:
+    """Write and print the cells that look wrong."""
+    rows = frame[detector.feature_names_in_] if detector.reader_.schema is None else frame
+    found = detector.suspects(rows)
+    write_cells(found, out)
+    if not len(found):
+        print("no cell looks wrong by itself")
+        return
+    n_cells = len(frame) * n_learnt(detector)
+    print(f"{len(found):,} of {n_cells:,} cells look wrong by themselves (pscd clean mends them); the worst:")
+    for cell in found.head(WORST).to_dict("records"):
+        print(f"  {cell_words(cell)}")
+    print(f"cells: {out}")
+
+
+def write_cells(found: "pd.DataFrame", out: Path) -> None:
+    """Write cells as `suspects` lists them, with rows counted from 1.
+
+    Args:
+        found: the cells.
+        out: a `.csv` file.
+    """
+    named = found.assign(row=found["row"] + 1).rename(columns={"cost": "energy"})
+    write(out, named.to_numpy(), {name: named[name] for name in named.columns})
+
+
+def cell_words(cell: Mapping[Any, Any], *, why: bool = True) -> str:
+    """A cell that looks wrong, in a line.
+
+    Args:
+        cell: a row of what `suspects` gives.
+        why: whether to say which mistake explains it.
+
+    Returns:
+        Where it is, what stands there, and what should.
+    """
+    lower, mistake = cell["lower"], cell["mistake"]
+    known = lower is not None and not (isinstance(lower, float) and math.isnan(lower))
+    between = f" ({_short(lower)} to {_short(cell['upper'])})" if known else ""
+    said = f": {mistake}" if why and isinstance(mistake, str) else ""
+    where = f"row {cell['row'] + 1}, {cell['column']} = {_short(cell['found'])}"
+    return f"{where}, expected {_short(cell['suggested'])}{between}{said}"
+
+
+def reasons(names: Sequence[str], values: Sequence[Any], blame: "np.ndarray") -> str:
+    """The columns that pushed a row's energy up most.
+
+    Args:
+        names: of the columns.
+        values: of the row.
+        blame: what each column added to the energy.
+
+    Returns:
+        Text with name, value and share of the energy, the largest first.
+    """
+    import numpy as np
+
+    order = [j for j in np.argsort(-blame)[:REASONS] if blame[j] > 0]
+    return "; ".join(f"{names[j]} = {_short(values[j])} (+{blame[j]:.1f})" for j in order)
+
+
+def _short(value: Any, most: int = 30) -> str:
+    """A cell in a few characters."""
+    text = f"{value:.6g}" if isinstance(value, float) else str(value).strip()
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def sample(args: argparse.Namespace) -> None:
+    """Draw rows from a detector, for `pscd sample`.
+
+    Args:
+        args: the flags.
+
+    Raises:
+        UserError: the detector is damaged, or the file cannot be written.
+    """
+    import numpy as np
+
+    from pscd.detector.estimator import EnergyDetector
+
+    detector = EnergyDetector.load(args.run)
+    rows = detector.sample(args.n, random_state=args.seed)
+    if isinstance(rows, np.ndarray):
+        names = getattr(detector, "feature_names_in_", [f"x{j}" for j in range(rows.shape[1])])
+        write(args.out, rows, dict(zip(names, rows.T, strict=True)))
+    else:
+        if args.out.suffix == ".npy" and rows.select_dtypes("number").shape[1] < rows.shape[1]:
+            raise UserError(f"{args.out}: the rows are not all numbers; let the name end in .csv")
+        write(args.out, rows.to_numpy(), {name: rows[name] for name in rows.columns})
+    print(f"{len(rows)} samples: {args.out}")
+
+
+def is_detector(run: Path) -> bool:
+    """Whether a run folder was written by `pscd detect`.
+
+    Args:
+        run: the folder.
+
+    Returns:
+        True if it holds a detector.
+    """
+    return RunFolder(run).is_detector
+
+
+def check_ids(ids: Sequence[str]) -> None:
+    """Refuse ids that have the name of a column of the scores.
+
+    Args:
+        ids: names of columns.
+
+    Raises:
+        UserError: one of them is taken.
+    """
+    taken = [name for name in ids if name in OWN_COLUMNS]
+    if taken:
+        raise UserError(f"the scores have a column {taken[0]!r} of their own; rename it in the file to carry it along")
+
+
+def _number_or_auto(text: str) -> float | str:
+    number = 0.0 if text == "auto" else float(text)
+    if not number >= 0:
+        raise argparse.ArgumentTypeError(f"must be auto or at least 0, got {text}")
+    return "auto" if text == "auto" else number
+
+
+_number_or_auto.__name__ = "number or auto"  # argparse names it in its message
+
+
+DETECT = Command(
+    "find the strange rows and the wrong cells of a table, and say why",
+    add_detect,
+    run_detect,
+    "  pscd look my.csv                                  what the columns are taken for\n"
+    "  pscd detect my.csv --id name --out runs/my\n"
+    "  pscd score runs/my new.csv --id name --out scores.csv\n"
+    "  pscd clean my.csv --repair --fill --out clean.csv",
+)

@@ -1,0 +1,138 @@
+"""What each cell of a table should be, given the cells of its row that can be trusted."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pscd.coordinates import Coordinates
+from pscd.mixtures.mixed import MixedMixture
+from pscd.mixtures.mixed_fit import fit_mixed
+
+
+@dataclass(frozen=True)
+class CellModel:
+    """A robust mixture of the columns that vary, in coordinates in which numbers have comparable scales.
+
+    Args:
+        columns: the coordinates of the numeric columns; None if no number varies.
+        mixture: of the columns that vary, numbers and categories.
+        levels: for each column of the rows the number of its categories, 0 for a number, `(D,)`.
+        varies: which columns the mixture sees, `(D,)`.
+        constants: value of the others, `(D,)`; NaN for one that was never there.
+    """
+
+    columns: Coordinates | None
+    mixture: MixedMixture
+    levels: Tensor
+    varies: Tensor
+    constants: Tensor
+
+    @classmethod
+    def fit(cls, x: Tensor, levels: Tensor, *, seed: int) -> "CellModel":
+        """Fit the mixture.
+
+        Args:
+            x: rows `(n, D)`, NaN where a cell is missing, codes for categories.
+            levels: number of categories of each column, 0 for a number, `(D,)`.
+            seed: the same number gives the same mixture.
+
+        Returns:
+            The model.
+
+        Raises:
+            ValueError: no column varies.
+        """
+        columns, varies, constants = _varying(x, levels)
+        model = cls(columns, None, levels, varies, constants)  # type: ignore[arg-type]
+        return replace(model, mixture=fit_mixed(model.forward(x), levels[varies].tolist(), seed=seed))
+
+    @property
+    def numbers(self) -> Tensor:
+        """Which of the columns that the mixture sees are numbers, `(V,)`."""
+        return self.levels[self.varies] == 0
+
+    @property
+    def scale(self) -> Tensor:
+        """Deviation of each column of the rows in the units of the table, `(D,)`; 1 where it is no number."""
+        scale = torch.ones(len(self.levels), dtype=torch.float64)
+        if self.columns is not None:
+            scale[self.varies & (self.levels == 0)] = self.columns.scale
+        return scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Rows `(n, D)` as the mixture sees them, `(n, V)`."""
+        z = x.double()[:, self.varies].clone()
+        if self.columns is not None:
+            z[:, self.numbers] = self.columns.forward(x[:, self.levels == 0].double(), torch.float64)
+        return z
+
+    def inverse(self, z: Tensor) -> Tensor:
+        """Rows of the mixture `(n, V)` in the units of the table, `(n, D)`; other columns have their constants."""
+        x = self.constants.expand(len(z), -1).clone()
+        x[:, self.varies] = z
+        if self.columns is not None:
+            x[:, self.levels == 0] = self.columns.inverse(z[:, self.numbers])
+        return x
+
+    def spread(self, values: Tensor, other: float | bool = 0.0) -> Tensor:
+        """Values of the mixture's columns `(n, V)` for all columns of the rows, `(n, D)`."""
+        whole = values.new_full((len(values), len(self.varies)), other)
+        whole[:, self.varies] = values
+        return whole
+
+    def news(self, x: Tensor) -> Tensor:
+        """Which cells of rows `(n, D)` hold a new value in a column that never varied."""
+        return (x != self.constants) & ~x.isnan() & ~self.varies
+
+    def category_energy(self, z: Tensor) -> Tensor:
+        """Energy of the categories of rows `(n, V)` given their numbers, -log m(categories | numbers): `(n,)`."""
+        mixture = self.mixture
+        if not self.numbers.any():
+            return mixture.energy(z)
+        if self.numbers.all():
+            return z.new_zeros(len(z))
+        return mixture.energy(z) - self._marginal.energy(z[:, self.numbers])
+
+    def category_log_prob(self, z: Tensor) -> Tensor:
+        """Log probability of the categories that are there, given the numbers that are there: `(n,)`."""
+        mixture = self.mixture
+        if self.numbers.all():
+            return z.new_zeros(len(z))
+        known = self._marginal.log_prob(z[:, self.numbers]) if self.numbers.any() else 0.0
+        return mixture.log_prob(z) - known
+
+    @property
+    def _marginal(self) -> MixedMixture:
+        """The mixture of the numbers alone."""
+        mixture = self.mixture
+        return MixedMixture(
+            mixture.weights,
+            mixture.means,
+            mixture.covariances,
+            mixture.log_tables[:, :0],
+            mixture.levels[self.numbers],
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What `CellModel.of` needs beside the coordinates, for saving."""
+        own = {"levels": self.levels, "varies": self.varies, "constants": self.constants}
+        return own | {f"mixture.{name}": t for name, t in self.mixture.tensors().items()}
+
+
+def _varying(x: Tensor, levels: Tensor) -> tuple[Coordinates | None, Tensor, Tensor]:
+    """Coordinates of the numbers, which columns vary, and the value of those that do not."""
+    first = torch.where(x.isnan(), torch.inf, x).amin(0)
+    last = torch.where(x.isnan(), -torch.inf, x).amax(0)
+    varies = last > first
+    if not varies.any():
+        raise ValueError("all columns are constant; there is nothing to learn from them")
+    constants = torch.where(first.isfinite(), first, torch.nan)
+    numbers = levels == 0
+    if not (numbers & varies).any():
+        return None, varies, constants
+    columns = Coordinates.robust(x[:, numbers])
+    assert columns.kept is not None
+    assert columns.constants is not None
+    constants[numbers] = torch.where(columns.kept, torch.nan, columns.constants)
+    return columns, varies, constants

@@ -1,0 +1,191 @@
+"""What users have, arrays and data frames, as rows of numbers, codes and gaps; and the way back."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals.stable.v1 as nw
+import numpy as np
+import torch
+from narwhals.stable.v1.dependencies import is_pandas_dataframe
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pscd.frames import Schema, decode, encode, look, spell
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a table as a model sees them.
+
+    Args:
+        x: `(n, D)` in float64; NaN where a cell is missing or stray, codes for categories.
+        stray: `(n, d)`, cells of the table that cannot be: a word among numbers, a category that is none.
+        table: the table that they were read from.
+    """
+
+    x: Tensor
+    stray: Tensor
+    table: Any
+
+    def missing(self, sources: Tensor) -> Tensor:
+        """Which cells of the table `(n, d)` hold nothing, given the table's column for each column of `x`."""
+        gaps = torch.zeros_like(self.stray, dtype=torch.int64).index_add_(1, sources, self.x.isnan().long())
+        return (gaps > 0) & ~self.stray
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How a fitted detector reads tables.
+
+    Args:
+        n_columns: columns of a table, d.
+        schema: what the columns are taken for; None: all are numbers, as in an array.
+    """
+
+    n_columns: int
+    schema: Schema | None = None
+
+    @classmethod
+    def of(cls, table: Any, *, kinds: Mapping[str, str] | None = None, missing: Sequence[str] = ()) -> "Reader":
+        """A reader for tables like this one.
+
+        Args:
+            table: an array, or a data frame of pandas, polars or pyarrow. A frame of nothing but numbers is taken as
+                it is; anything else is looked at.
+            kinds: what columns are to be taken for, by name, where the look of them misleads.
+            missing: spellings of a missing value beside the usual ones.
+
+        Returns:
+            The reader.
+        """
+        frame = native_frame(table)
+        if frame is None or (all(dtype.is_numeric() for dtype in frame.schema.dtypes()) and not (kinds or missing)):
+            return cls(np.shape(table)[1])
+        schema = look(table, kinds=kinds, missing=missing)
+        return cls(len(schema.columns), schema)
+
+    @property
+    def levels(self) -> Tensor:
+        """For each column of the rows the number of its categories, 0 for a number: `(D,)`."""
+        return torch.tensor([0] * self.n_columns if self.schema is None else self.schema.n_levels, dtype=torch.long)
+
+    @property
+    def sources(self) -> Tensor:
+        """The column of the table that each column of the rows is made of, `(D,)`."""
+        return torch.tensor(range(self.n_columns) if self.schema is None else self.schema.sources, dtype=torch.long)
+
+    @property
+    def plain_numbers(self) -> Tensor:
+        """Which columns of the rows are columns of numbers in the table, and not parts of a date: `(D,)`."""
+        if self.schema is None:
+            return torch.ones(self.n_columns, dtype=torch.bool)
+        return torch.tensor([part.n_levels == 0 and part.role == "value" for part in self.schema.parts])
+
+    def read(self, table: Any, numbers: NDArray[np.float64] | None = None) -> Rows:
+        """The rows of a table.
+
+        Args:
+            table: of the same columns as the one the reader was made for.
+            numbers: the table as an array, if there is no schema.
+
+        Returns:
+            Numbers, codes and gaps.
+        """
+        if self.schema is None:
+            array = np.asarray(table if numbers is None else numbers, dtype=np.float64)
+            x = torch.from_numpy(np.require(array, requirements="W"))  # a frame may lend its memory for reading only
+            return Rows(x, torch.zeros(x.shape, dtype=torch.bool), table)
+        encoded = encode(table, self.schema)
+        return Rows(torch.from_numpy(encoded.x), torch.from_numpy(encoded.stray), table)
+
+    def decode(self, x: Tensor, like: Any = None) -> Any:
+        """Rows `(n, D)` without gaps as a table with types; `like` is a table of the kind wanted."""
+        return x.numpy() if self.schema is None else decode(x.numpy(), self.schema, like=like)
+
+    def names(self, table: Any) -> list[str]:
+        """Names of the table's columns, d of them; those of an array are x0, x1, ..."""
+        if self.schema is not None:
+            return list(self.schema.names)
+        frame = native_frame(table)
+        return [f"x{j}" for j in range(self.n_columns)] if frame is None else list(frame.columns)
+
+    def labelled(self, rows: Rows, values: NDArray[Any]) -> Any:
+        """Values for each cell of the table, `(n, d)`, as a frame of the same kind if the table is one."""
+        frame = native_frame(rows.table)
+        if frame is None:
+            return values
+        columns = {name: values[:, j] for j, name in enumerate(self.names(rows.table))}
+        made = nw.from_dict(columns, backend=nw.get_native_namespace(frame)).to_native()
+        return made.set_axis(rows.table.index, axis=0) if is_pandas_dataframe(made) else made
+
+    def found(self, rows: Rows, column: int, index: Sequence[int]) -> list[Any]:
+        """What stands in some cells of a column of the table.
+
+        Args:
+            rows: the rows of the table.
+            column: its number.
+            index: numbers of the rows.
+
+        Returns:
+            The cells as they are.
+        """
+        frame = native_frame(rows.table)
+        if frame is None:
+            return np.asarray(rows.table)[list(index), column].tolist()
+        return frame[self.names(rows.table)[column]][list(index)].to_list()
+
+    def values(self, x: Tensor) -> list[list[Any]]:
+        """Rows `(n, D)` as values of the table's columns, d lists; None for NaN, and for columns that are left out."""
+        if self.schema is None:
+            return [[None if math.isnan(v) else v for v in column] for column in x.T.tolist()]
+        typed = decode(x.numpy(), self.schema)
+        nothing = [None] * len(x)
+        lists = {name: values.astype(object).where(values.notna(), None).tolist() for name, values in typed.items()}
+        return [lists.get(name, nothing) for name in self.schema.names]
+
+    def replaced(self, rows: Rows, x: Tensor, where: Tensor) -> Any:
+        """The table with some cells replaced; all others are as they were.
+
+        Args:
+            rows: the rows of the table.
+            x: the new rows, `(n, D)`.
+            where: the cells of the table to replace, `(n, d)`.
+
+        Returns:
+            A table of the same kind.
+        """
+        frame = native_frame(rows.table)
+        if frame is None:
+            return np.where(where.numpy(), x.numpy(), rows.x.numpy())
+        some = where.any(1).nonzero().flatten()
+        new, changed = self.cells(rows.table, x[some]), where[some]
+        columns = []
+        for j, name in enumerate(self.names(rows.table)):
+            at = changed[:, j].nonzero().flatten()
+            if len(at):
+                values = [new[j][i] for i in at.tolist()]
+                old = frame[name]
+                if old.dtype.is_integer() and any(value != int(value) for value in values):
+                    old = old.cast(nw.Float64)
+                columns.append(old.scatter(some[at].tolist(), values))
+        return frame.with_columns(*columns).to_native()
+
+    def cells(self, table: Any, x: Tensor) -> list[list[Any]]:
+        """Rows `(n, D)` as cells of a table, d lists: text where it has text, written as its own is."""
+        frame = native_frame(table)
+        values = self.values(x)
+        if self.schema is None or frame is None:
+            return values
+        words = spell(decode(x.numpy(), self.schema), self.schema)
+        return [
+            words[name].tolist() if name in words and frame[name].dtype == nw.String else found
+            for name, found in zip(self.schema.names, values, strict=True)
+        ]
+
+
+def native_frame(table: Any) -> "nw.DataFrame[Any] | None":
+    """A data frame in narwhals' common form; None for anything else."""
+    frame = nw.from_native(table, pass_through=True, eager_only=True)
+    return frame if isinstance(frame, nw.DataFrame) else None

@@ -1,0 +1,203 @@
+"""A column of any data frame as distinct values and codes, so that each value is looked at once."""
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals.stable.v1 as nw
+import numpy as np
+import pandas as pd
+
+from pscd.errors import UserError
+
+MISSING = frozenset(
+    ("", "na", "n/a", "#n/a", "#na", "n.a.", "nan", "-nan", "null", "none", "nil", "-", "--", "?", ".", "<na>", "nat")
+)
+TO_EXACT = 2.0**53  # whole numbers up to here are exact in float64
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of one column.
+
+    Args:
+        kind: what the values are: `text` (stripped), `number`, `boolean` (as 0 and 1) or `date`.
+        values: the distinct values: an object array of texts, float64, or datetime64 in microseconds.
+        codes: index of each cell's value; -1: missing.
+    """
+
+    kind: str
+    values: np.ndarray
+    codes: np.ndarray
+
+    @property
+    def counts(self) -> np.ndarray:
+        """How often each value occurs."""
+        return np.bincount(self.codes[self.codes >= 0], minlength=len(self.values))
+
+    @property
+    def n_present(self) -> int:
+        """Cells that are not missing."""
+        return int((self.codes >= 0).sum())
+
+    def texts(self) -> np.ndarray:
+        """The values as texts: whole numbers without a decimal point, dates as ISO has them."""
+        if self.kind == "text":
+            return self.values
+        if self.kind == "date":
+            return np.array([_date_text(v) for v in self.values], dtype=object)
+        if self.kind == "boolean":
+            return np.array([str(bool(v)) for v in self.values], dtype=object)
+        return np.array([number_text(v) for v in self.values], dtype=object)
+
+    def spread(self, found: np.ndarray, missing: Any = np.nan) -> np.ndarray:
+        """What was found for each distinct value, for every cell.
+
+        Args:
+            found: one entry for each value.
+            missing: what missing cells get.
+
+        Returns:
+            One entry for each cell.
+        """
+        return np.append(found, np.asarray([missing], found.dtype))[self.codes]
+
+
+def as_frame(frame: Any) -> "nw.DataFrame[Any]":
+    """Any data frame, or an array of numbers, in narwhals' common form.
+
+    Args:
+        frame: of pandas, polars, pyarrow or another library that narwhals knows; or a two-dimensional array.
+
+    Returns:
+        The same table; columns of an array are called x0, x1, ...
+
+    Raises:
+        UserError: it is no table, or two columns have one name.
+    """
+    if isinstance(frame, np.ndarray):
+        if frame.ndim != 2:
+            raise UserError(f"a table has two dimensions, this array has {frame.ndim}")
+        frame = pd.DataFrame(frame, columns=[f"x{j}" for j in range(frame.shape[1])])
+    if isinstance(frame, pd.DataFrame):
+        names = [str(name) for name in frame.columns]
+        twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+        if twice:
+            raise UserError(f"column {twice[0]!r} is there twice; give every column a name of its own")
+        if names != list(frame.columns):
+            frame = frame.set_axis(names, axis=1)
+    try:
+        native = nw.from_native(frame)
+    except TypeError:
+        raise UserError(f"expected a data frame of pandas, polars or pyarrow, got {type(frame).__name__}") from None
+    return native.collect() if isinstance(native, nw.LazyFrame) else native
+
+
+def cells_of(series: "nw.Series[Any]", missing: Sequence[str] = ()) -> Cells:
+    """A column as distinct values and codes.
+
+    Args:
+        series: the column.
+        missing: spellings of a missing value beside the usual ones.
+
+    Returns:
+        The cells. Values that spell a missing one are gone.
+    """
+    dtype = series.dtype
+    values: Any
+    if dtype == nw.Boolean:
+        kind, values = "boolean", series.cast(nw.Int8).cast(nw.Float64).to_numpy()
+    elif dtype.is_numeric():
+        kind, values = "number", series.cast(nw.Float64).to_numpy()
+    elif dtype in (nw.Datetime, nw.Date):
+        kind, values = "date", _naive(series)
+    elif dtype in (nw.Categorical, nw.Enum):
+        kind, values = "text", series.to_pandas()
+        values = values.cat.rename_categories([_cell_text(level) for level in values.cat.categories])
+    else:
+        kind, values = "text", series.to_pandas()
+        if dtype != nw.String:
+            values = values.map(_cell_text, na_action="ignore")
+    codes, distinct = pd.factorize(values)
+    distinct = np.asarray(distinct, dtype=object if kind == "text" else None)
+    if kind == "text":
+        distinct, codes = _merged(distinct, codes)
+    return _without_missing(Cells(kind, distinct, codes.astype(np.int64)), missing)
+
+
+def number_text(value: float) -> str:
+    """A number as people write it: 3, not 3.0.
+
+    Args:
+        value: the number.
+
+    Returns:
+        Its shortest text.
+
+    >>> number_text(3.0), number_text(0.25)
+    ('3', '0.25')
+    """
+    return (
+        str(int(value)) if np.isfinite(value) and value == int(value) and abs(value) < TO_EXACT else repr(float(value))
+    )
+
+
+def _naive(series: "nw.Series[Any]") -> np.ndarray:
+    """Times as the clock on the wall shows them, whatever the zone."""
+    if series.dtype == nw.Date:
+        series = series.cast(nw.Datetime("us"))
+    elif getattr(series.dtype, "time_zone", None) is not None:
+        series = series.dt.replace_time_zone(None)
+    return np.asarray(series.to_numpy(), dtype="datetime64[us]")
+
+
+def _merged(distinct: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values that differ in blanks around them are one."""
+    stripped = [value.strip() for value in distinct]
+    again, merged = pd.factorize(np.array([*stripped, ""], dtype=object)[:-1])
+    if len(merged) == len(distinct):
+        return np.array([*stripped, ""], dtype=object)[:-1], codes
+    return merged, np.append(again, -1)[codes]
+
+
+def _without_missing(cells: Cells, missing: Sequence[str]) -> Cells:
+    numbers = [number for number in map(_number, missing) if number is not None]
+    if cells.kind == "text":
+        spellings = MISSING | {word.strip().casefold() for word in missing}
+        gone = np.array([value.casefold() in spellings for value in cells.values], dtype=bool)
+        if numbers:  # 999 is 999.0, too
+            gone |= np.isin(pd.to_numeric(pd.Series(cells.values), errors="coerce"), numbers)
+    else:
+        gone = (
+            np.isin(cells.values, numbers) if cells.kind == "number" and numbers else np.zeros(len(cells.values), bool)
+        )
+    if not gone.any():
+        return cells
+    renumbered = np.where(gone, -1, np.cumsum(~gone) - 1)
+    return Cells(cells.kind, cells.values[~gone], np.append(renumbered, -1)[cells.codes])
+
+
+def _number(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
+def _cell_text(value: Any) -> str:
+    """A cell of a column of Python objects, as a spreadsheet gives it."""
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    if isinstance(value, float | int | np.number):
+        return number_text(float(value)) if isinstance(value, float | np.floating) else str(value)
+    if isinstance(value, datetime.datetime):
+        return _date_text(np.datetime64(value.replace(tzinfo=None), "us"))
+    return str(value)
+
+
+def _date_text(value: np.datetime64) -> str:
+    day, time = str(value.astype("datetime64[us]")).split("T")
+    if time == "00:00:00.000000":
+        return day
+    return f"{day} {time.removesuffix('.000000')}"

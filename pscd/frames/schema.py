@@ -1,0 +1,169 @@
+"""What the columns of a table are taken for, and the numeric and categorical parts that a model sees of them."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any, Self
+
+KINDS = ("number", "integer", "boolean", "category", "date", "left out")
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+@dataclass(frozen=True)
+class Column:
+    """What one column of a table is taken for.
+
+    Args:
+        name: its name.
+        kind: one of `KINDS`; the model sees nothing of a column that is left out.
+        levels: the values of a category; of a boolean the false and the true one.
+        decimals: places after the decimal point that suffice for the column's numbers; None: as many as it takes.
+        missing: cells that hold nothing, when the table was looked at.
+        stray: cells that do not belong: a word among numbers, an impossible date.
+        notes: what is odd about it, or why it is left out.
+        source: what the cells were: `text`, `number`, `boolean` or `date`.
+        others: whether the last level stands for all values that have no level of their own.
+        lowest: the smallest number; of dates, in days since 1970.
+        highest: the largest.
+        least_decimals: places that are always written, as in 2.50.
+        decimal: the decimal sign of numbers in text.
+        thousands: what separates thousands in text; empty: nothing.
+        prefix: what stands before the numbers, such as a currency.
+        suffix: what stands after them, such as a unit.
+        formats: how dates are written (`strptime`), the commonest first.
+        date_parts: what a model sees of a date: `days`, `season`, `weekday`, `clock`.
+        resolution: what dates are whole numbers of: `year`, `month`, `day`, `minute`, `second` or `microsecond`.
+    """
+
+    name: str
+    kind: str
+    levels: tuple[str, ...] = ()
+    decimals: int | None = None
+    missing: int = 0
+    stray: int = 0
+    notes: tuple[str, ...] = ()
+    source: str = "text"
+    others: bool = False
+    lowest: float | None = None
+    highest: float | None = None
+    least_decimals: int = 0
+    decimal: str = "."
+    thousands: str = ""
+    prefix: str = ""
+    suffix: str = ""
+    formats: tuple[str, ...] = ()
+    date_parts: tuple[str, ...] = ()
+    resolution: str = ""
+
+    @property
+    def is_learnt(self) -> bool:
+        """Whether a model sees the column."""
+        return self.kind != "left out"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A column of the matrix that a model sees.
+
+    Args:
+        name: the column's name, with the part of a date after it.
+        source: index of the table's column that it is made of, left-out columns counted.
+        n_levels: 0 for a number; otherwise the cells are codes 0 to n_levels - 1.
+        role: `value`, or which part of a date: `days`, `season cos`, `season sin`, `weekday`, `clock cos`, `clock sin`.
+    """
+
+    name: str
+    source: int
+    n_levels: int
+    role: str = "value"
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns of a table in its order; a fitted model remembers it.
+
+    Args:
+        columns: what each is taken for.
+        missing: spellings of a missing value that somebody told, beside the usual ones.
+        n_rows: rows of the table that was looked at.
+        notes: what is odd about the table as a whole.
+
+    >>> schema = Schema((Column("name", "left out"), Column("sex", "category", ("f", "m")), Column("age", "integer")))
+    >>> [part.name for part in schema.parts], schema.n_levels, schema.sources
+    (['sex', 'age'], (2, 0), (1, 2))
+    >>> Schema.from_json(schema.to_json()) == schema
+    True
+    """
+
+    columns: tuple[Column, ...]
+    missing: tuple[str, ...] = ()
+    n_rows: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns' names."""
+        return tuple(column.name for column in self.columns)
+
+    def learnt(self) -> tuple[Column, ...]:
+        """The columns that a model sees."""
+        return tuple(column for column in self.columns if column.is_learnt)
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The columns of the encoded matrix."""
+        return tuple(part for i, column in enumerate(self.columns) for part in _parts(i, column))
+
+    @property
+    def names_out(self) -> tuple[str, ...]:
+        """Names of the parts."""
+        return tuple(part.name for part in self.parts)
+
+    @property
+    def n_levels(self) -> tuple[int, ...]:
+        """Levels of each part, 0 for numbers."""
+        return tuple(part.n_levels for part in self.parts)
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """Index of the table's column that each part is made of."""
+        return tuple(part.source for part in self.parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; what is at its default is left out."""
+        usual = {f.name: f.default for f in fields(Column)}
+        columns = [{k: v for k, v in asdict(column).items() if v != usual[k]} for column in self.columns]
+        return {"columns": columns, "missing": self.missing, "n_rows": self.n_rows, "notes": self.notes}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """The schema that `to_json` described.
+
+        Args:
+            value: plain values; lists stand for tuples, as JSON has them.
+
+        Returns:
+            The schema.
+        """
+        columns = tuple(Column(**_tuples(column)) for column in value["columns"])
+        return cls(columns, **_tuples({k: v for k, v in value.items() if k != "columns"}))
+
+
+def _tuples(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
+
+
+def _parts(i: int, column: Column) -> list[Part]:
+    if not column.is_learnt:
+        return []
+    if column.kind != "date":
+        return [Part(column.name, i, len(column.levels))]
+    parts: list[Part] = []
+    for name in column.date_parts:
+        if name == "days":
+            parts.append(Part(column.name, i, 0, "days"))
+        elif name == "weekday":
+            parts.append(Part(f"{column.name} (weekday)", i, len(WEEKDAYS), "weekday"))
+        else:
+            parts += [Part(f"{column.name} ({name} {f})", i, 0, f"{name} {f}") for f in ("cos", "sin")]
+    return parts

@@ -1,0 +1,261 @@
+"""A mixture for tables with missing values and categories: Gaussians times tables of categories.
+
+    m(x) = sum_k w_k N(z; mu_k, Sigma_k) prod_c T_kc[code of column c]
+
+Within a component numbers and categories are independent of each other; what they have to do with each other is in the
+components. All marginals and conditionals are exact, so that missing values are marginalised instead of filled.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from pscd.mixtures.cells import Cells, trusted_cells
+from pscd.mixtures.missing import Block, Filled, fill, gaps, row_blocks
+
+NEGLIGIBLE = 1e-4  # responsibility below which a component does not count in an expectation
+FALSE_ALARMS = 0.001  # share of right cells that may be distrusted
+
+
+def split_columns(x: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers and categories of rows apart.
+
+    Args:
+        x: rows, `(n, D)`.
+        levels: for each column the number of its categories, 0 for a numeric one, `(D,)`.
+
+    Returns:
+        Numbers, `(n, d)` in float64, NaN where missing, and codes, `(n, C)`, -1 where missing.
+
+    Raises:
+        ValueError: rows of another width, or a code that is none.
+    """
+    if x.ndim != 2 or x.shape[1] != len(levels):
+        raise ValueError(f"rows must have {len(levels)} columns, got shape {tuple(x.shape)}")
+    x = x.double()
+    codes, sizes = x[:, levels > 0], levels[levels > 0]
+    if ((codes.frac() != 0) & ~codes.isnan() | (codes < 0) | (codes >= sizes)).any():
+        raise ValueError("codes of categories must be 0, 1, ... up to one less than the number of levels, or NaN")
+    return x[:, levels == 0], codes.nan_to_num(nan=-1.0).long()
+
+
+class MixedMixture(nn.Module):
+    """A mixture on rows `(n, D)` of numbers and of codes of categories; NaN is a missing cell.
+
+    Args:
+        weights: `(K,)`, summing to one.
+        means: of the d numeric columns, `(K, d)`.
+        covariances: `(K, d, d)`.
+        log_tables: log probabilities of the categories, those of one column beside those of the next, `(K, L_1 + ...)`.
+        levels: for each column the number of its categories, 0 for a numeric one, `(D,)`.
+
+    >>> weights, means = torch.tensor([0.5, 0.5]).double(), torch.tensor([[-1.0], [1.0]]).double()
+    >>> tables = torch.tensor([[0.9, 0.1], [0.1, 0.9]]).double()
+    >>> mixture = MixedMixture(weights, means, torch.ones(2, 1, 1).double(), tables.log(), torch.tensor([0, 2]))
+    >>> mixture.log_prob(torch.tensor([[float("nan"), 0.0], [float("nan"), float("nan")]])).exp()
+    tensor([0.5000, 1.0000], dtype=torch.float64)
+    """
+
+    weights: Tensor
+    means: Tensor
+    covariances: Tensor
+    log_tables: Tensor
+    levels: Tensor
+    precision: Tensor
+    log_det: Tensor
+
+    def __init__(self, weights: Tensor, means: Tensor, covariances: Tensor, log_tables: Tensor, levels: Tensor) -> None:
+        super().__init__()
+        given = {"weights": weights, "means": means, "covariances": covariances, "log_tables": log_tables}
+        for name, value in given.items():
+            self.register_buffer(name, value.double())
+        self.register_buffer("levels", levels.long())
+        factor = torch.linalg.cholesky(self.covariances)
+        self.register_buffer("precision", torch.cholesky_inverse(factor), persistent=False)
+        log_det = 2 * torch.diagonal(factor, dim1=1, dim2=2).log().sum(1)
+        self.register_buffer("log_det", log_det, persistent=False)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What `MixedMixture(**tensors)` needs, for saving."""
+        return {name: getattr(self, name) for name in ("weights", "means", "covariances", "log_tables", "levels")}
+
+    @property
+    def numeric(self) -> Tensor:
+        """Indices of the numeric columns, `(d,)`."""
+        return (self.levels == 0).nonzero().flatten()
+
+    @property
+    def categorical(self) -> Tensor:
+        """Indices of the columns of categories, `(C,)`."""
+        return (self.levels > 0).nonzero().flatten()
+
+    @property
+    def table_starts(self) -> Tensor:
+        """Where the table of each column of categories starts in `log_tables`, `(C,)`."""
+        sizes = self.levels[self.categorical]
+        return sizes.cumsum(0) - sizes
+
+    def tables(self) -> list[Tensor]:
+        """Probabilities of the categories of each column of categories, `(K, L)`."""
+        return list(self.log_tables.exp().split(self.levels[self.categorical].tolist(), 1))
+
+    # --- parts that the computations share ---
+
+    def blocks(self, x: Tensor) -> Iterator[Block]:
+        """Rows in blocks that fit the memory.
+
+        Args:
+            x: rows, `(n, D)`.
+
+        Yields:
+            The rows of a block, numbers and categories apart.
+        """
+        z, codes = split_columns(x, self.levels)
+        for rows in row_blocks(z.isnan(), len(self.weights)):
+            yield Block(rows, z[rows], codes[rows], gaps(z[rows].isnan()))
+
+    def fill(self, block: Block) -> Filled:
+        """The missing numbers of rows marginalised under each component."""
+        return fill(block.z, block.holes, self.means, self.precision, self.log_det)
+
+    def log_categories(self, codes: Tensor) -> Tensor:
+        """Log probability of each code, `(n, C)`, under each component: `(K, n, C)`, 0 where missing."""
+        found = self.log_tables[:, codes.clamp(min=0) + self.table_starts]
+        return found.masked_fill(codes < 0, 0.0)
+
+    def log_parts(self, filled: Filled, codes: Tensor) -> Tensor:
+        """Log of weight times density of the observed cells for each component, `(n, K)`."""
+        return self.weights.log() + filled.log_prob + self.log_categories(codes).sum(2).T
+
+    def parts(self, x: Tensor) -> Tensor:
+        """Log of weight times density of the observed cells of rows `(n, D)` for each component, `(n, K)`."""
+        result = self.weights.new_empty(len(x), len(self.weights))
+        for block in self.blocks(x):
+            result[block.rows] = self.log_parts(self.fill(block), block.codes)
+        return result
+
+    # --- rows ---
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Log density of the observed cells of rows `(n, D)`, the others integrated and summed over: `(n,)`."""
+        return self.parts(x).logsumexp(1)
+
+    def energy(self, x: Tensor) -> Tensor:
+        """The energy -log m that a row is expected to have once its missing cells are known, `(n,)`.
+
+        The missing cells are distributed as the mixture has them given the others. For one Gaussian this is half of
+        the quadratic form of the observed cells plus their missing number, and a constant: a row is neither stranger
+        nor more ordinary for what is missing. For several components, the expectation of -log sum_l w_l p_l under
+        component k is taken as -log sum_l w_l exp(E_k log p_l): exact where the components that a row may belong to
+        are the same or far apart, and otherwise too high (Jensen's inequality), by log K at most.
+
+        Args:
+            x: rows, `(n, D)`.
+
+        Returns:
+            The expected energies; -`log_prob` where nothing is missing.
+        """
+        result = self.weights.new_empty(len(x))
+        for block in self.blocks(x):
+            filled = self.fill(block)
+            parts = self.log_parts(filled, block.codes)
+            gap = block.z.isnan().any(1) | (block.codes < 0).any(1)
+            e = -parts.logsumexp(1)
+            if gap.any():
+                e[gap] = self._expected_energy(filled, block.codes, parts.softmax(1))[gap]
+            result[block.rows] = e
+        return result
+
+    def _expected_energy(self, filled: Filled, codes: Tensor, share: Tensor) -> Tensor:
+        traces = filled.traces()
+        # sum_v T_k[v] log T_l[v] for all pairs of components, and what is known beside it.
+        crossed = [t @ log.T for t, log in zip(self.tables(), self._split_logs(), strict=True)]
+        missing = (codes < 0).to(share.dtype)
+        guess = torch.einsum("nc,ckl->nkl", missing, torch.stack(crossed)) if crossed else torch.zeros_like(traces)
+        known = self.log_categories(codes).sum(2).T + self.weights.log()
+        total = share.new_zeros(len(share))
+        for k in range(len(self.weights)):
+            likely = (share[:, k] > NEGLIGIBLE).nonzero().flatten()
+            whole = filled.apart[k, likely] + self.means[k]
+            squared = fill(whole, [], self.means, self.precision, self.log_det).log_prob - 0.5 * traces[likely, k]
+            energy = -(squared + known[likely] + guess[likely, k]).logsumexp(1)
+            total[likely] += share[likely, k] * energy
+        return total / torch.where(share > NEGLIGIBLE, share, 0.0).sum(1)
+
+    def _split_logs(self) -> list[Tensor]:
+        return list(self.log_tables.split(self.levels[self.categorical].tolist(), 1))
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """`(n, D)` draws, categories as codes."""
+        return self.complete(self.weights.new_full((n, len(self.levels)), torch.nan), generator)
+
+    # --- missing cells ---
+
+    def complete(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Draw the missing cells of rows given the others: one imputation of several.
+
+        Args:
+            x: rows, `(n, D)`, NaN where missing.
+            generator: source of randomness.
+
+        Returns:
+            `(n, D)` without missing cells; the others are as they were.
+        """
+        result = x.double().clone()
+        for block in self.blocks(x):
+            filled = self.fill(block)
+            share = self.log_parts(filled, block.codes).softmax(1)
+            k = torch.multinomial(share, 1, generator=generator).squeeze(1)
+            drawn = filled.apart[k, torch.arange(len(k))] + self.means[k]
+            for gap, inverse in filled.blocks:
+                noise = torch.randn(*gap.of_rows.shape, 1, generator=generator, dtype=drawn.dtype)
+                factor = torch.linalg.cholesky(inverse)[k[gap.rows], gap.pattern]
+                drawn[gap.rows[:, None], gap.of_rows] += (factor @ noise).squeeze(2)
+            guess = [torch.multinomial(t[k], 1, generator=generator) for t in self.tables()]
+            self._put(result, block, drawn, guess)
+        return result
+
+    def expected(self, x: Tensor) -> Tensor:
+        """The missing cells of rows `(n, D)` at their conditional mean, or at the likeliest category: `(n, D)`."""
+        result = x.double().clone()
+        for block in self.blocks(x):
+            filled = self.fill(block)
+            share = self.log_parts(filled, block.codes).softmax(1)
+            mean = torch.einsum("nk,knd->nd", share, filled.apart) + share @ self.means
+            guess = [(share @ t).argmax(1, keepdim=True) for t in self.tables()]
+            self._put(result, block, mean, guess)
+        return result
+
+    def _put(self, result: Tensor, block: Block, numbers: Tensor, categories: list[Tensor]) -> None:
+        """Put numbers and categories into the missing cells of some rows of `result`."""
+        rows, codes = block.rows[:, None], block.codes
+        result[rows, self.numeric] = torch.where(block.z.isnan(), numbers, block.z)
+        if categories:
+            result[rows, self.categorical] = torch.where(codes < 0, torch.cat(categories, 1), codes).double()
+
+    # --- every cell given the others ---
+
+    def cells(self, x: Tensor, trusted: Tensor | None = None) -> Cells:
+        """Every cell given the trusted other cells of its row.
+
+        Args:
+            x: rows, `(n, D)`.
+            trusted: which cells to rely on, `(n, D)`; all that are there if it is not given.
+
+        Returns:
+            What each cell costs, how surprising it is, and what it should be.
+        """
+        return Cells.of(self, x, trusted)
+
+    def trusted(self, x: Tensor, false_alarms: float = FALSE_ALARMS) -> Tensor:
+        """Which cells are in keeping with the other cells of their row; at least half of those of each row.
+
+        Args:
+            x: rows, `(n, D)`.
+            false_alarms: share of right cells that may be distrusted.
+
+        Returns:
+            `(n, D)`, false for cells that are missing or look wrong.
+        """
+        return trusted_cells(self, x, false_alarms)

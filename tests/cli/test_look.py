@@ -1,0 +1,69 @@
+import json
+
+import numpy as np
+import pytest
+
+from pscd.cli.main import main
+from tests.cli.helpers import refused
+
+TABLE = "id;height;zip;smokes;age\n" + "\n".join(
+    f"p{i};{1.5 + 0.01 * (i % 37):.2f};{(10115, 20095, 80331)[i % 3]};{'yes' if i % 4 else 'no'};{20 + i % 45}"
+    for i in range(60)
+).replace(".", ",")
+
+
+@pytest.fixture
+def csv(tmp_path):
+    rows = TABLE.splitlines()
+    rows[5] = rows[5].replace(";1,", ";1")  # centimetres
+    rows[9] = rows[9].replace(";1,", ";1")
+    for i in (11, 12, 13):
+        rows[i] = rows[i].rpartition(";")[0] + ";999"
+    rows[20] = rows[20].rpartition(";")[0] + ";old"
+    path = tmp_path / "people.csv"
+    path.write_text("\n".join(rows))
+    return path
+
+
+def test_look_says_what_columns_are_what_is_odd_and_how_to_correct_it(csv, capsys):
+    assert main(["look", str(csv)]) == 0
+    printed = capsys.readouterr().out
+    lines = {line.split()[0]: line for line in printed.splitlines() if line.strip()}
+    assert "60 rows, 5 columns" in printed
+    assert "2 values are 100 times the others" in lines["height"]
+    assert "1,50 to " in lines["height"]
+    assert "999 x 3 looks like a code for missing: --missing 999" in lines["age"]
+    assert "1 word: old" in lines["age"]
+    assert "boolean" in lines["smokes"]
+    assert "identifier" in lines["id"]
+    assert "--as" in lines["not"]
+
+
+def test_what_is_told_is_believed(csv, capsys):
+    assert main(["look", str(csv), "--json", "--as", "zip=category,id=skip", "--missing", "age=999,OLD"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    columns = {column["name"]: column for column in found["columns"]}
+    assert columns["zip"]["levels"] == ["10115", "20095", "80331"]
+    assert columns["age"]["missing"] == 4
+    assert "stray" not in columns["age"]
+    assert columns["id"]["notes"] == ["told to be left out"]
+
+
+def test_mistakes_are_one_line(csv, tmp_path, capsys):
+    assert "no column 'zap'" in refused(["look", csv, "--as", "zap=category"], capsys)
+    assert "number, integer, boolean" in refused(["look", csv, "--as", "zip=colour"], capsys)
+    assert "COLUMN=KIND" in refused(["look", csv, "--as", "zip"], capsys)
+    assert "holds no dates" in refused(["look", csv, "--as", "smokes=date"], capsys)
+    assert "holds no numbers" in refused(["look", csv, "--as", "smokes=number"], capsys)
+    assert "is no boolean" in refused(["look", csv, "--as", "zip=boolean"], capsys)
+    assert "no such file" in refused(["look", tmp_path / "none.csv"], capsys)
+    assert "unknown encoding" in refused(["look", csv, "--encoding", "klingon"], capsys)
+    assert "one character" in refused(["look", csv, "--delimiter", "::"], capsys)
+    np.save(tmp_path / "images.npy", np.zeros((3, 1, 8, 8)))
+    assert "no table" in refused(["look", tmp_path / "images.npy"], capsys)
+
+
+def test_arrays_are_tables_too(tmp_path, capsys):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(30, 2)))
+    assert main(["look", str(tmp_path / "x.npy")]) == 0
+    assert "x1" in capsys.readouterr().out

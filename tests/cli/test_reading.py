@@ -1,0 +1,34 @@
+import pytest
+
+from pscd.cli.common import Parser
+from pscd.cli.reading import add_reading_flags, look_args, parse_kinds, read_args
+
+
+@pytest.fixture
+def parser():
+    parser = Parser()
+    parser.add_argument("data")
+    add_reading_flags(parser)
+    return parser
+
+
+def test_every_flag_reaches_the_reader(parser, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(
+        "1.000,5/x/gestern/03-04-2020\n2/y/7/04-04-2020\n3/é/8/05-04-2020\n4/y/9/09-04-2020\n".encode("cp850")
+    )
+    flags = "--delimiter / --decimal , --thousands . --encoding cp850 --no-header --month-first"
+    args = parser.parse_args([str(path), *flags.split(), "--missing", "gestern", "--as", "x1=skip"])
+    frame = read_args(args, path)
+    assert list(frame.columns) == ["x0", "x1", "x2", "x3"]
+    assert frame["x1"].tolist() == ["x", "y", "é", "y"]
+    schema = look_args(args, frame)
+    x0, x1, x2, x3 = schema.columns
+    assert (x0.kind, x0.highest, x0.thousands) == ("number", 1000.5, ".")
+    assert x1.kind == "left out"
+    assert (x2.missing, x2.stray) == (1, 0)
+    assert x3.formats == ("%m-%d-%Y",)
+
+
+def test_kinds_may_have_names_with_signs_and_formats_with_colons():
+    assert parse_kinds("a=b=date:%d.%m.%Y") == {"a=b": "date:%d.%m.%Y"}

@@ -1,0 +1,87 @@
+import math
+
+import pytest
+import torch
+
+from pscd.detector.cells import CellModel
+
+LEVELS = torch.tensor([0, 3, 0, 0, 2])
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """A number, a category that depends on it, a constant, another number, and a category with one value."""
+    g = torch.Generator().manual_seed(0)
+    a = torch.randn(300, generator=g).double()
+    code = (a > 0.5).double() + (a > -0.5).double()
+    b = 100 + 5 * a + torch.randn(300, generator=g).double()
+    x = torch.stack([a, code, torch.full_like(a, 7.0), b, torch.ones_like(a)], 1)
+    x[0, 0] = x[1, 1] = x[2, 2] = x[3, 3] = torch.nan
+    return x
+
+
+@pytest.fixture(scope="module")
+def model(rows):
+    return CellModel.fit(rows, LEVELS, seed=0)
+
+
+def test_columns_that_never_vary_are_left_out_and_come_back(model, rows):
+    assert model.varies.tolist() == [True, True, False, True, False]
+    back = model.inverse(model.forward(rows))
+    there = ~rows.isnan()
+    torch.testing.assert_close(back[there], rows[there])
+    assert back[2, 2] == 7
+
+
+def test_a_new_value_in_a_constant_column_is_news(model, rows):
+    changed = rows.clone()
+    changed[5, 2] = 8.0
+    changed[6, 4] = 0.0
+    assert model.news(changed).nonzero().tolist() == [[5, 2], [6, 4]]
+    assert not model.news(rows).any()
+
+
+def test_categories_cost_what_they_cost_given_the_numbers(model, rows):
+    """-log m(category | numbers), and the probabilities of all categories sum to one."""
+    z = model.forward(rows[10:20])
+    log_probs = []
+    for code in range(3):
+        changed = z.clone()
+        changed[:, 1] = code
+        torch.testing.assert_close(model.category_energy(changed), -model.category_log_prob(changed))
+        log_probs.append(model.category_log_prob(changed))
+    torch.testing.assert_close(torch.stack(log_probs).exp().sum(0), torch.ones(10).double())
+    wrong = z.clone()
+    wrong[:, 1] = torch.where(z[:, 1] == 0, 2.0, 0.0)
+    assert (model.category_energy(wrong) > model.category_energy(z)).all()
+
+
+def test_a_missing_category_costs_what_is_to_be_expected(model, rows):
+    z = model.forward(rows[10:11])
+    gap = z.clone()
+    gap[:, 1] = torch.nan
+    mean = 0.0
+    for code in range(3):
+        z[:, 1] = code
+        log_prob = model.category_log_prob(z)
+        mean += float(log_prob.exp() * -log_prob)
+    assert float(model.category_energy(gap)) == pytest.approx(mean, abs=0.15)  # Jensen: at most log K too high
+    assert float(model.category_log_prob(gap)) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_scale_is_in_the_units_of_the_table(model):
+    assert float(model.scale[3]) == pytest.approx(math.hypot(5, 1), rel=0.2)
+    assert float(model.scale[1]) == 1.0
+
+
+def test_tables_of_categories_alone(rows):
+    model = CellModel.fit(rows[:, [1, 4]], LEVELS[[1, 4]], seed=0)
+    assert model.columns is None
+    z = model.forward(rows[10:20, [1, 4]])
+    torch.testing.assert_close(model.category_energy(z), -model.mixture.log_prob(z))
+    torch.testing.assert_close(model.inverse(z), rows[10:20, [1, 4]])
+
+
+def test_nothing_to_learn():
+    with pytest.raises(ValueError, match="constant"):
+        CellModel.fit(torch.ones(5, 2).double(), torch.tensor([0, 2]), seed=0)

@@ -1,0 +1,140 @@
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+
+from pscd import EnergyDetector
+from pscd.detector.cleaning import IMPOSSIBLE
+from tests.detector.tables import people, with_gaps
+
+
+@pytest.fixture(scope="module")
+def dirty():
+    frame = people()
+    frame["weight"] = frame["weight"].astype(object)
+    frame.loc[3, "height"] *= 100
+    frame.loc[40, "height"] *= 100
+    frame.loc[7, "weight"] = "heavy"
+    frame.loc[11, "age"] = 430
+    frame.loc[[20, 21], "weight"] = None
+    frame.loc[[22, 23], "sex"] = None
+    return frame
+
+
+@pytest.fixture(scope="module")
+def detector(dirty):
+    return EnergyDetector(n_updates=20).fit(dirty)
+
+
+def test_the_wrong_cells_cost_most(detector, dirty):
+    cost = detector.explain(dirty)
+    assert list(cost.columns) == list(dirty.columns)
+    worst = cost.stack().sort_values(ascending=False).index[:4]
+    assert set(worst) == {(3, "height"), (40, "height"), (7, "weight"), (11, "age")}
+    assert cost.loc[7, "weight"] == IMPOSSIBLE
+    assert cost.loc[20, "weight"] == 0
+    assert (cost.to_numpy() >= 0).all()
+
+
+def test_wrong_cells_are_flagged_and_few_others(detector, dirty):
+    wrong = detector.flag_cells(dirty)
+    planted = {(3, "height"), (40, "height"), (7, "weight"), (11, "age")}
+    assert all(wrong.loc[cell] for cell in planted)
+    assert wrong.to_numpy().sum() - len(planted) <= 5  # of 1,600 cells, at a rate of one in a thousand
+    assert not wrong.loc[20, "weight"]
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        detector.flag_cells(dirty, false_alarms=0)
+
+
+def test_suspects_say_what_should_stand_there(detector, dirty):
+    found = detector.suspects(dirty).set_index(["row", "column"])
+    height = found.loc[(3, "height")]
+    assert height["mistake"] == "100 times too large"
+    assert height["suggested"] == pytest.approx(people()["height"][3])
+    assert height["found"] == dirty["height"][3]
+    assert height["lower"] < height["suggested"] < height["upper"]
+    word = found.loc[(7, "weight")]
+    assert word["found"] == "heavy"
+    assert word["lower"] < people()["weight"][7] < word["upper"]
+    assert found["cost"].is_monotonic_decreasing
+
+
+def test_repaired_cells_and_no_others(detector, dirty):
+    made, wrong = detector.repair(dirty), detector.flag_cells(dirty)
+    pd.testing.assert_frame_equal(made.mask(wrong), dirty.mask(wrong), check_dtype=False)
+    assert made.loc[3, "height"] == pytest.approx(people()["height"][3])
+    assert 18 <= made.loc[11, "age"] <= 80
+    assert pd.isna(made.loc[20, "weight"])
+
+
+def test_gaps_have_intervals_that_cover():
+    """Nine in ten, of some 240 cells: a binomial deviate of 2 %, and the model is not the truth."""
+    truth = people(1000)
+    frame = with_gaps(truth, 0.1)
+    gaps = EnergyDetector(n_updates=5).fit(frame).gaps(frame)
+    numbers = gaps[gaps["column"].isin(["height", "weight"])]
+    right = np.array([truth.loc[row, column] for row, column in zip(numbers["row"], numbers["column"], strict=True)])
+    inside = (right >= numbers["lower"].astype(float)) & (right <= numbers["upper"].astype(float))
+    assert 0.82 < inside.mean() < 0.97
+    assert len(gaps) == frame.isna().to_numpy().sum()
+
+
+def test_imputation_knows_the_other_cells():
+    truth = people(1000)
+    frame = with_gaps(truth, 0.1)
+    detector = EnergyDetector(n_updates=5).fit(frame)
+    several = detector.impute(frame, n=8)
+    gap = frame["weight"].isna() & frame["height"].notna()
+    draws = np.array([made.loc[gap, "weight"].astype(float) for made in several])
+    error = (draws.mean(0) - truth.loc[gap, "weight"]).std()
+    assert error < 0.7 * truth["weight"].std()  # the height tells about half of the variance
+    assert draws.std(0).mean() > 0.5 * error  # draws, not one guess
+    for made in several:
+        assert not made.isna().to_numpy().any()
+        pd.testing.assert_frame_equal(made.where(frame.notna()), frame.where(frame.notna()), check_dtype=False)
+    assert set(several[0]["sex"]) == {"m", "f"}
+    again = detector.impute(frame, n=8)
+    pd.testing.assert_frame_equal(several[3], again[3])
+    other = detector.impute(frame, n=1, random_state=7)[0]
+    assert not other.equals(several[0])
+    with pytest.raises(ValueError, match="at least 1"):
+        detector.impute(frame, n=0)
+
+
+def test_a_step_of_a_pipeline():
+    truth = people(300)
+    frame = with_gaps(truth[["height", "weight"]], 0.2)
+    detector = EnergyDetector(n_updates=5)
+    model = make_pipeline(detector, LinearRegression()).fit(frame, truth["age"])
+    assert np.isfinite(model.predict(frame)).all()
+    columns = ColumnTransformer([("gaps", clone(detector), ["height", "weight"])], remainder="drop")
+    made = columns.set_output(transform="pandas").fit_transform(frame)
+    assert list(made.columns) == ["gaps__height", "gaps__weight"]
+    assert not made.isna().to_numpy().any()
+    array = clone(detector).fit(frame.to_numpy()).transform(frame.to_numpy())
+    assert isinstance(array, np.ndarray)
+    assert np.isfinite(array).all()
+
+
+def test_polars_in_polars_out(dirty):
+    table = pl.from_pandas(dirty.astype(str).where(dirty.notna(), None))
+    detector = EnergyDetector(n_updates=5).fit(table)
+    assert isinstance(detector.explain(table), pl.DataFrame)
+    assert isinstance(detector.transform(table), pl.DataFrame)
+    assert detector.flag_cells(table)["height"][3]
+
+
+def test_single_wrong_cells_in_a_wide_table():
+    """Errors of six deviations in 40 columns: the chance of a right cell as far out is 2e-9."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 3)) @ rng.normal(size=(3, 40)) + rng.normal(size=(600, 40))
+    spread = x.std(0)
+    i, j = rng.choice(600, 30, replace=False), rng.integers(0, 40, 30)
+    x[i, j] += 6 * spread[j]
+    cost = EnergyDetector(n_updates=5).fit(x).explain(x)
+    top = np.argsort(-cost, axis=None)[:30]
+    assert len(set(top.tolist()) & set((i * 40 + j).tolist())) >= 28
