@@ -30,7 +30,8 @@ def draw(numbers: dict[str, Any], path: Path) -> Path:
     rivals = [name for name in METHODS if name != NAME]
     handles: dict[str, Any] = {}
     for axis, (task, group, share, measure, title) in zip(axes.flat, PANELS, strict=True):
-        for method, points in curves(numbers["cases"], task, group, share, measure).items():
+        of_panel = curves(numbers["cases"], task, group, share, measure)
+        for method, points in of_panel.items():
             ours = method == NAME
             (line,) = axis.plot(
                 *zip(*points, strict=True),
@@ -42,6 +43,8 @@ def draw(numbers: dict[str, Any], path: Path) -> Path:
                 label=method,
             )
             handles.setdefault(method, line)
+        shares = sorted({point[0] for points in of_panel.values() for point in points})
+        axis.set_xticks(shares, [f"{value:g}" for value in shares])
         axis.set_title(title, fontsize=10)
         axis.set_xlabel(f"% of cells {share}", fontsize=9)
         axis.grid(axis="y", color="0.92")

@@ -26,7 +26,9 @@ def goals(cases: Sequence[Case]) -> list[Goal]:
         _finding(cases, NUMERIC, CELLWISE, "AP above CellMCD's and DDC's on tables of numbers at every rate"),
         _finding(cases, MIXED, None, "AP above every rival's on mixed tables at every rate"),
         _suggesting(cases, NUMERIC, "nrmse", "suggested values nearer to the truth than CellMCD's and DDC's (NRMSE)"),
-        _suggesting(cases, NUMERIC, "repaired nrmse", "so after repair of the flagged cells (NRMSE over wrong cells)"),
+        _suggesting(
+            cases, NUMERIC, "repaired nrmse", "wrong cells nearer to the truth after repair of what is flagged (NRMSE)"
+        ),
         _suggesting(cases, MIXED, "right", "categories suggested right more often than by CellMCD and DDC"),
         _filling(cases),
         _covering(cases),

@@ -82,8 +82,11 @@ def protocol(plan: Plan) -> str:
         "The column's mean scores about 1. Then the mean (or median) over tables; ± is the deviation over seeds of "
         "the mean.",
         f"Intervals of 90 %: from the least to the greatest of {measures.DRAWS} draws, which holds a value of the same "
-        "distribution with probability 18/20. The best guess of a method that draws is the mean of its draws, of "
-        "IterativeImputer its conditional mean.",
+        "distribution with probability 18/20. The best guess is the conditional mean or the likeliest category where a "
+        "method gives it, and otherwise the mean of its draws.",
+        f"{NAME} with its defaults; in questions of cells its network, which has no part in them, is trained for one "
+        "update only. Its repair knows factors of ten, signs and swaps, which are among the mistakes made here; the "
+        "costs that rank cells do not.",
         f"*{rivals.SIMPLE}*: distance from the median in MADs, rarity of a category; median, mean or commonest to fill "
         "in. DDC and CellMCD know numbers alone and refuse columns of three values, without spread, or (CellMCD) with "
         "a quarter missing or far out: there, and for categories, they get what one column at a time says, on the "
