@@ -183,7 +183,8 @@ def _miceforest_fill(frame: pd.DataFrame, seed: int) -> Filled:
     kernel = miceforest.ImputationKernel(renamed, num_datasets=3, random_state=seed)
     kernel.mice(2, num_threads=1)
     draws = [kernel.complete_data(k) for k in range(3)]
-    return Filled(centre([draw.astype(frame.dtypes.to_dict()) for draw in draws]))
+    best = centre([draw.astype(frame.dtypes.to_dict()) for draw in draws])
+    return Filled(frame.where(frame.notna(), best))
 
 
 # --- strange rows with missing cells ---

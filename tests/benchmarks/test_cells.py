@@ -8,14 +8,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.cells import corruptions, measures, summary, tables, work
+from benchmarks.cells import corruptions, measures, ours, summary, tables, work
 from benchmarks.cells.__main__ import main
 from benchmarks.cells.cellmcd import given_others
 from benchmarks.cells.corruptions import KINDS, SWAP, Dirty, corrupt, hide, number_columns, without
 from benchmarks.cells.goals import goals
 from benchmarks.cells.measures import centre, coverage, ranking, value_errors
 from benchmarks.cells.methods import Filled, Found, Method, Numbers
-from benchmarks.cells.rivals import SIMPLE, one_column
+from benchmarks.cells.ours import OURS
+from benchmarks.cells.rivals import RIVALS, SIMPLE, one_column
 from benchmarks.cells.tables import LABELLED, MIXED, NUMERIC, Table
 from pscd.paper.artefact import CellResult
 
@@ -258,12 +259,52 @@ def test_the_fast_cellmcd_steps_as_the_released_one():
         np.testing.assert_allclose(fast._calculate_delta(*arguments), released._calculate_delta(*arguments))
     whole, ones = np.nan_to_num(x), np.ones_like(w)
     # Rows with flagged cells are where the released code stops under numpy 2.4.
-    for ours, theirs in zip(
+    for own, theirs in zip(
         fast._make_predictions(whole, sigma, np.linalg.inv(sigma), mu, ones),
         released._make_predictions(whole, sigma, np.linalg.inv(sigma), mu, ones),
         strict=True,
     ):
-        np.testing.assert_allclose(ours, theirs)
+        np.testing.assert_allclose(own, theirs)
+
+
+def check(name, method, needed=()):
+    """A method says something about every cell, and fills the gaps and nothing else."""
+    for library in needed:
+        pytest.importorskip(library)
+    clean = made(60, seed=7)
+    dirty, hidden = work.spoil(Table("made", MIXED, clean), work.Dirt(work.FILL, 0.0, 0.2), 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the rivals
+        if method.find:
+            found = method.find(clean.copy(), 0)
+            assert found.scores.shape == clean.shape
+            assert np.isfinite(found.scores).all()
+            assert found.suggested.notna().all().all()
+            assert (found.suggested.dtypes == clean.dtypes).all()
+            assert not found.suggested["a"].equals(clean["a"])  # what the others suggest, not what stands there
+        if method.fill:
+            filled = method.fill(dirty.frame.copy(), 0)
+            for frame in (filled.best, *(filled.draws or ())):
+                assert frame.notna().all().all()
+                assert (frame.dtypes == clean.dtypes).all()
+                assert ((frame == clean).to_numpy() | hidden).all()
+            assert filled.draws is None or len(filled.draws) == measures.DRAWS
+        if method.rank:
+            assert np.isfinite(method.rank(dirty.frame.copy(), 0)).all()
+
+
+@pytest.mark.slow
+def test_ours_answers_for_every_cell(monkeypatch):
+    from pscd import EnergyDetector
+
+    monkeypatch.setattr(ours, "_fitted", lambda frame, seed, **_: EnergyDetector(n_updates=1).fit(frame))
+    check(ours.NAME, OURS[ours.NAME])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(RIVALS))
+def test_rivals_answer_for_every_cell(name):
+    check(name, RIVALS[name], RIVALS[name].libraries)
 
 
 # --- tables ---
@@ -426,8 +467,8 @@ def test_means_are_over_tables_and_deviations_over_seeds():
     done += [result("EnergyDetector", t, s, 0.6) for t in "ab" for s in (0, 1)]
     done.append(result("DDC", "c", 0, 1.0))  # ours has not met it yet
     (case,) = summary.summarise(done)["cases"]
-    ours, ddc = case["methods"]
-    assert ours["method"] == "EnergyDetector"
+    own, ddc = case["methods"]
+    assert own["method"] == "EnergyDetector"
     assert case["tables"] == 2
     assert ddc["ap"]["mean"] == pytest.approx(0.45)
     assert ddc["ap"]["sd"] == pytest.approx(np.std([0.3, 0.6], ddof=1))
