@@ -39,6 +39,12 @@ def add_detect(parser: Parser) -> None:
         default="auto",
         help="share of the rows to call outliers, up to 0.5 (default: auto)",
     )
+    parser.add_argument(
+        "--rank",
+        choices=("energy", "both"),
+        default="energy",
+        help="rank rows by energy, or by energy and worst cell, for single slips in wide tables (default: energy)",
+    )
     add_reading_flags(parser)
 
 
@@ -80,7 +86,7 @@ def run_detect(args: argparse.Namespace) -> None:
         raise UserError(f"{out} holds a run of pscd train; choose another --out")
     check_ids(args.id)
     frame = read_args(args, args.data)
-    detector = fit_detector(args, frame, args.data, contamination=args.contamination)
+    detector = fit_detector(args, frame, args.data, contamination=args.contamination, rank=args.rank)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -93,7 +99,7 @@ def run_detect(args: argparse.Namespace) -> None:
 
 
 def fit_detector(
-    args: argparse.Namespace, frame: Any, path: Path, *, contamination: float | str = "auto"
+    args: argparse.Namespace, frame: Any, path: Path, *, contamination: float | str = "auto", rank: str = "energy"
 ) -> "EnergyDetector":
     """A detector fitted to a table as the flags say.
 
@@ -102,6 +108,7 @@ def fit_detector(
         frame: the table.
         path: the file that it was read from.
         contamination: share of the rows to call outliers.
+        rank: what rows are ranked by.
 
     Returns:
         The fitted detector.
@@ -116,6 +123,7 @@ def fit_detector(
     detector = EnergyDetector(
         gamma=args.gamma,
         contamination=contamination,
+        rank=rank,
         n_updates=args.updates,
         kinds=_kinds(args, list(frame.columns), path) or None,
         missing=args.missing,
@@ -155,7 +163,7 @@ def print_learnt(detector: "EnergyDetector", n_rows: int) -> None:
         f"{n_rows} rows, {n_learnt(detector)} columns; estimated contamination: {100 * detector.contamination_:.1f} %"
     )
     for column in () if schema is None else schema.columns:
-        if not column.is_learnt and column.notes:
+        if not column.is_learnt and column.notes and "told" not in column.notes[0]:
             print(f"  left out: {column.name} ({'; '.join(column.notes)})")
         elif column.stray:
             print(f"  {column.name}: {'; '.join(column.notes)}")

@@ -33,6 +33,10 @@ from pscd.run_folder import RunFolder
 
 Floats = NDArray[np.float64]
 
+FITTED = ("gamma_", "contamination_", "offset_", "n_rows_", "yardstick_")  # numbers that are saved
+RANKS = ("energy", "both")
+UPPER = 0.9  # quantile of the training rows that energies and costs are measured by, for rank="both"
+SHARPNESS = 3.0  # of the soft maximum: the larger of two that differ by 1 hardly sees the other
 N_REFERENCE = 4_000  # samples of the model that energies are compared with
 
 
@@ -60,6 +64,10 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         bound: nats by which the network may correct the Gaussian, up or down. More gives a finer density, and
             lets small dense clusters of junk pass for normal.
         n_updates: updates of the network.
+        rank: what `score_samples` ranks rows by: "energy", that of the whole row, or "both", which also sees a single
+            wrong cell among hundreds of good ones: a soft maximum of the energy and of the cost of the worst cell, each
+            measured by how far training rows lie above their median. On tables whose anomalies are whole rows "energy"
+            is better.
         kinds: what columns of a data frame are to be taken for where the look of them misleads, such as
             `{"zip": "category"}`; `pscd.frames.look` says what they are taken for.
         missing: spellings of a missing value beside the usual ones, such as `("999",)`.
@@ -89,6 +97,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         contamination: float | str = "auto",
         bound: float = 2.0,
         n_updates: int = 600,
+        rank: str = "energy",
         kinds: Mapping[str, str] | None = None,
         missing: Sequence[str] = (),
         random_state: int | np.random.RandomState | None = 0,
@@ -98,6 +107,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         self.contamination = contamination
         self.bound = bound
         self.n_updates = n_updates
+        self.rank = rank
         self.kinds = kinds
         self.missing = missing
         self.random_state = random_state
@@ -131,7 +141,9 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         self.stray_ = rows.stray.sum(0)
         self.numbers_ = self._fit_numbers(rows.x, seed)
         self.gamma_ = 0.0 if self.numbers_ is None else self.numbers_.gaussian.gamma
-        self._weigh(self._score(rows))
+        energy = -self._score(rows)
+        self.yardstick_ = self._measure(energy, rows.x)
+        self._weigh(-energy, self._ranked(-energy, rows.x))
         return self
 
     def _fit_numbers(self, x: Tensor, seed: int) -> NumberEnergy | None:
@@ -185,15 +197,40 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
             "contamination": (share == "auto" or (_is_number(share) and 0 < share <= 0.5), '"auto" or in (0, 0.5]'),
             "bound": (_is_number(self.bound) and self.bound > 0, "a number above 0"),
             "n_updates": (counts and self.n_updates >= 1, "a whole number from 1 on"),
+            "rank": (self.rank in RANKS, " or ".join(f'"{rank}"' for rank in RANKS)),
         }
         for name, (right, wanted) in checks.items():
             if not right:
                 raise ValueError(f"{name} must be {wanted}, got {getattr(self, name)!r}")
 
+    def _measure(self, energy: Tensor, x: Tensor) -> tuple[float, ...]:
+        """Median of energy and of the worst cell's cost among the training rows, and how far up a tenth of them lie."""
+        if self.rank == "energy":
+            return ()
+        found = []
+        for values in (energy, self._worst_cost(x)):
+            middle, upper = float(values.median()), float(values.quantile(UPPER))
+            found += [middle, max(upper - middle, 1e-9)]
+        return tuple(found)
+
+    def _worst_cost(self, x: Tensor) -> Tensor:
+        """What the worst cell of each row costs, `(n,)`."""
+        z = self.cells_.forward(x)
+        return self.cells_.mixture.cells(z, self.cells_.mixture.trusted(z)).cost.amax(1)
+
+    def _ranked(self, score: Tensor, x: Tensor) -> Tensor:
+        """The scores that rows are ranked by: -E, or for rank="both" a soft minimum of it and the worst cell's."""
+        if self.rank == "energy":
+            return score
+        middle, width, cost_middle, cost_width = self.yardstick_
+        above = torch.stack([(-score - middle) / width, (self._worst_cost(x) - cost_middle) / cost_width])
+        return -(middle + width * (SHARPNESS * above).logsumexp(0) / SHARPNESS)
+
     @torch.no_grad()
-    def _weigh(self, scores: Tensor) -> None:
+    def _weigh(self, energies: Tensor, scores: Tensor) -> None:
         """Compare the scores of the training rows with those of the model's own samples."""
-        own = self._score_of(self._draw(N_REFERENCE, seed=0))
+        drawn = self._draw(N_REFERENCE, seed=0)
+        own = self._ranked(self._score_of(drawn), self.cells_.inverse(drawn))
         edge = float(own.quantile(1 - INSIDE))
         # If a share of the rows is junk outside, and the others lie outside as often as the model's samples do:
         outside = float((scores < edge).double().mean())
@@ -202,7 +239,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         threshold = float(np.percentile(scores.numpy(), 100 * share))
         self.offset_ = max(edge, threshold) if self.contamination == "auto" else threshold
         # The row in the middle, and whatever is more likely, counts fully.
-        self.sample_weight_ = torch.exp(self.gamma_ * (scores - scores.median())).clamp_max(1).numpy()
+        self.sample_weight_ = torch.exp(self.gamma_ * (energies - energies.median())).clamp_max(1).numpy()
 
     @torch.no_grad()
     def _score(self, rows: Rows) -> Tensor:
@@ -228,8 +265,9 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         return self.cells_.mixture.complete(z, generator(seed, Stream.MISSING_CELLS))
 
     def score_samples(self, X: ArrayLike) -> Floats:
-        """-E(x) of each row of `(n, d)`, `(n,)`: the lower, the stranger, as scikit-learn has it."""
-        return self._score(self._read(X)).numpy()
+        """-E(x) of each row of `(n, d)`, `(n,)`: the lower, the stranger, as scikit-learn has it (see `rank`)."""
+        rows = self._read(X)
+        return self._ranked(self._score(rows), rows.x).numpy()
 
     def decision_function(self, X: ArrayLike) -> Floats:
         """`score_samples(X) - offset_`, `(n,)`: negative for outliers."""
@@ -298,7 +336,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
                 **self.get_params(),
                 "random_state": None if not _plain(self.random_state) else self.random_state,
             },
-            "fitted": {name: getattr(self, name) for name in ("gamma_", "contamination_", "offset_", "n_rows_")},
+            "fitted": {name: getattr(self, name) for name in FITTED},
             "names": [str(name) for name in getattr(self, "feature_names_in_", [])],
             "schema": None if self.reader_.schema is None else self.reader_.schema.to_json(),
         }
@@ -336,7 +374,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
 
     def _restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Take over what `save` wrote, but for the energy of the numbers."""
-        for name, value in facts["fitted"].items():
+        for name, value in {"yardstick_": (), **facts["fitted"]}.items():
             setattr(self, name, value)
         self.sample_weight_ = tensors["sample_weight"].numpy()
         columns = _columns(under(tensors, "columns."), tensors)
