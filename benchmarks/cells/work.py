@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -69,16 +70,31 @@ class Plan:
     columns: int
 
     def wanted(self) -> Iterator[tuple[Dirt, str, str, str, int]]:
-        """Dirt, group, table, method and seed; the seeds one after the other, so that a part is a whole."""
+        """Dirt, group, table, method and seed, in an order in which a run that is stopped is of use.
+
+        Seeds one after the other, the dirt that says most first, and then table by table, the groups in turn: all
+        numbers are then of the same tables.
+        """
+        core = tuple(dirt for dirt in self.dirt if dirt in QUICK)
+        rest = tuple(dirt for dirt in self.dirt if dirt not in QUICK)
         for seed in range(self.seeds):
-            for dirt in self.dirt:
-                for group, name in self.names:
-                    if (group == LABELLED) != (dirt.task == RANK):
-                        continue
-                    for method in self.methods:
-                        known = METHODS[method]
-                        if getattr(known, dirt.task) and (known.seeds is None or seed < known.seeds):
-                            yield dirt, group, name, method, seed
+            for stage in (core, rest):
+                for group, name in in_turn(self.names):
+                    for dirt in stage:
+                        if (group == LABELLED) != (dirt.task == RANK):
+                            continue
+                        for method in self.methods:
+                            known = METHODS[method]
+                            if getattr(known, dirt.task) and (known.seeds is None or seed < known.seeds):
+                                yield dirt, group, name, method, seed
+
+
+def in_turn(names: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The first table of each group, then the second of each, and so on."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for group, name in names:
+        groups.setdefault(group, []).append((group, name))
+    return [table for row in zip_longest(*groups.values()) for table in row if table is not None]
 
 
 def make_plan(
@@ -104,8 +120,7 @@ def make_plan(
     chosen = tuple((group, name) for group, name in names if only is None or name in only)
     for unknown in (name for name in methods or () if name not in METHODS):
         raise UserError(f"no method {unknown!r}; there are: {'; '.join(METHODS)}")
-    # What says most comes first, for a run that is stopped.
-    dirt = QUICK if quick else tuple(dict.fromkeys((*QUICK, *RANKING, *FINDING, *FILLING)))
+    dirt = QUICK if quick else (*RANKING, *FINDING, *FILLING)
     return Plan(data, chosen, dirt, {m: _identity(m) for m in methods or METHODS}, seeds, rows, columns)
 
 

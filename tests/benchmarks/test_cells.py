@@ -16,7 +16,7 @@ from benchmarks.cells.goals import goals
 from benchmarks.cells.measures import centre, coverage, ranking, value_errors
 from benchmarks.cells.methods import Filled, Found, Method, Numbers
 from benchmarks.cells.ours import OURS
-from benchmarks.cells.rivals import RIVALS, SIMPLE, one_column
+from benchmarks.cells.rivals import RIVALS, SIMPLE, _mean_fill, one_column
 from benchmarks.cells.tables import LABELLED, MIXED, NUMERIC, Table
 from pscd.paper.artefact import CellResult
 
@@ -369,8 +369,7 @@ def sleeps(frame, seed):
 @pytest.fixture
 def small(monkeypatch, tmp_path):
     """Two mixed tables and one of labelled rows; ours knows the truth, a rival breaks, another never ends."""
-    from benchmarks.cells.rivals import _mean_fill
-
+    one_column(CLEAN["tiny"], 0)  # loads scipy before a clock runs
     methods = {
         "EnergyDetector": Method(knows, fills_truth, lambda frame, seed: np.abs(frame["x0"].fillna(0).to_numpy())),
         SIMPLE: Method(find=one_column, fill=_mean_fill),
@@ -382,7 +381,7 @@ def small(monkeypatch, tmp_path):
     work.METHODS.update(methods)
     monkeypatch.setattr(tables, "PACKAGES", {name: lambda name=name: CLEAN[name] for name in CLEAN})
     monkeypatch.setattr(tables, "SCIKIT_LEARN", {})
-    monkeypatch.setattr(work, "LONGEST", 0.03)
+    monkeypatch.setattr(work, "LONGEST", 0.25)
     monkeypatch.setattr(work, "QUICK_TABLES", (*CLEAN, "1_rows"))
     x = rng().normal(size=(120, 4))
     x[:10, 0] += 9
@@ -409,7 +408,7 @@ def test_a_quick_run_writes_page_numbers_and_figure_and_goes_on(small, capsys):
     assert by_method["CellMCD"]["ap"] == by_method["DDC"]["ap"] == by_method[SIMPLE]["ap"]
     assert by_method[SIMPLE]["against_ours"]["wins"] == 2
     assert "`RuntimeError: no luck with 80 rows`" in page
-    assert "`TimeoutError: stopped after 0.03 s of the processor`" in page
+    assert "`TimeoutError: stopped after 0.25 s of the processor`" in page
     assert "| AP above every rival's on mixed tables at every rate | yes |" in page
     (ranked,) = [case for case in report["summary"]["cases"] if case["task"] == "rank"]
     assert {line["method"]: line["auroc"]["mean"] for line in ranked["methods"]}["CellMCD"] == 0.5
@@ -451,6 +450,19 @@ def test_every_method_meets_the_same_dirt_and_other_dirt_is_other():
     assert not (one.wrong & hidden).any()
     assert not one.frame.equals(work.spoil(table, dirt, 1)[0].frame)
     assert not one.frame.equals(work.spoil(table, dirt._replace(wrong=0.2), 0)[0].frame)
+
+
+def test_a_run_that_is_stopped_has_met_every_kind_of_table_and_of_dirt(small):
+    plan = work.make_plan(small, seeds=2, rows=80, columns=5)
+    keys = [(seed, dirt in work.QUICK, group, name) for dirt, group, name, _, seed in plan.wanted()]
+    assert list(dict.fromkeys(keys))[:4] == [
+        (0, True, MIXED, "tiny"),
+        (0, True, LABELLED, "1_rows"),
+        (0, True, MIXED, "other"),
+        (0, False, MIXED, "tiny"),
+    ]
+    assert [seed for seed, *_ in keys] == sorted(seed for seed, *_ in keys)
+    assert len(set(plan.wanted())) == len(keys) == 2 * (2 * (5 * 4 + 7 * 2) + 4 * 2)
 
 
 # --- summary ---
