@@ -76,11 +76,14 @@ def group_by_case(done: Sequence[CellResult]) -> list[tuple[Case, Values]]:
                 for table, by_seed in by_table.items()
                 if table in met
             }
+    # A run that was stopped may have cases that some method has not met at all.
+    everyone: dict[str, set[str]] = {}
+    for case, values in cases.items():
+        everyone.setdefault(case.task, set()).update(values)
+    whole = [case for case, values in cases.items() if n_tables(values) and set(values) == everyone[case.task]]
     # By task and group: alone and at random first, then by share.
-    order = sorted(
-        cases, key=lambda c: (c.task, c.group, c.mechanism, c.wrong > 0 and c.missing > 0, c.wrong, c.missing)
-    )
-    return [(case, cases[case]) for case in order if n_tables(cases[case])]
+    whole.sort(key=lambda c: (c.task, c.group, c.mechanism, c.wrong > 0 and c.missing > 0, c.wrong, c.missing))
+    return [(case, cases[case]) for case in whole]
 
 
 def _stand_in(case: Case, values: Values, table: str, seed: int, result: dict[str, Any]) -> dict[str, Any]:
