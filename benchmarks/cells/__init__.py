@@ -1,0 +1,1 @@
+"""Wrong cells, their repair, missing values, and strange rows among missing values: ours beside others."""

@@ -1,0 +1,74 @@
+"""Our method, through the doors that its users have."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.cells.measures import DRAWS
+from benchmarks.cells.methods import Filled, Found, Method
+
+NAME = "EnergyDetector"
+# Where the numbers live that its defaults are made of; they are no parameters, so a change must be seen here.
+MODULES = (
+    "pscd.coordinates",
+    "pscd.detector.cells",
+    "pscd.detector.cleaning",
+    "pscd.detector.estimator",
+    "pscd.detector.gaussian",
+    "pscd.detector.mistakes",
+    "pscd.detector.numbers",
+    "pscd.detector.reading",
+    "pscd.frames.encoding",
+    "pscd.frames.levels",
+    "pscd.frames.looking",
+    "pscd.mixtures.background",
+    "pscd.mixtures.cells",
+    "pscd.mixtures.missing",
+    "pscd.mixtures.mixed",
+    "pscd.mixtures.mixed_fit",
+    "pscd.mixtures.ties",
+)
+
+
+def _fitted(frame: pd.DataFrame, seed: int, **settings: Any) -> Any:
+    from pscd import EnergyDetector
+
+    return EnergyDetector(random_state=seed, **settings).fit(frame)
+
+
+# The network has a part in the energy of rows alone: what is said of cells is the same after one update.
+CELLS_ALONE = {"n_updates": 1}
+
+
+def _find(frame: pd.DataFrame, seed: int) -> Found:
+    """Costs of cells; suggested is what `repair` writes, and where it leaves a cell what would fill it as a gap."""
+    detector = _fitted(frame, seed, **CELLS_ALONE)
+    flagged = detector.flag_cells(frame).to_numpy()
+    suggested = detector.repair(frame)
+    for name in frame.columns:
+        gap = frame.copy()
+        gap[name] = pd.Series(np.nan, index=frame.index, dtype=frame[name].dtype)
+        wanted = _expected(detector, gap)[name]
+        suggested[name] = suggested[name].where(flagged[:, frame.columns.get_loc(name)], wanted)
+    return Found(detector.explain(frame).to_numpy(), suggested.astype(frame.dtypes.to_dict()), flagged)
+
+
+def _expected(detector: Any, frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with every gap at its conditional mean, or at its likeliest category."""
+    filled = frame.astype("object")
+    for name, gaps in detector.gaps(frame).groupby("column"):
+        filled.iloc[gaps["row"].to_numpy(), filled.columns.get_loc(name)] = gaps["suggested"].to_numpy()
+    return filled.astype(frame.dtypes.to_dict())
+
+
+def _fill(frame: pd.DataFrame, seed: int) -> Filled:
+    detector = _fitted(frame, seed, **CELLS_ALONE)
+    return Filled(_expected(detector, frame), detector.impute(frame, n=DRAWS, random_state=seed))
+
+
+def _rank(frame: pd.DataFrame, seed: int) -> np.ndarray:
+    return -np.asarray(_fitted(frame, seed).score_samples(frame))
+
+
+OURS: dict[str, Method] = {NAME: Method(_find, _fill, _rank, ("torch",), MODULES)}
