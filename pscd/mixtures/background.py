@@ -33,10 +33,10 @@ class Background:
 
     @classmethod
     def of(cls, z: Tensor) -> "Background":
-        """Boxes and Gaussian from the quantiles of rows `(n, d)` in float64; NaN, a missing cell, does not count."""
+        """Boxes and Gaussian from the quantiles of rows `(n, d)` in float64."""
         shares = torch.tensor(BOXES, dtype=z.dtype)
-        low, high = torch.nanquantile(z, shares, 0), torch.nanquantile(z, 1 - shares, 0)
-        quartiles = torch.nanquantile(z, torch.tensor([0.25, 0.5, 0.75], dtype=z.dtype), 0)
+        low, high = torch.quantile(z, shares, 0), torch.quantile(z, 1 - shares, 0)
+        quartiles = torch.quantile(z, torch.tensor([0.25, 0.5, 0.75], dtype=z.dtype), 0)
         deviation = BROAD * ((quartiles[2] - quartiles[0]) / GAUSSIAN_IQR).clamp(min=THINNEST)
         middle = (low + high) / 2
         # Not middle and reach: rounding would put the outermost rows outside of their own box.
@@ -49,17 +49,11 @@ class Background:
         return len(self.low) + 1
 
     def log_prob(self, z: Tensor) -> Tensor:
-        """Log of each density at rows `(n, d)`: `(n, kinds)`; a missing cell, NaN, is integrated over."""
-        inside = torch.stack(
-            [((z < a) | (z > b)).any(1) for a, b in zip(self.low, self.high, strict=True)], 1
-        ).logical_not()
-        missing = z.isnan()
-        widths = (self.high - self.low).log()
-        volume = (~missing).to(z.dtype) @ widths.T if missing.any() else widths.sum(1)
-        even = torch.where(inside, -volume, OUTSIDE)
+        """Log of each density at rows `(n, d)`: `(n, kinds)`."""
+        inside = torch.stack([((z >= a) & (z <= b)).all(1) for a, b in zip(self.low, self.high, strict=True)], 1)
+        even = torch.where(inside, -(self.high - self.low).log().sum(1), OUTSIDE)
         standard = (z - self.centre) / self.deviation
-        each = -0.5 * standard.square() - self.deviation.log() - 0.5 * LOG_2PI
-        broad = each.masked_fill(missing, 0.0).sum(1)
+        broad = (-0.5 * standard.square() - self.deviation.log() - 0.5 * LOG_2PI).sum(1)
         return torch.cat([even, broad[:, None]], 1)
 
     def tensors(self) -> dict[str, Tensor]:

@@ -121,7 +121,7 @@ class Cells:
             log_prob[rows[:, None], numeric] = density.nan_to_num(nan=0.0)
             cost[rows[:, None], numeric] = (found.log_peak() - density).clamp(min=0.0).nan_to_num(nan=0.0)
             surprise[rows[:, None], numeric] = -found.log_tail(value).nan_to_num(nan=0.0)
-            mean[rows[:, None], numeric] = found.expectation()
+            mean[rows[:, None], numeric] = found.expectation().clamp(*model.bounds)
             logs = model.log_categories(block.codes)
             for c, (column, table) in enumerate(zip(model.categorical.tolist(), model.tables(), strict=True)):
                 chance = (parts - logs[:, :, c].T).softmax(1) @ table
@@ -167,7 +167,7 @@ def _conditionals(model: "MixedMixture", block: Block, filled: Filled, parts: Te
     mean = model.means[:, None] + filled.apart - away
     own = -0.5 * (away.square() / variance + variance.log() + LOG_2PI)
     without = parts.T[:, :, None] - own.masked_fill(block.z.isnan(), 0.0)
-    return Conditionals(without.log_softmax(0), mean, variance)
+    return Conditionals(without.log_softmax(0), mean, variance * model.spread.square())
 
 
 def trusted_cells(model: "MixedMixture", x: Tensor, false_alarms: float) -> Tensor:

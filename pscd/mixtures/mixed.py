@@ -49,6 +49,9 @@ class MixedMixture(nn.Module):
         covariances: `(K, d, d)`.
         log_tables: log probabilities of the categories, those of one column beside those of the next, `(K, L_1 + ...)`.
         levels: for each column the number of its categories, 0 for a numeric one, `(D,)`.
+        spread: for each numeric column, how much wider cells that the fit has not seen lie around what the others of
+            their row predict than the covariances say, `(d,)`; one if not given. It widens intervals and draws.
+        bounds: lowest and highest value of each numeric column that a prediction may have, `(2, d)`; none if not given.
 
     >>> weights, means = torch.tensor([0.5, 0.5]).double(), torch.tensor([[-1.0], [1.0]]).double()
     >>> tables = torch.tensor([[0.9, 0.1], [0.1, 0.9]]).double()
@@ -62,12 +65,26 @@ class MixedMixture(nn.Module):
     covariances: Tensor
     log_tables: Tensor
     levels: Tensor
+    spread: Tensor
+    bounds: Tensor
     precision: Tensor
     log_det: Tensor
 
-    def __init__(self, weights: Tensor, means: Tensor, covariances: Tensor, log_tables: Tensor, levels: Tensor) -> None:
+    def __init__(
+        self,
+        weights: Tensor,
+        means: Tensor,
+        covariances: Tensor,
+        log_tables: Tensor,
+        levels: Tensor,
+        spread: Tensor | None = None,
+        bounds: Tensor | None = None,
+    ) -> None:
         super().__init__()
+        d = means.shape[1]
         given = {"weights": weights, "means": means, "covariances": covariances, "log_tables": log_tables}
+        given["spread"] = torch.ones(d) if spread is None else spread
+        given["bounds"] = torch.tensor([[-torch.inf], [torch.inf]]).repeat(1, d) if bounds is None else bounds
         for name, value in given.items():
             self.register_buffer(name, value.double())
         self.register_buffer("levels", levels.long())
@@ -78,7 +95,8 @@ class MixedMixture(nn.Module):
 
     def tensors(self) -> dict[str, Tensor]:
         """What `MixedMixture(**tensors)` needs, for saving."""
-        return {name: getattr(self, name) for name in ("weights", "means", "covariances", "log_tables", "levels")}
+        names = ("weights", "means", "covariances", "log_tables", "levels", "spread", "bounds")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def numeric(self) -> Tensor:
@@ -211,7 +229,7 @@ class MixedMixture(nn.Module):
             for gap, inverse in filled.blocks:
                 noise = torch.randn(*gap.of_rows.shape, 1, generator=generator, dtype=drawn.dtype)
                 factor = torch.linalg.cholesky(inverse)[k[gap.rows], gap.pattern]
-                drawn[gap.rows[:, None], gap.of_rows] += (factor @ noise).squeeze(2)
+                drawn[gap.rows[:, None], gap.of_rows] += (factor @ noise).squeeze(2) * self.spread[gap.of_rows]
             guess = [torch.multinomial(t[k], 1, generator=generator) for t in self.tables()]
             self._put(result, block, drawn, guess)
         return result
@@ -222,7 +240,7 @@ class MixedMixture(nn.Module):
         for block in self.blocks(x):
             filled = self.fill(block)
             share = self.log_parts(filled, block.codes).softmax(1)
-            mean = torch.einsum("nk,knd->nd", share, filled.apart) + share @ self.means
+            mean = (torch.einsum("nk,knd->nd", share, filled.apart) + share @ self.means).clamp(*self.bounds)
             guess = [(share @ t).argmax(1, keepdim=True) for t in self.tables()]
             self._put(result, block, mean, guess)
         return result

@@ -77,12 +77,3 @@ def test_a_column_that_hardly_varies_has_a_density_too():
 
 def test_tensors_are_enough_to_build_it_again(rows, background):
     assert torch.equal(Background(**background.tensors()).log_prob(rows), background.log_prob(rows))
-
-
-def test_missing_cells_are_integrated_over():
-    """A density with a missing cell is that of a background without its column."""
-    z = torch.randn(400, 3, generator=generator(0), dtype=torch.float64)
-    whole, part = Background.of(z), Background.of(z[:, [0, 2]])
-    gaps = torch.where(torch.arange(3) == 1, torch.nan, z)
-    torch.testing.assert_close(whole.log_prob(gaps), part.log_prob(z[:, [0, 2]]))
-    assert torch.equal(Background.of(torch.cat([z, torch.full_like(z, torch.nan)])).low, whole.low)

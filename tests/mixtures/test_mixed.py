@@ -143,6 +143,17 @@ def test_draws_of_several_missing_numbers_are_correlated_as_they_should():
     assert error.abs().max() < 5 * math.sqrt(2 / n)
 
 
+def test_the_spread_widens_draws_and_intervals():
+    model = mixture(k=1, levels=[0, 0])
+    wide = MixedMixture(**{**model.tensors(), "spread": torch.tensor([2.0, 1.0])})
+    x = torch.tensor([[NAN, 0.3], [0.2, NAN]]).double()
+    centre = model.expected(x)
+    a, b = ((m.complete(x, generator(0)) - centre)[x.isnan()] for m in (model, wide))
+    torch.testing.assert_close(b / a, torch.tensor([2.0, 1.0]).double())
+    lengths = [upper - lower for lower, upper in (m.cells(x).quantiles(0.5) for m in (model, wide))]
+    torch.testing.assert_close(lengths[1] / lengths[0], torch.tensor([2.0, 1.0]).double().expand(2, 2))
+
+
 def test_samples_are_repeatable_and_leave_the_global_state_alone():
     model = mixture()
     before = torch.get_rng_state()
