@@ -135,7 +135,7 @@ def benchmark(
         CellResult(cell["settings"], {name: value for name, value in cell.items() if name != "settings"})
         for cell in written["cells"]
     ]
-    written["cells"] = [{"settings": _short(d.settings), **_rounded(d.result)} for d in done]
+    written["cells"] = [_short(d.settings) | _rounded(d.result) for d in done]
     libraries = {name: value for method in plan.methods.values() for name, value in method["versions"].items()}
     written |= {
         "command": command,
@@ -144,18 +144,22 @@ def benchmark(
         "libraries": {"pscd": written["versions"]["pscd"]} | libraries,
         "summary": summarise(done),
     }
-    write_json(path.with_suffix(".json"), written)
+    write_json(path.with_suffix(".json"), written, indent=None)  # thousands of pieces, a megabyte less
     write_text_atomic(path, with_reading(report.page(plan, written, command), path))
     return path
 
 
 def _short(settings: dict[str, Any]) -> dict[str, Any]:
     """Without what is the same for every piece of a method's work, and is written once."""
-    return {name: value for name, value in settings.items() if name not in ("versions", "code", "rows", "columns")}
+    return {
+        name: value
+        for name, value in settings.items()
+        if name not in ("versions", "code", "rows", "columns", "checksum")
+    }
 
 
 def _rounded(result: dict[str, Any]) -> dict[str, Any]:
-    return {name: round(value, 5) if isinstance(value, float) else value for name, value in result.items()}
+    return {name: round(value, 4) if isinstance(value, float) else value for name, value in result.items()}
 
 
 if __name__ == "__main__":

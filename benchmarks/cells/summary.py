@@ -14,6 +14,7 @@ from benchmarks.cells.corruptions import KINDS
 from benchmarks.cells.ours import NAME
 from benchmarks.cells.rivals import SIMPLE
 from benchmarks.cells.work import FIND, METHODS, RANK
+from benchmarks.detection.tables import natural
 from pscd.paper.artefact import CellResult, Row
 
 MEASURES = (
@@ -54,14 +55,14 @@ def summarise(done: Sequence[CellResult]) -> dict[str, Any]:
     cases = group_by_case(done)
     return {
         "cases": [{**case._asdict(), "tables": n_tables(v), "methods": method_lines(case, v)} for case, v in cases],
-        "tables": table_lines(done),
+        "tables": table_lines(done, cases),
         "errors": error_lines(done),
         "seconds": seconds(done),
     }
 
 
 def group_by_case(done: Sequence[CellResult]) -> list[tuple[Case, Values]]:
-    """Results by case, without tables that some method has not met yet; failures are replaced."""
+    """Results by case, without tables and cases that some method has not met yet; failures are replaced."""
     cases: dict[Case, Values] = {}
     for d in done:
         s = d.settings
@@ -76,11 +77,17 @@ def group_by_case(done: Sequence[CellResult]) -> list[tuple[Case, Values]]:
                 for table, by_seed in by_table.items()
                 if table in met
             }
-    # A run that was stopped may have cases that some method has not met at all.
+    # A run that was stopped has cases that some method or table has not met. They would not compare with the others.
     everyone: dict[str, set[str]] = {}
+    most: Counter[tuple[str, str]] = Counter()
     for case, values in cases.items():
         everyone.setdefault(case.task, set()).update(values)
-    whole = [case for case, values in cases.items() if n_tables(values) and set(values) == everyone[case.task]]
+        most[case.task, case.group] = max(most[case.task, case.group], n_tables(values))
+    whole = [
+        case
+        for case, values in cases.items()
+        if set(values) == everyone[case.task] and 0 < n_tables(values) == most[case.task, case.group]
+    ]
     # By task and group: alone and at random first, then by share.
     whole.sort(key=lambda c: (c.task, c.group, c.mechanism, c.wrong > 0 and c.missing > 0, c.wrong, c.missing))
     return [(case, cases[case]) for case in whole]
@@ -161,19 +168,24 @@ def _against(theirs: dict[str, Any], ours: dict[str, Any], measure: str) -> dict
     }
 
 
-def table_lines(done: Sequence[CellResult]) -> list[dict[str, Any]]:
+def table_lines(done: Sequence[CellResult], cases: Sequence[tuple[Case, Values]]) -> list[dict[str, Any]]:
     """Every table with its size and, by task and method, the mean of the main measure over all dirt."""
-    lines: dict[tuple[str, str], dict[str, Any]] = {}
-    for d in done:
-        s, key = d.settings, (d.settings["group"], d.settings["table"])
-        line = lines.setdefault(key, {"table": s["table"], "group": s["group"], "n": d.result["n"], "d": d.result["d"]})
-        value = d.result.get(MAIN[s["task"]])
-        if value is not None:
-            line.setdefault(s["task"], {}).setdefault(s["method"], []).append(value)
-    for line in lines.values():
-        for task in MAIN:
-            line[task] = {method: float(np.mean(values)) for method, values in line.get(task, {}).items()}
-    return list(lines.values())
+    sizes = {(d.settings["group"], d.settings["table"]): (d.result["n"], d.result["d"]) for d in done}
+    found: dict[tuple[str, str], dict[str, dict[str, list[float]]]] = {}
+    for case, values in cases:
+        for method, by_table in values.items():
+            for table, by_seed in by_table.items():
+                measured = [r[MAIN[case.task]] for r in by_seed.values() if r.get(MAIN[case.task]) is not None]
+                of_task = found.setdefault((case.group, table), {}).setdefault(case.task, {})
+                of_task.setdefault(method, []).extend(measured)
+    return [
+        {"table": table, "group": group, "n": n, "d": d}
+        | {
+            task: {m: float(np.mean(v)) for m, v in found.get((group, table), {}).get(task, {}).items() if v}
+            for task in MAIN
+        }
+        for (group, table), (n, d) in sorted(sizes.items(), key=lambda item: (item[0][0], natural(item[0][1])))
+    ]
 
 
 def error_lines(done: Sequence[CellResult]) -> list[dict[str, Any]]:

@@ -478,7 +478,8 @@ def test_means_are_over_tables_and_deviations_over_seeds():
     done = [result("DDC", t, s, ap) for t, s, ap in (("a", 0, 0.1), ("a", 1, 0.3), ("b", 0, 0.5), ("b", 1, 0.9))]
     done += [result("EnergyDetector", t, s, 0.6) for t in "ab" for s in (0, 1)]
     done.append(result("DDC", "c", 0, 1.0))  # ours has not met this table yet,
-    done.append(result("DDC", "a", 0, 1.0, wrong=0.2))  # and this dirt on no table
+    done.append(result("DDC", "a", 0, 1.0, wrong=0.2))  # and this dirt on no table,
+    done += [result(method, "a", 0, 1.0, wrong=0.1) for method in ("DDC", "EnergyDetector")]  # and this on one alone
     (case,) = summary.summarise(done)["cases"]
     own, ddc = case["methods"]
     assert own["method"] == "EnergyDetector"
