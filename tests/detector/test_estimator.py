@@ -232,6 +232,7 @@ def test_bad_input(x, message):
         {"n_updates": 0},
         {"n_updates": 2.5},
         {"n_updates": True},
+        {"rank": "rows"},
     ],
 )
 def test_bad_parameters(settings):
@@ -254,3 +255,67 @@ def test_samples_are_as_wide_as_clean_rows(shape):
     x = np.random.default_rng(0).normal(size=shape)
     new = EnergyDetector(n_updates=60).fit(x).sample(2000)
     assert new.std(0).mean() == pytest.approx(1.0, abs=0.15)
+
+
+def test_rank_both_sees_a_single_cell_and_a_whole_row(tmp_path):
+    """Sixty columns: one cell six deviations out drowns in the energy of its row; whole rows are seen by either."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(500, 2)) @ rng.normal(size=(2, 60)) + rng.normal(size=(500, 60))
+    cells, rows = np.arange(10), np.arange(10, 20)
+    x[cells, rng.integers(0, 60, 10)] += 8
+    x[rows] = 2 * rng.normal(size=(10, 60))
+    energy = EnergyDetector(n_updates=5).fit(x)
+    both = EnergyDetector(n_updates=5, rank="both").fit(x)
+    others = np.arange(20, 500)
+
+    def found(detector, wrong):
+        score = detector.score_samples(x)
+        return roc_auc_score(np.r_[np.ones(10), np.zeros(480)], -score[np.r_[wrong, others]])
+
+    assert found(energy, cells) < 0.9 < 0.97 < found(both, cells)
+    assert min(found(energy, rows), found(both, rows)) > 0.97
+    both.save(tmp_path)
+    np.testing.assert_array_equal(EnergyDetector.load(tmp_path).score_samples(x), both.score_samples(x))
+    np.testing.assert_array_equal(energy.sample_weight_, both.sample_weight_)
+
+
+def ring(n, seed):
+    """A circle of radius 3 with a little noise: its Gaussian takes the empty middle for the most normal place."""
+    rng = np.random.default_rng(seed)
+    angle = rng.uniform(0, 2 * np.pi, n)
+    return np.stack([3 * np.cos(angle), 3 * np.sin(angle)], 1) + 0.3 * rng.normal(size=(n, 2))
+
+
+@pytest.fixture(scope="module")
+def on_a_ring():
+    return EnergyDetector(gamma=0.2, bound=4.0).fit(ring(1000, 0))
+
+
+def of_the_gaussian(x, gamma):
+    """A detector whose network may not say anything."""
+    return EnergyDetector(gamma=gamma, bound=1e-9, n_updates=1).fit(x)
+
+
+def test_the_network_sees_what_no_gaussian_can(on_a_ring):
+    """Rows in the middle of a ring: the Gaussian ranks them as the most normal of all, the network as the strangest."""
+    normal, strange = ring(500, 1), 0.6 * np.random.default_rng(2).normal(size=(200, 2))
+
+    def found(detector):
+        scores = detector.score_samples(np.concatenate([normal, strange]))
+        return roc_auc_score(np.repeat([0, 1], [500, 200]), -scores)
+
+    assert found(of_the_gaussian(ring(1000, 0), 0.2)) < 0.05
+    assert found(on_a_ring) > 0.95
+
+
+def test_the_network_is_trained_with_the_gamma_of_the_gaussian():
+    """A far cluster of a tenth of the rows: at gamma 0 the network makes room for it, at gamma 1 it does not."""
+    x = np.concatenate([ring(450, 3), 0.2 * np.random.default_rng(4).normal(size=(50, 2)) + [9.0, 9.0]])
+    corrections = []
+    for gamma in (0.0, 1.0):
+        detector = EnergyDetector(gamma=gamma, bound=4.0, n_updates=150).fit(x)
+        assert detector.gamma_ == gamma
+        corrected = of_the_gaussian(x, gamma).score_samples(x) - detector.score_samples(x)
+        corrections.append(corrected[450:].mean() - corrected[:450].mean())
+    assert corrections[0] < -0.5
+    assert corrections[1] > corrections[0] + 1
