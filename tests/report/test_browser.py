@@ -133,7 +133,8 @@ def test_two_columns_are_chosen(visit, tumours):
 
 def test_the_part_of_the_run_that_is_shown_is_chosen(visit, two_moons):
     page = visit(write_report(two_moons, data=two_moons.parent / "moons.csv"))
-    labels = "document.querySelector('.charts svg').textContent"
+    texts = "[...document.querySelector('.charts svg').querySelectorAll('text')]"
+    labels = f"{texts}.map((node) => node.textContent).sort().join()"
     page.evaluate(f"window.before = {labels}; null")
     page.locator("form.zoom .first").fill("20")
     until(page, f"{labels} !== window.before", 30)
