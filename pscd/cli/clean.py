@@ -11,6 +11,7 @@ from pscd.cli.detect import (
     fit_detector,
     is_detector,
     n_learnt,
+    read_for,
     write_cells,
 )
 from pscd.cli.reading import FILES, add_reading_flags, read_args
@@ -58,21 +59,20 @@ def run_clean(args: argparse.Namespace) -> None:
         UserError: the flags contradict each other, or a file cannot be read or written.
     """
     from pscd.detector.estimator import EnergyDetector
-    from pscd.detector.files import fitting_frame
 
     _check(args)
     cells = args.cells or _beside(args.out or args.file)
     for path in (cells, args.out):
         if path is not None and path.exists() and not args.force:
             raise UserError(f"{path} exists; choose another name, or add --force to replace it")
-    frame = read_args(args)
     if args.run is None:
+        frame = read_args(args)
         detector = fit_detector(args, frame, args.file)
     else:
         if not is_detector(args.run):
             raise UserError(f"{args.run}: holds no fitted detector; pscd detect makes one")
         detector = EnergyDetector.load(args.run)
-        frame = fitting_frame(detector, frame, args.file, args.run, ids=args.id, missing=args.missing)
+        frame = read_for(detector, args)
     rows = frame[detector.feature_names_in_] if detector.reader_.schema is None else frame
     wrong = detector.suspects(rows, false_alarms=args.false_alarms)
     gaps = detector.gaps(rows)

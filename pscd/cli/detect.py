@@ -79,6 +79,8 @@ def run_detect(args: argparse.Namespace) -> None:
     Raises:
         UserError: the table or the folder is no good.
     """
+    from pscd.files import file_digest, write_json
+
     out = args.out or Path("runs") / args.data.name.split(".")[0]
     if RunFolder(out).is_detector and not args.force:
         raise UserError(f"{out} holds a detector; choose another --out, or add --force to replace it")
@@ -92,24 +94,12 @@ def run_detect(args: argparse.Namespace) -> None:
     except OSError as error:
         raise UserError(f"cannot write to {out}: {error.strerror}") from None
     detector.save(out)
-    remember_source(args, out)
+    source = {"data": str(args.data), "ids": args.id, "reading": reading_options(args)}
+    write_json(RunFolder(out).source, {**source, "fingerprint": file_digest(args.data)})
     print_learnt(detector, len(frame))
     report(detector, frame, args.data, out / "scores.csv", args.id, picture=out / "scores.png")
     _report_cells(detector, frame, out / "cells.csv")
     print(f"run: {out}")
-
-
-def remember_source(args: argparse.Namespace, out: Path) -> None:
-    """Keep in the run folder where the rows came from and how they were read, so that they can be found again.
-
-    Args:
-        args: the flags.
-        out: the run folder.
-    """
-    from pscd.files import file_digest, write_json
-
-    source = {"data": str(args.data), "fingerprint": file_digest(args.data), "ids": args.id}
-    write_json(RunFolder(out).source, {**source, "reading": reading_options(args)})
 
 
 def fit_detector(
@@ -213,13 +203,32 @@ def score_rows(args: argparse.Namespace) -> None:
         UserError: the file does not fit the detector, or cannot be read or written.
     """
     from pscd.detector.estimator import EnergyDetector
-    from pscd.detector.files import fitting_frame
 
     if device(args.device).type != "cpu":
         raise UserError("a detector scores on the cpu; leave --device out")
     detector = EnergyDetector.load(args.run)
-    frame = fitting_frame(detector, read_args(args), args.file, args.run, ids=args.id, missing=args.missing)
+    frame = read_for(detector, args)
     report(detector, frame, args.file, args.out, args.id, log_density=args.log_density)
+
+
+def read_for(detector: "EnergyDetector", args: argparse.Namespace) -> Any:
+    """The table that a command was given, with the columns that a detector was fitted to.
+
+    Args:
+        detector: the fitted detector.
+        args: the flags.
+
+    Returns:
+        The table.
+
+    Raises:
+        UserError: it cannot be read, or a column is not there.
+    """
+    frame = detector.read_file(args.file, **reading_options(args))
+    gone = [name for name in args.id if name not in frame.columns]
+    if gone:
+        raise UserError(f"{args.file}: has no column {gone[0]!r} for --id")
+    return frame
 
 
 def report(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pscd.cli.common import Parser, parse_names
+from pscd.errors import UserError
 
 if TYPE_CHECKING:
     from pscd.frames import Schema
@@ -65,9 +66,18 @@ def read_args(args: argparse.Namespace, path: Path | None = None) -> Any:
     Raises:
         UserError: the file cannot be read as a table.
     """
-    from pscd.detector.files import read_rows
+    from pscd.files import suffix_of
+    from pscd.frames import as_frame, read_frame
 
-    return read_rows(path or getattr(args, "file", None) or args.data, reading_options(args))
+    path = path or getattr(args, "file", None) or args.data
+    if suffix_of(path) in ARRAYS:
+        from pscd.data.tables import read_array
+
+        x = read_array(path)
+        if x.ndim > 2:
+            raise UserError(f"{path}: rows of {' x '.join(map(str, x.shape[1:]))} numbers are no table; use pscd train")
+        return as_frame(x if x.ndim == 2 else x[:, None]).to_native()
+    return read_frame(path, **reading_options(args))
 
 
 def reading_options(args: argparse.Namespace) -> dict[str, Any]:

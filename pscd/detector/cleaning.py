@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pscd.detector.cells import CellModel
 from pscd.detector.mistakes import Expected, find_mistakes
-from pscd.detector.reading import Reader, Rows, native_frame
+from pscd.detector.reading import Reader, Rows
 from pscd.mixtures.cells import Cells
 from pscd.rng import Stream, generator
 
@@ -66,24 +66,6 @@ class CellMethods:
         """
         rows = self._read(X)
         return self.reader_.labelled(rows, self._cells(rows, false_alarms)[1].numpy())
-
-    def expected(self, X: ArrayLike) -> Any:
-        """What should stand in each cell given the trusted others of its row, also where nothing looks wrong.
-
-        Args:
-            X: rows, `(n, d)`.
-
-        Returns:
-            `(n, d)`, a data frame if `X` is one: conditional means of numbers, the likeliest category, what undoes a
-            common mistake in cells that look wrong; None in columns that are left out.
-        """
-        rows = self._read(X)
-        cells, wrong = self._cells(rows, FALSE_ALARMS)
-        values = self.reader_.cells(rows.table, self._suggested(rows, cells, wrong)[0])
-        table = np.empty((len(rows.x), len(values)), dtype=object)
-        for j, column in enumerate(values):
-            table[:, j] = column
-        return self.reader_.labelled(rows, table if native_frame(rows.table) is not None else table.astype(float))
 
     def suspects(self, X: ArrayLike, *, false_alarms: float = FALSE_ALARMS, level: float = 0.9) -> "pd.DataFrame":
         """The cells that look wrong, the worst first, with what should stand there.

@@ -14,13 +14,16 @@ from sklearn.utils import Tags, check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from pscd.data.tables import read_array
 from pscd.detector.cells import CellModel
 from pscd.detector.cleaning import CellMethods
 from pscd.detector.gaussian import floors
 from pscd.detector.numbers import INSIDE, NumberEnergy, fit_numbers
-from pscd.detector.reading import Reader, Rows, native_frame
+from pscd.detector.reading import Reader, Rows, fitting_frame, native_frame
 from pscd.detector.saving import read_detector, write_detector
 from pscd.errors import UserError
+from pscd.files import suffix_of
+from pscd.frames import as_frame, read_frame
 from pscd.html import facts_html
 from pscd.rng import Stream, generator
 from pscd.run_folder import RunFolder
@@ -306,6 +309,33 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         check_is_fitted(self)
         z = self._draw(n_samples, seed=int(check_random_state(random_state).randint(2**31 - 1)))
         return self.reader_.decode(self.cells_.inverse(z))
+
+    def read_file(self, path: Path | str, **options: Any) -> Any:
+        """A file with the columns that the detector was fitted to, as a pandas frame that its methods take.
+
+        Args:
+            path: a text file, `.parquet`, `.xlsx`, `.npy` or `.npz`.
+            options: as `pscd.frames.read_frame` takes them.
+
+        Returns:
+            All columns of the file. Text stays text, where the detector knows what to make of it.
+
+        Raises:
+            UserError: the file cannot be read, or has other columns.
+        """
+        check_is_fitted(self)
+        path = Path(path)
+        array = suffix_of(path) in (".npy", ".npz")
+        if array:
+            x = read_array(path)
+            frame = as_frame(x.reshape(len(x), -1)).to_native()
+        else:
+            frame = read_frame(path, **options)
+        names = [str(name) for name in getattr(self, "feature_names_in_", range(self.n_features_in_))]
+        try:
+            return fitting_frame(frame, self.reader_, names, array=array)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
 
     def _repr_html_(self) -> str:
         """What a notebook shows: what was learnt, if anything was, above scikit-learn's own list of parameters."""

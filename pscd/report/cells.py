@@ -54,12 +54,13 @@ def blame_by_detector(detector: "EnergyDetector", frame: "pd.DataFrame", names: 
     """
     columns = list(names)
     nats = detector.explain(frame)[columns].to_numpy(np.float64)
-    expected = detector.expected(frame)[columns].to_numpy(object)
+    expected = detector.expected(frame)[columns].to_numpy(object).copy()
     said = np.full(nats.shape, None, dtype=object)
     at = {name: j for j, name in enumerate(columns)}
     for cell in detector.suspects(frame).to_dict("records"):
         if isinstance(cell["mistake"], str) and cell["column"] in at:
-            said[cell["row"], at[cell["column"]]] = cell["mistake"]
+            place = cell["row"], at[cell["column"]]
+            said[place], expected[place] = cell["mistake"], cell["suggested"]  # what undoes it, not the mean
     return Blame(nats, frame[columns].to_numpy(object), expected, said)
 
 

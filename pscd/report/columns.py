@@ -92,6 +92,8 @@ def shown(value: object, digits: int = 6) -> str:
         return MISSING
     if isinstance(value, float | np.floating):
         return f"{value:.{digits}g}"
+    if hasattr(value, "timetuple"):
+        return f"{value:%Y-%m-%d}"
     text = str(value)
     if not text.strip():
         return MISSING

@@ -183,5 +183,5 @@ def read_config(values: Mapping[str, Any]) -> tuple[TrainConfig, str | None]:
         kept = unsealed(dict(values))
         fingerprint = kept.pop("fingerprint", None)
         return TrainConfig.from_dict(kept), fingerprint
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, ValueError):
         raise UserError("config.json is damaged, or of another version") from None

@@ -13,10 +13,9 @@ import torch
 from pscd.config import NotLoaded, TrainConfig
 from pscd.data import read_table, split_rows
 from pscd.data.tables import ARRAYS
-from pscd.detector.files import fitting_frame, read_rows
 from pscd.errors import UserError
 from pscd.evaluation import load_run_data
-from pscd.files import file_digest, needs, read_json, read_tensors, suffix_of
+from pscd.files import file_digest, needs, read_json, read_tensors, suffix_of, unsealed
 from pscd.model import Model
 from pscd.objectives import OBJECTIVES, PseudoSpherical
 from pscd.report import rows as tables
@@ -162,11 +161,12 @@ def _detector_frame(
     same = path.is_file() and file_digest(path) == source.get("fingerprint")
     if wanted.path is None and not same:
         return f"{path} has changed since; to show it as it is now, add --data {path}"
-    options = source.get("reading", {})
-    frame = read_rows(path, options)
+    frame = detector.read_file(path, **source.get("reading", {}))
     # Those that were given at the time are shown where they are there; those that are asked for have to be.
     ids = tuple(name for name in source.get("ids", ()) if name in frame.columns) if wanted.ids is None else wanted.ids
-    frame = fitting_frame(detector, frame, path, folder.path, ids=ids, missing=options.get("missing", ()))
+    gone = [name for name in ids if name not in frame.columns]
+    if gone:
+        raise UserError(f"{path}: has no column {gone[0]!r} for --id")
     return frame, path, ids, same
 
 
@@ -311,7 +311,7 @@ def _evaluation(folder: RunFolder) -> tuple[Block, ...]:
     if not folder.evaluation.is_file():
         return ()
     try:
-        rows = json.loads(folder.evaluation.read_text())["rows"]
+        rows = unsealed(json.loads(folder.evaluation.read_text()))["rows"]
         head = [name for name in rows[0] if name not in ("name", "features")]
         shown = tuple(
             (
@@ -320,7 +320,7 @@ def _evaluation(folder: RunFolder) -> tuple[Block, ...]:
             )
             for row in rows
         )
-    except (ValueError, KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         return ()
     return (Text(("Distance to held-out data, of samples and of other data, which is the floor:",)),
             Table(("", *(name.replace("_", " ") for name in head)), shown))  # fmt: skip

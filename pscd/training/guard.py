@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -111,3 +112,22 @@ def summary(row: dict[str, float]) -> str:
     """A row of the log, as the progress line shows it."""
     shown = {"e_pos": "E data", "e_neg": "E samples", "ess_neg": "ESS", "acceptance": "accept", "temperature": "T"}
     return ", ".join(f"{label} {row[name]:.3g}" for name, label in shown.items() if name in row)
+
+
+def last_words(message: str, config: TrainConfig, step: int, folder: Path | None) -> str:
+    """What to say of a run whose retries are used up.
+
+    Args:
+        message: what went wrong last.
+        config: of the run.
+        step: of the last good model.
+        folder: where that is kept, if anywhere.
+
+    Returns:
+        A sentence that says what to try.
+    """
+    kept = f"; the model of step {step} is kept in {folder}" if folder is not None else ""
+    return (
+        f"training diverged {config.max_retries + 1} times, last at {message}{kept}; "
+        "try a smaller lr, more sampler steps, or a smaller sampler step size"
+    )

@@ -28,7 +28,7 @@ from pscd.run_folder import RunFolder
 from pscd.sampling import ReplayBuffer
 from pscd.sampling import buffer as buffers
 from pscd.training import checkpoint
-from pscd.training.guard import Modes, check, mode_shares, summary
+from pscd.training.guard import Modes, check, last_words, mode_shares, summary
 from pscd.training.held_out import HeldOut
 from pscd.training.initial import check_label, init_state
 from pscd.training.interrupt import deferred_interrupt
@@ -225,7 +225,9 @@ def fit(
                     if main and run is not None:
                         checkpoint.save(good, run.path)
                         as_model(state).save(run.model, step=state.step)
-                    raise Diverged(_last_words(message, state.step, config, run)) from None
+                    raise Diverged(
+                        last_words(message, config, state.step, run.path if run is not None else None)
+                    ) from None
                 bar.write(f"{message}; back to step {state.step}, smaller step", file=sys.stderr)
                 continue
             bar.update()
@@ -444,11 +446,3 @@ def _resume(state: TrainState, run: RunFolder | None) -> None:
         raise UserError(f"{run.path} holds a run on other rows; choose another folder")
     with reading(run.state, "damaged, or of another network"):
         checkpoint.restore(state, resumed)
-
-
-def _last_words(message: str, good: int, config: TrainConfig, run: RunFolder | None) -> str:
-    kept = f"; the model of step {good} is kept in {run.path}" if run is not None else ""
-    return (
-        f"training diverged {config.max_retries + 1} times, last at {message}{kept}; "
-        "try a smaller lr, more sampler steps, or a smaller sampler step size"
-    )

@@ -63,17 +63,6 @@ def test_suspects_say_what_should_stand_there(detector, dirty):
     assert found["cost"].is_monotonic_decreasing
 
 
-def test_expected_values_are_those_of_the_suggestions_and_of_the_gaps(detector, dirty):
-    expected = detector.expected(dirty)
-    assert list(expected.columns) == list(dirty.columns)
-    for cells in (detector.suspects(dirty), detector.gaps(dirty)):
-        assert len(cells)
-        for cell in cells.to_dict("records"):
-            assert expected[cell["column"]][cell["row"]] == cell["suggested"]
-    numbers = np.random.default_rng(0).normal(size=(50, 2))
-    assert EnergyDetector(n_updates=1).fit(numbers).expected(numbers[:5]).shape == (5, 2)
-
-
 def test_repaired_cells_and_no_others(detector, dirty):
     made, wrong = detector.repair(dirty), detector.flag_cells(dirty)
     pd.testing.assert_frame_equal(made.mask(wrong), dirty.mask(wrong), check_dtype=False)

@@ -55,13 +55,22 @@ def visit(browser):
         page.goto(path.as_uri())
         page.evaluate("dispatchEvent(new Event('beforeprint'))")  # draws all charts, also those out of sight
         drawn = "[...document.querySelectorAll('[data-chart]')].every((place) => place.querySelector('svg'))"
-        page.wait_for_function(drawn, timeout=120_000)
+        until(page, drawn)
         return page
 
     yield open_page
     for context in contexts:
         context.close()
     assert not complaints
+
+
+def until(page, expression, seconds=120):
+    """Wait for an expression to be true. Not `wait_for_function`, whose `eval` the page's security policy forbids."""
+    for _ in range(10 * seconds):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(f"never true: {expression}")
 
 
 def rows(page):
@@ -118,18 +127,19 @@ def test_two_columns_are_chosen(visit, tumours):
     chart = page.locator("section:has(form.pairs) svg")
     before = chart.inner_html()
     page.get_by_label("across").select_option("worst area")
-    page.wait_for_function(
-        "document.querySelector('section:has(form.pairs) svg').textContent.includes('worst area')", timeout=30_000
-    )
+    until(page, "document.querySelector('section:has(form.pairs) svg').textContent.includes('worst area')")
     assert chart.inner_html() != before
 
 
 def test_the_part_of_the_run_that_is_shown_is_chosen(visit, two_moons):
     page = visit(write_report(two_moons, data=two_moons.parent / "moons.csv"))
+    texts = "[...document.querySelector('.charts svg').querySelectorAll('text')]"
+    labels = f"{texts}.map((node) => node.textContent).sort().join()"
+    page.evaluate(f"window.before = {labels}; null")
     page.locator("form.zoom .first").fill("20")
-    page.wait_for_function("!document.querySelector('.charts svg').textContent.includes('10')", timeout=30_000)
+    until(page, f"{labels} !== window.before", 30)
     page.get_by_role("button", name="whole run").click()
-    page.wait_for_function("document.querySelector('.charts svg').textContent.includes('10')", timeout=30_000)
+    until(page, f"{labels} === window.before", 30)
     slider = page.locator(".vega-bind input[type=range]")
     before = page.locator(".plot:has(.vega-bind) svg").inner_html()
     slider.fill("0")

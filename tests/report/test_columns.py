@@ -29,4 +29,5 @@ def test_a_cell_of_numbers_is_short_and_a_word_is_what_it_is():
     assert numbers.text("1,5") == "1,5"
     assert numbers.text("") == numbers.text(None) == numbers.text(np.nan) == "missing"
     assert words.text("007") == "007"
+    assert shown(datetime(2020, 1, 2)) == "2020-01-02"
     assert shown("x" * (LONGEST + 7)).endswith(f"({LONGEST + 7:,} characters)")

@@ -112,13 +112,13 @@
 
   // ---------- the strangest rows ----------
   const FIRST = 20; // rows that are shown before one asks for all
-  const darkness = (nats, most) => (Math.log1p(Math.max(0, nats)) / Math.log1p(most)) ** 2;
+  const DARKEST = 100; // nats
+  const darkness = (nats) => Math.min(1, Math.log1p(Math.max(0, nats)) / Math.log1p(DARKEST)) ** 2;
   for (const table of document.querySelectorAll("table.strange")) {
     const [head, ...rows] = data.tables[table.dataset.table];
     const body = table.tBodies[0], lines = [...body.rows];
-    const most = Math.max(1, ...rows.flatMap((row) => row.cells.map((cell) => cell[3])));
     for (const chip of table.querySelectorAll(".chip")) {
-      chip.style.setProperty("--part", darkness(parseFloat(chip.style.getPropertyValue("--nats")), most));
+      chip.style.setProperty("--part", darkness(parseFloat(chip.style.getPropertyValue("--nats"))));
     }
 
     const close = (line) => {
@@ -141,7 +141,7 @@
       const grid = make("ul", undefined, "grid");
       for (const [column, value, expected, nats, mistake] of row.cells) {
         const cell = make("li", undefined, "cell");
-        cell.style.setProperty("--part", darkness(nats, most));
+        cell.style.setProperty("--part", darkness(nats));
         cell.append(make("bdi", head.names[column], "column"), make("b", value));
         if (expected) cell.append(make("span", `expected ${expected}`, "expected"));
         if (mistake) cell.append(make("span", mistake, "mistake"));
