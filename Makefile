@@ -4,15 +4,27 @@ BIN := .venv/bin
 READY := .venv/.ready
 RIVALS := .venv/.rivals
 SITE := .venv/.site
+RUNS ?= 1
 
 .DEFAULT_GOAL := help
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(READY): pyproject.toml constraints.txt
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
+
+# Every package is checked by its checksum, but torch, of which there are many builds: it is chosen by exact version.
+# PSCD_HASHES=0 installs the same versions without looking at checksums, for an index with builds of its own.
+$(READY): pyproject.toml constraints.txt requirements.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+ifeq ($(PSCD_HASHES),0)
+	$(PIP) -c constraints.txt -e '.[dev]'
+else
+	$(PIP) --require-hashes --no-deps -r requirements.txt
+	$(PIP) -c constraints.txt torch
+	$(PIP) --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip check
+endif
 	@touch $@
 
 setup: $(READY) ## make the virtual environment
@@ -24,22 +36,55 @@ demo: $(READY) ## train on two moons in about a minute; numbers, samples and a p
 test: lint ## lint, type-check and test (under 5 minutes on 2 cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-test-slow: $(READY) ## the long scientific checks
+test-slow: $(READY) ## the long scientific checks, and property-based tests with many random examples
 	$(BIN)/python -m pytest -m slow
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest tests/properties
+
+mutants: $(READY) ## plant mistakes and count those that the tests notice, in docs/results/mutants.md (hours)
+	$(BIN)/python -m mutation --named
+	$(BIN)/python -m mutation --sample 20
+
+test-stress: $(READY) ## all tests in random order, with two copies of them for company; RUNS=20 for more
+	$(BIN)/python scripts/stress.py --runs $(RUNS)
+
+faults: $(READY) ## kill, fill, flip and cut: 700 faults on purpose, counted in docs/reliability.md (10 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.faults --write
+
+fuzz: $(READY) ## 100,000 wrong files for everything that is read, counted in docs/reliability.md (an hour)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.fuzz --write
+
+hashes: ## write requirements.txt from constraints.txt, after a version has changed
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/pip install -q --disable-pip-version-check uv
+	grep -v '^torch==' constraints.txt | build/tools/bin/uv -q pip compile - -o build/hashes.txt \
+		--universal --python-version 3.11 --no-deps --generate-hashes --no-annotate --no-header
+	{ grep '^#' requirements.txt; cat build/hashes.txt; } > build/requirements.txt
+	mv build/requirements.txt requirements.txt
+
+licences: $(READY) ## docs/licences.md: the licences of all dependencies
+	$(BIN)/python scripts/dependencies.py licences
+
+sbom: $(READY) ## a bill of materials of the wheel (CycloneDX), in dist
+	$(BIN)/python scripts/dependencies.py sbom
+
+audit: ## known weaknesses of the dependencies, from the index's database
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/pip install -q --disable-pip-version-check pip-audit
+	build/tools/bin/pip-audit -r requirements.txt --disable-pip --no-deps
 
 test-browser: $(READY) ## reports in a real browser; needs Chromium from the system's packages
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,browser]'
+	$(PIP) -c constraints.txt -e '.[dev,browser]'
 	$(BIN)/python -m pytest -m browser -rs
 
 $(RIVALS): $(READY)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	$(PIP) -c constraints.txt -e '.[dev,bench]'
 	@touch $@
 
 bench: $(RIVALS) ## speed beside other libraries, in docs/results/speed.md (over an hour, of an idle machine)
 	$(BIN)/python -m benchmarks.speed
 
-$(SITE): $(READY)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
+$(SITE): $(READY) docs/constraints.txt
+	$(PIP) -c constraints.txt -c docs/constraints.txt -e '.[dev,docs]'
 	@touch $@
 
 docs: $(SITE) ## build the site in build/site: gallery, API, doctests, links; warnings are errors (about 5 minutes)
@@ -56,4 +101,5 @@ lint: $(READY) ## ruff and mypy
 clean: ## remove the environment, builds and caches; runs stay
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache docs/gallery docs/api/generated
 
-.PHONY: help setup demo test test-slow test-browser bench docs lint clean
+.PHONY: help setup demo test test-slow test-browser test-stress mutants faults fuzz hashes licences sbom audit bench \
+	docs lint clean

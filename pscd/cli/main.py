@@ -60,17 +60,39 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = build_parser(argv).parse_args(_today(argv))
         _prepare(args)
         args.command(args)
+        sys.stdout.flush()  # a full disk is told here, not by the interpreter at its end
     except (UserError, Diverged) as error:
-        if is_first_process():
-            print(f"pscd: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UserError) else 1
+        return _tell(str(error), 2 if isinstance(error, UserError) else 1)
     except KeyboardInterrupt:
         print("pscd: stopped; train and reproduce go on with the same command, others start again", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (OSError, MemoryError, RuntimeError, ImportError) as error:
+        return _tell(_what_is_missing(error), 2)
     return 0
+
+
+def _tell(message: str, code: int) -> int:
+    """Print a message, once if there are several processes; returns the exit code."""
+    if is_first_process():
+        print(f"pscd: {message}", file=sys.stderr)
+    return code
+
+
+def _what_is_missing(error: Exception) -> str:
+    """What the machine could not give: disk, file handles or memory; a mistake of this library's own is raised."""
+    if isinstance(error, OSError):
+        return f"{error.filename or 'this machine'}: {error.strerror or error}"
+    # torch has a class for the memory of a GPU, and for that of the machine only words.
+    words = (
+        *("MemoryError", "allocate memory", "not enough memory", "bad_alloc", "start new thread", "OutOfMemory"),
+        "failed to map segment",  # of a library that is imported
+    )
+    if any(word in f"{type(error).__name__}: {error}" for word in words):
+        return "there is not enough memory for this; what was kept before is still there"
+    raise error
 
 
 def build_parser(argv: Sequence[str]) -> Parser:

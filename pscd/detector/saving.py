@@ -5,17 +5,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from pscd.coordinates import LINEAR, SPIKED_LINEAR, Coordinates
 from pscd.detector.cells import CellModel
 from pscd.detector.gaussian import Gaussian
 from pscd.detector.numbers import NumberEnergy
-from pscd.detector.reading import Reader
+from pscd.detector.reading import Reader, Rows
 from pscd.energies import Correction
 from pscd.errors import UserError
-from pscd.files import read_tensors, tensors_digest, under, write_tensors
+from pscd.files import locked, read_tensors, reading, tensors_digest, under, write_tensors, writing_to
 from pscd.frames import Schema
 from pscd.mixtures.mixed import MixedMixture
 from pscd.model import Model
@@ -37,8 +36,16 @@ def write_detector(detector: "EnergyDetector", run: RunFolder) -> None:
     Args:
         detector: fitted.
         run: the folder, which is made if there is none.
+
+    Raises:
+        UserError: it cannot be written, or another process is writing there.
     """
     run.make()
+    with locked(run.lock), writing_to(run.path):
+        _write(detector, run)
+
+
+def _write(detector: "EnergyDetector", run: RunFolder) -> None:
     tensors = {f"cells.{name}": t for name, t in detector.cells_.tensors().items()}
     tensors |= {"sample_weight": torch.from_numpy(detector.sample_weight_), "stray": detector.stray_}
     if detector.cells_.columns is not None:
@@ -74,26 +81,38 @@ def read_detector(cls: "type[Detector]", run: RunFolder) -> "Detector":
     Raises:
         UserError: a file is damaged, or the two files are of different fits.
     """
-    try:
+    with reading(run.detector, "damaged, or not a detector of pscd"):
         tensors, metadata = read_tensors(run.detector)
         facts = json.loads(metadata["facts"])
         parameters = facts["parameters"]
         detector = cls(**parameters | {"missing": tuple(parameters.get("missing", ()))})
+        detector._check_parameters()
         _restore(detector, tensors, facts)
         gaussian = _gaussian(tensors, facts["fitted"]["gamma_"])
-    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise UserError(f"{run.detector}: damaged, or not a detector of pscd ({error})") from None
     detector.numbers_ = None
     if gaussian is not None:
         _check_network(run.network, metadata.get("network"))
         energy = Correction(len(gaussian.mean), bound=detector.bound)
         detector.numbers_ = NumberEnergy(gaussian, Model.load(run.network, energy=energy))
+    with reading(run.detector, "damaged, or not a detector of pscd"):
+        _check_fits(detector)
     return detector
+
+
+def _check_fits(detector: "EnergyDetector") -> None:
+    """Score a row of zeros, to see that the parts of a file fit together."""
+    x = torch.zeros(1, len(detector.cells_.levels), dtype=torch.float64)
+    scores = detector._score(Rows(x, torch.zeros(1, detector.reader_.n_columns, dtype=torch.bool), None))
+    if scores.shape != (1,):
+        raise ValueError("its parts do not fit together")
 
 
 def _restore(detector: "EnergyDetector", tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
     """Take over what was written, but for the energy of the numbers."""
-    for name, value in {"yardstick_": (), **facts["fitted"]}.items():
+    for name in FITTED:
+        value = facts["fitted"].get(name, ()) if name == "yardstick_" else facts["fitted"][name]
+        if not all(isinstance(v, int | float) for v in (value if name == "yardstick_" else [value])):
+            raise ValueError(f"{name} is {value!r}")
         setattr(detector, name, value)
     detector.sample_weight_ = tensors["sample_weight"].numpy()
     columns = _columns(under(tensors, "columns."), tensors)
@@ -105,17 +124,15 @@ def _restore(detector: "EnergyDetector", tensors: dict[str, Tensor], facts: dict
     detector.stray_ = tensors.get("stray", torch.zeros(width, dtype=torch.long))
     detector.n_features_in_ = detector.reader_.n_columns
     if facts["names"]:
-        detector.feature_names_in_ = np.array(facts["names"], dtype=object)
+        detector.feature_names_in_ = np.array([str(name) for name in facts["names"]], dtype=object)
 
 
 def _check_network(path: "Path", digest: str | None) -> None:
     """A `UserError` if the network is not the one that a detector was saved with; old detectors do not know theirs."""
     if digest is None or not path.is_file():
         return
-    try:
+    with reading(path, "damaged"):
         found = tensors_digest(read_tensors(path)[0])
-    except SafetensorError as error:
-        raise UserError(f"{path}: damaged ({error})") from None
     if found != digest:
         raise UserError(
             f"{path}: not the network of the detector beside it, but of another fit; save the detector again"

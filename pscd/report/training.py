@@ -5,6 +5,7 @@ from typing import Any
 
 from pscd.config import TrainConfig
 from pscd.errors import UserError
+from pscd.files import unsealed
 from pscd.presets import default_preset
 from pscd.report import charts
 from pscd.report.blocks import Block, Chart, Charts, Section, Table, Text
@@ -178,9 +179,9 @@ def read_config(values: Mapping[str, Any]) -> tuple[TrainConfig, str | None]:
     Raises:
         UserError: it is of another version, or damaged.
     """
-    kept = dict(values)
-    fingerprint = kept.pop("fingerprint", None)
     try:
+        kept = unsealed(dict(values))
+        fingerprint = kept.pop("fingerprint", None)
         return TrainConfig.from_dict(kept), fingerprint
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, ValueError):
         raise UserError("config.json is damaged, or of another version") from None

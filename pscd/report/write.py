@@ -13,7 +13,7 @@ from pscd.config import NotLoaded, TrainConfig
 from pscd.data import read_table, split_rows
 from pscd.errors import UserError
 from pscd.evaluation import load_run_data
-from pscd.files import file_digest, needs, read_json, read_metadata
+from pscd.files import file_digest, needs, read_json, read_tensors, unsealed
 from pscd.model import Model
 from pscd.objectives import OBJECTIVES, PseudoSpherical
 from pscd.report import rows as tables
@@ -212,7 +212,7 @@ def run_page(folder: RunFolder, wanted: RowsWanted | None = None, *, running: bo
     step = int(log[-1]["step"]) if log else 0
     has_model = folder.model.is_file() and not running
     model, problem = _model(folder) if has_model else (None, "the same command goes on with the training")
-    updates = int(read_metadata(folder.model)["step"]) if model is not None else step
+    updates = int(read_tensors(folder.model)[1]["step"]) if model is not None else step
     facts = Facts(
         (
             ("state", _state(config, step, updates, has_model, running)),
@@ -274,7 +274,7 @@ def _evaluation(folder: RunFolder) -> tuple[Block, ...]:
     if not folder.evaluation.is_file():
         return ()
     try:
-        rows = json.loads(folder.evaluation.read_text())["rows"]
+        rows = unsealed(json.loads(folder.evaluation.read_text()))["rows"]
         head = [name for name in rows[0] if name not in ("name", "features")]
         shown = tuple(
             (
@@ -283,7 +283,7 @@ def _evaluation(folder: RunFolder) -> tuple[Block, ...]:
             )
             for row in rows
         )
-    except (ValueError, KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         return ()
     return (Text(("Distance to held-out data, of samples and of other data, which is the floor:",)),
             Table(("", *(name.replace("_", " ") for name in head)), shown))  # fmt: skip

@@ -4,6 +4,7 @@ import copy
 import math
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from pscd.config import TrainConfig
 from pscd.data import Rows, as_rows
 from pscd.energies import CorrectedEnergy, TemperedEnergy, as_function
 from pscd.errors import Diverged, NotFinite, UserError
+from pscd.files import locked, reading
 from pscd.mixtures import Mixture
 from pscd.model import Model, run_chains
 from pscd.presets import for_rows
@@ -207,6 +209,7 @@ def fit(
     as_model = partial(_as_model, config=config, columns=columns, fingerprint=fingerprint, notes=prepared.notes)
     _show(watch if main else None, state, as_model)
     with (
+        locked(run.lock) if run is not None and main else nullcontext(),
         fast.enough_threads(state.energy, config.batch_size, tuple(x.shape[1:])),
         progress_bar(end, done=state.step, show=progress and main) as bar,
         # Several processes may be at different steps when the signal comes, and saving needs them all.
@@ -439,7 +442,8 @@ def _resume(state: TrainState, run: RunFolder | None) -> None:
     found = resumed.get("rows")
     if found and found != state.rows:
         raise UserError(f"{run.path} holds a run on other rows; choose another folder")
-    checkpoint.restore(state, resumed)
+    with reading(run.state, "damaged, or of another network"):
+        checkpoint.restore(state, resumed)
 
 
 def _last_words(message: str, good: int, config: TrainConfig, run: RunFolder | None) -> str:
