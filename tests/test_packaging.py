@@ -15,7 +15,7 @@ import pscd
 
 ROOT = Path(__file__).parents[1]
 # The front page of the site, and frames for files of the root: `make docs` checks them.
-OF_THE_SITE = ("index.md", "contributing.md", "changelog.md")
+OF_THE_SITE = ("index.md", "contributing.md", "changelog.md", "security.md")
 
 
 def test_the_wheel_installs_and_runs_without_the_repository(tmp_path):

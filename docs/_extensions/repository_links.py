@@ -16,6 +16,7 @@ PAGES = {
     "examples/gallery": "docs/gallery/index.rst",
     "CONTRIBUTING.md": "docs/contributing.md",
     "CHANGELOG.md": "docs/changelog.md",
+    "SECURITY.md": "docs/security.md",
     "examples/dirty_table/README.md": "docs/examples/dirty-table.md",
     "examples/own_parts.py": "docs/examples/own-parts.md",
     "examples/plain_pytorch.py": "docs/examples/plain-pytorch.md",
