@@ -85,7 +85,11 @@ FILES = {
     "pscd/data/pixels.py": ["tests/data/test_pixels.py"],
     "pscd/data/tables.py": ["tests/data/test_tables.py"],
     "pscd/data/toys.py": ["tests/data/test_toys.py"],
-    "pscd/fast/kernels.cpp": ["tests/fast/test_cpp.py", "tests/fast/test_gradients.py"],
+    "pscd/fast/kernels.cpp": [
+        "tests/fast/test_cpp.py",
+        "tests/fast/test_gradients.py",
+        "tests/properties/test_losses.py",
+    ],
 }
 # Tests of whole programs, which take long and say little about one line.
 NOT_ASKED = ("tests/paper/", "tests/benchmarks/", "tests/baselines/", "tests/examples/", "tests/mutation/",
