@@ -3,15 +3,28 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 RIVALS := .venv/.rivals
+SITE := .venv/.site
+RUNS ?= 1
 
 .DEFAULT_GOAL := help
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(READY): pyproject.toml constraints.txt
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
+
+# Every package is checked by its checksum, but torch, of which there are many builds: it is chosen by exact version.
+# PSCD_HASHES=0 installs the same versions without looking at checksums, for an index with builds of its own.
+$(READY): pyproject.toml constraints.txt requirements.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+ifeq ($(PSCD_HASHES),0)
+	$(PIP) -c constraints.txt -e '.[dev]'
+else
+	$(PIP) --require-hashes --no-deps -r requirements.txt
+	$(PIP) -c constraints.txt torch
+	$(PIP) --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip check
+endif
 	@touch $@
 
 setup: $(READY) ## make the virtual environment
@@ -31,12 +44,54 @@ mutants: $(READY) ## plant mistakes and count those that the tests notice, in do
 	$(BIN)/python -m mutation --named
 	$(BIN)/python -m mutation --sample 20
 
+test-stress: $(READY) ## all tests in random order, with two copies of them for company; RUNS=20 for more
+	$(BIN)/python scripts/stress.py --runs $(RUNS)
+
+faults: $(READY) ## kill, fill, flip and cut: 700 faults on purpose, counted in docs/reliability.md (10 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.faults --write
+
+fuzz: $(READY) ## 100,000 wrong files for everything that is read, counted in docs/reliability.md (an hour)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.fuzz --write
+
+hashes: ## write requirements.txt from constraints.txt, after a version has changed
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/pip install -q --disable-pip-version-check uv
+	grep -v '^torch==' constraints.txt | build/tools/bin/uv -q pip compile - -o build/hashes.txt \
+		--universal --python-version 3.11 --no-deps --generate-hashes --no-annotate --no-header
+	{ grep '^#' requirements.txt; cat build/hashes.txt; } > build/requirements.txt
+	mv build/requirements.txt requirements.txt
+
+licences: $(READY) ## docs/licences.md: the licences of all dependencies
+	$(BIN)/python scripts/dependencies.py licences
+
+sbom: $(READY) ## a bill of materials of the wheel (CycloneDX), in dist
+	$(BIN)/python scripts/dependencies.py sbom
+
+audit: ## known weaknesses of the dependencies, from the index's database
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/pip install -q --disable-pip-version-check pip-audit
+	build/tools/bin/pip-audit -r requirements.txt --disable-pip --no-deps
+
+test-browser: $(READY) ## reports in a real browser; needs Chromium from the system's packages
+	$(PIP) -c constraints.txt -e '.[dev,browser]'
+	$(BIN)/python -m pytest -m browser -rs
+
 $(RIVALS): $(READY)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	$(PIP) -c constraints.txt -e '.[dev,bench]'
 	@touch $@
 
 bench: $(RIVALS) ## speed beside other libraries, in docs/results/speed.md (over an hour, of an idle machine)
 	$(BIN)/python -m benchmarks.speed
+
+$(SITE): $(READY) docs/constraints.txt
+	$(PIP) -c constraints.txt -c docs/constraints.txt -e '.[dev,docs]'
+	@touch $@
+
+docs: $(SITE) ## build the site in build/site: gallery, API, doctests, links; warnings are errors (about 5 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -j auto -d build/doctrees docs build/site
+	$(BIN)/python scripts/check_site.py build/site
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest docs --doctest-glob='*.md' --ignore docs/gallery --ignore docs/conf.py
+	@echo "the site: build/site/index.html"
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
@@ -44,6 +99,7 @@ lint: $(READY) ## ruff and mypy
 	$(BIN)/mypy
 
 clean: ## remove the environment, builds and caches; runs stay
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache docs/gallery docs/api/generated
 
-.PHONY: help setup demo test test-slow mutants bench lint clean
+.PHONY: help setup demo test test-slow test-browser test-stress mutants faults fuzz hashes licences sbom audit bench \
+	docs lint clean

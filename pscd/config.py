@@ -10,7 +10,7 @@ from pscd.errors import UserError
 from pscd.extensions import is_path, loaded, path_of
 from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, Objective, PseudoSpherical
 from pscd.sampling import SAMPLERS, Mala, Sampler
-from pscd.types import check_choices, documented, option
+from pscd.types import check_choices, check_types, documented, option
 
 # Added later. Omitted from `to_dict` at their default, so that old run folders still resume and cached results keep
 # their digest.
@@ -169,9 +169,12 @@ class TrainConfig:
             settings = dict(values[name])
             values[name] = _part(settings.pop("kind"), settings, {kind.__name__: kind for kind in known})
         values["energy"] = Architecture(**values["energy"])
+        check_types(values["energy"])
         if values["columns"] is not None:
             values["columns"] = tuple(values["columns"])
-        return cls(**values)
+        config = cls(**values)
+        check_types(config)
+        return config
 
     def changed(self, changes: dict[str, Any]) -> Self:
         """A copy with some settings replaced.
@@ -229,7 +232,9 @@ class NotLoaded:
 def _part(kind: str, settings: dict[str, Any], known: dict[str, Any]) -> Any:
     """The objective or sampler that a configuration names."""
     if not is_path(kind):
-        return known[kind](**settings)
+        part = known[kind](**settings)
+        check_types(part)
+        return part
     try:
         found = loaded(kind)
     except UserError:

@@ -44,6 +44,9 @@ def start(device: torch.device) -> bool:
     if device.type == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    # gloo may be connected here and not yet there: a process that ended now, with a mistake in its input for example,
+    # would close the connection under the other's hands, which fails or, in gloo's own thread, aborts.
+    dist.barrier()
     return True
 
 

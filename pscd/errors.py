@@ -1,5 +1,7 @@
 """What can go wrong, and whose fault it is."""
 
+LONGEST = 2000  # characters of a message
+
 
 class UserError(ValueError):
     """Bad input, explained in one line that says what to do.
@@ -12,6 +14,11 @@ class UserError(ValueError):
         ...
     pscd.errors.UserError: n_steps must be a positive number, got 0
     """
+
+    def __str__(self) -> str:
+        # Part of it may be quoted from a file: one line, nothing that a terminal would obey, and not all of a novel.
+        text = "".join(c if c.isprintable() else " " for c in super().__str__())
+        return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 
 class NotFinite(ValueError):

@@ -1,12 +1,14 @@
 """What a finished run can do: sample, score, and be measured against data it has not seen."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from pscd.data import Dataset, Rows, as_rows, find_toy, to_bytes
 from pscd.errors import UserError
+from pscd.html import table_html
 from pscd.images.features import load_feature_map
 from pscd.metrics import frechet_distance, mmd, prdc
 from pscd.model import Model
@@ -61,6 +63,18 @@ class ImageMeasurement:
     n_fake: int
 
 
+M = TypeVar("M", Measurement, ImageMeasurement)
+
+
+class Measurements(list[M]):
+    """Measurements side by side: a list that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        rows = [asdict(measurement) for measurement in self]
+        shown = ([f"{v:.4g}" if isinstance(v, float) else v for v in row.values()] for row in rows)
+        return table_html([name.replace("_", " ") for name in rows[0]] if rows else [], shown)
+
+
 def load_run_data(model: Model) -> Dataset:
     """The data that a model was trained on, split as they were.
 
@@ -84,7 +98,7 @@ def load_run_data(model: Model) -> Dataset:
 
 def evaluate(
     model: Model, *, n: int = N_ROWS, seed: int = 0, samples: Tensor | None = None, real: Rows | None = None
-) -> list[Measurement]:
+) -> Measurements[Measurement]:
     """MMD^2 of samples against held-out data, beside data against data: the floor that noise sets.
 
     Toys are drawn afresh and compared in their own coordinates with the paper's kernel, exp(-|x - y|^2 / 4) in two
@@ -143,12 +157,12 @@ def evaluate(
         distance = mmd(real, fake, bandwidth=dim**0.5)
         return Measurement(name, distance, len(real), len(fake))
 
-    return [measure("samples", held_out, samples), measure("data", floor, other)]
+    return Measurements([measure("samples", held_out, samples), measure("data", floor, other)])
 
 
 def evaluate_images(
     model: Model, *, n: int = N_IMAGES, seed: int = 0, features: str = "pixels", samples: Tensor | None = None
-) -> list[ImageMeasurement]:
+) -> Measurements[ImageMeasurement]:
     """Samples against held-out images, beside training images against them: the level of a perfect model.
 
     Args:
@@ -178,4 +192,4 @@ def evaluate_images(
         distance = frechet_distance(real, fake)
         return ImageMeasurement(name, distance, **shape, features=feature_map.name, n_real=len(real), n_fake=len(fake))
 
-    return [measure("samples", to_bytes(samples[:n])), measure("data", data.train[order])]
+    return Measurements([measure("samples", to_bytes(samples[:n])), measure("data", data.train[order])])

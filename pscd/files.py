@@ -1,24 +1,34 @@
 """Files: written whole or not at all, tensors without pickle, and the messages about files that all rooms share.
 
 A file is written under another name beside its place, flushed to the disk, and renamed: whoever reads it, even after a
-kill or a power cut, finds the old file or the new one.
+kill or a power cut, finds the old file or the new one. It holds a checksum of its content, so that a disk's mistake is
+told and not computed with; files of earlier versions, which hold none, are read as they are.
 """
 
 import hashlib
 import importlib
 import json
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from pscd.errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # Windows, where folders are not locked
+    fcntl = None  # type: ignore[assignment]
+
+CHECKSUM = "checksum"  # its name in what is written
+_held: set[tuple[Path, int]] = set()  # locks of this process, and of which thread
 
 
 @contextmanager
@@ -35,6 +45,7 @@ def replacing(path: Path | str) -> Iterator[Path]:
     """
     path = Path(path)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)  # a link there, in a folder that somebody else made, would be written through
     try:
         yield temporary
         with temporary.open("rb") as file:
@@ -42,6 +53,70 @@ def replacing(path: Path | str) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what writers that were killed have left in a folder; only for whoever holds its lock.
+
+    Args:
+        folder: of a run.
+    """
+    for path in folder.glob("*.*.tmp"):
+        if path.suffixes[-2][1:].isdecimal() and not path.is_dir():
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes from writing to a folder; whoever holds its lock may take it again.
+
+    The lock is the kernel's (`flock`), so it ends with its process, however that ends. Where a file system has no
+    locks, or nothing can be written anyway, nothing is locked.
+
+    Args:
+        path: of the lock, a file in that folder; it is removed at the end.
+
+    Raises:
+        UserError: another process, or another thread, is writing there.
+    """
+    key = (path.resolve(), threading.get_ident())
+    if fcntl is None or key in _held:
+        yield
+        return
+    descriptor = _lock(path)
+    _held.add(key)
+    try:
+        yield
+    finally:
+        _held.discard(key)
+        if descriptor is not None:
+            with suppress(OSError):
+                path.unlink()  # while it is locked: `_lock` notices
+            os.close(descriptor)
+
+
+def _lock(path: Path) -> int | None:
+    """A descriptor that holds the lock; None where there are no locks."""
+    while True:
+        try:
+            with writing_to(path.parent):
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        except UserError:
+            if not os.access(path.parent, os.W_OK):
+                return None
+            raise
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise UserError(f"{path.parent} is in use by another run; wait for it, or choose another --out") from None
+        except OSError:
+            os.close(descriptor)
+            return None
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        os.close(descriptor)  # its owner removed the file between our two calls
 
 
 def write_text_atomic(path: Path | str, text: str) -> None:
@@ -53,6 +128,18 @@ def write_text_atomic(path: Path | str, text: str) -> None:
     """
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def append_text(path: Path, text: str) -> None:
+    """Append to a text file, or begin one; a link in its place is an `OSError`, and what it points to stays.
+
+    Args:
+        path: the file.
+        text: what to append.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    with open(os.open(path, flags, 0o666), "a", encoding="utf-8") as file:
+        file.write(text)
 
 
 def write_json(path: Path | str, value: Any, indent: int | None = 1) -> None:
@@ -82,8 +169,46 @@ def read_json(path: Path | str) -> Any:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: damaged, not JSON ({error})") from None
+
+
+def sealed(values: dict[str, Any]) -> dict[str, Any]:
+    """Plain values with a checksum of them all, to be written as JSON.
+
+    Args:
+        values: anything that JSON can hold.
+
+    Returns:
+        The values, and their checksum as the last of them.
+
+    >>> sealed({"steps": 10})
+    {'steps': 10, 'checksum': '46eaf3629d47ba73'}
+    """
+    return {**values, CHECKSUM: _digest(json.dumps(values, sort_keys=True))}
+
+
+def unsealed(values: dict[str, Any]) -> dict[str, Any]:
+    """The inverse of `sealed`; values without a checksum are of an earlier version and stay as they are.
+
+    Args:
+        values: as read from JSON.
+
+    Returns:
+        The values without their checksum.
+
+    Raises:
+        ValueError: they are not those that were sealed.
+
+    >>> unsealed({**sealed({"steps": 10}), "steps": 11})
+    Traceback (most recent call last):
+    ...
+    ValueError: its checksum is wrong
+    """
+    rest = {name: value for name, value in values.items() if name != CHECKSUM}
+    if CHECKSUM in values and values != sealed(rest):
+        raise ValueError("its checksum is wrong")
+    return rest
 
 
 def write_tensors(path: Path | str, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
@@ -94,8 +219,9 @@ def write_tensors(path: Path | str, tensors: dict[str, Tensor], metadata: dict[s
         tensors: by name, on any device.
         metadata: texts to keep beside them.
     """
+    tensors = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     # Not `save_file`: its files are readable by their owner alone, whatever the umask.
-    content = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, metadata)
+    content = save(tensors, {**metadata, CHECKSUM: _checksum(tensors, metadata)})
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
@@ -113,14 +239,13 @@ def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, str]]:
         SafetensorError: the file is damaged.
     """
     with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        return tensors, file.metadata() or {}
-
-
-def read_metadata(path: Path | str) -> dict[str, str]:
-    """The metadata of a `.safetensors` file, without its tensors."""
-    with safe_open(path, framework="pt") as file:
-        return file.metadata()
+        # Copies: what the file's pages are mapped to would change with the file, under a model that is in use.
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
+        metadata = file.metadata() or {}
+    found = metadata.pop(CHECKSUM, None)
+    if found is not None and found != _checksum(tensors, metadata):
+        raise SafetensorError("its checksum is wrong")
+    return tensors, metadata
 
 
 def under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -150,6 +275,100 @@ def tensors_digest(tensors: dict[str, Tensor]) -> str:
         found.update(f"{name} {t.dtype} {tuple(t.shape)} ".encode())
         found.update(save({"": t.detach().cpu().contiguous()}))
     return found.hexdigest()[:16]
+
+
+def _checksum(tensors: dict[str, Tensor], metadata: dict[str, str]) -> str:
+    return _digest(tensors_digest(tensors) + json.dumps(metadata, sort_keys=True))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@contextmanager
+def reading(path: Path | str, what: str) -> Iterator[None]:
+    """Turn whatever a file's content makes go wrong inside into a `UserError` of one line.
+
+    Libraries raise dozens of kinds for a damaged file, or one that somebody made up.
+
+    Args:
+        path: the file, for the message.
+        what: what is wrong then, for example "damaged, or not a model of pscd".
+
+    Raises:
+        UserError: with the path, what is wrong, and why.
+
+    >>> with reading("a.json", "damaged"):
+    ...     json.loads("{")
+    Traceback (most recent call last):
+    ...
+    pscd.errors.UserError: a.json: damaged (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))
+    """
+    try:
+        yield
+    except MemoryError:
+        raise UserError(f"{path}: takes more memory than there is") from None
+    except UserError as error:
+        raise UserError(str(error) if str(error).startswith(f"{path}: ") else f"{path}: {what} ({error})") from None
+    except Exception as error:
+        raise UserError(f"{path}: {what} ({one_line(error)})") from None
+
+
+def one_line(error: BaseException) -> str:
+    r"""The first line of an error's message that says anything, or else its kind.
+
+    Args:
+        error: of any kind.
+
+    Returns:
+        One line.
+
+    >>> one_line(ValueError(" \n no rows \n at all")), one_line(EOFError())
+    ('no rows', 'EOFError')
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def check_fits(path: Path | str, n_bytes: int) -> None:
+    """Refuse a file that declares more than this machine can hold, before any memory is taken for it.
+
+    Args:
+        path: the file, for the message.
+        n_bytes: what its header says it unpacks to.
+
+    Raises:
+        UserError: that is more than the machine's memory, or than this process may take.
+
+    >>> check_fits("a.npz", 10**15)
+    Traceback (most recent call last):
+    ...
+    pscd.errors.UserError: a.npz: unpacks to 1000000.0 GB, more than there is memory
+    """
+    if n_bytes > _memory():
+        raise UserError(f"{path}: unpacks to {n_bytes / 1e9:.1f} GB, more than there is memory")
+
+
+def _memory() -> int:
+    """Bytes of memory that this process can ever have."""
+    try:
+        import resource
+
+        installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
+    except (ImportError, ValueError, OSError):  # not on Windows
+        return 2**40
+    return installed if allowed == resource.RLIM_INFINITY else min(installed, allowed)
+
+
+def file_digest(path: Path | str) -> str:
+    """A checksum of a file's bytes, to notice that it has changed.
+
+    Returns:
+        The first 16 hexadecimal digits of a SHA-256.
+    """
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 @contextmanager

@@ -1,13 +1,13 @@
 """A trained energy with all that is needed to evaluate and to sample it: what training returns and a run keeps."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from pscd import fast
@@ -16,7 +16,8 @@ from pscd.coordinates import Coordinates
 from pscd.data import Rows, as_rows
 from pscd.energies import as_function
 from pscd.errors import UserError
-from pscd.files import read_tensors, under, write_tensors
+from pscd.files import read_tensors, reading, under, write_tensors
+from pscd.html import facts_html
 from pscd.mixtures import Mixture
 from pscd.normalise import LogZ, log_z
 from pscd.progress import progress_bar
@@ -144,6 +145,18 @@ class Model(nn.Module):
     def is_image(self) -> bool:
         """Whether rows are images: channels, height, width."""
         return len(self.shape) == 3
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        config, names = self.config, ", ".join(self.columns or ())
+        facts = {
+            "rows": f"{' x '.join(map(str, self.shape))} numbers{f': {names[:200]}' if names else ''}",
+            "energy": f"{type(self.energy).__name__}, {sum(p.numel() for p in self.energy.parameters()):,} parameters",
+            "objective": repr(config.objective),
+            "updates": f"{config.steps:,}",
+            "data": config.data or "rows in memory",
+        }
+        return facts_html("Energy-based model", facts, self.notes)
 
     @property
     def gradients(self) -> str:
@@ -333,29 +346,45 @@ class Model(nn.Module):
         path = Path(path)
         if not path.is_file():
             raise UserError(f"{path}: no such file; not a run folder, or its training has not finished")
-        try:
+        with reading(path, "damaged, or not a model of pscd"):
             tensors, metadata = read_tensors(path)
             config = TrainConfig.from_dict(json.loads(metadata["config"]))
             columns, fingerprint = json.loads(metadata["columns"]), json.loads(metadata["fingerprint"])
             known = {f.name: tensors[f.name] for f in fields(Coordinates) if f.name in tensors}
             coordinates, step_size = Coordinates(**known), tensors["step_size"]
             proposal = from_tensors(under(tensors, "proposal."))
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path}: damaged, or not a model of pscd ({error})") from None
-        energy = energy or config.energy.rebuild(tuple(coordinates.shift.shape), under(tensors, "energy."))
-        try:
-            energy.load_state_dict(under(tensors, "energy."))
-        except RuntimeError:
-            wanted = metadata["energy"]
-            raise UserError(f"{path}: its weights are those of {wanted}; load it with energy={wanted}(...)") from None
-        model = cls(
-            energy,
-            config,
-            coordinates=coordinates,
-            step_size=step_size,
-            proposal=proposal,
-            columns=tuple(columns) if columns else None,
-            fingerprint=fingerprint,
-            notes=tuple(json.loads(metadata.get("notes", "[]"))),
-        )
+            weights = under(tensors, "energy.")
+            _check_fits(coordinates, step_size, proposal, weights)
+            notes, wanted = json.loads(metadata.get("notes", "[]")), metadata["energy"]
+            try:
+                energy = energy or config.energy.rebuild(tuple(coordinates.shift.shape), weights)
+                energy.load_state_dict(weights)
+            except (RuntimeError, AttributeError):  # torch's words for other names and shapes
+                about = f"its weights are those of {wanted}; load it with energy={wanted}(...)"
+                raise UserError(f"{path}: {about}") from None
+            model = cls(
+                energy,
+                config,
+                coordinates=coordinates,
+                step_size=step_size,
+                proposal=proposal,
+                columns=tuple(columns) if columns else None,
+                fingerprint=fingerprint,
+                notes=tuple(map(str, notes)),
+            )
         return model.to(device)
+
+
+def _check_fits(
+    coordinates: Coordinates, step_size: Tensor, proposal: Mixture | Chains, weights: dict[str, Tensor]
+) -> None:
+    """Refuse parts of a file that do not fit together."""
+    shape = coordinates.shift.shape
+    drawn = proposal.points.shape[1:] if isinstance(proposal, Chains) else proposal.means.shape[1:]
+    kinds = {t.dtype for t in weights.values() if t.is_floating_point()} or {torch.float32, torch.float64}
+    if step_size.numel() != 1 or step_size.dtype not in kinds or not 0 < float(step_size) < math.inf:
+        raise ValueError(f"the step size is {step_size}")
+    if drawn.numel() != shape.numel():
+        raise ValueError(f"rows have the shape {tuple(shape)}, chains start at {tuple(drawn)}")
+    if coordinates.forward(coordinates.inverse(torch.zeros(1, *shape))).shape[1:] != shape:
+        raise ValueError("its coordinates do not fit together")

@@ -13,6 +13,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from pscd.files import replacing
 from pscd.model import Model
 
 GRID = 200
@@ -45,8 +46,11 @@ def plot_run(model: Model, data: Tensor, samples: Tensor, path: Path) -> Path:
 
 def save(figure: Figure, path: Path) -> Path:
     """Write a figure and let go of it."""
-    figure.savefig(path, dpi=120, bbox_inches="tight")
-    plt.close(figure)
+    try:
+        with replacing(path) as temporary:
+            figure.savefig(temporary, dpi=120, bbox_inches="tight", format=path.suffix[1:])
+    finally:
+        plt.close(figure)
     return path
 
 

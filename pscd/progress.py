@@ -1,12 +1,14 @@
-"""A progress line with the time left, on standard error."""
+"""A progress line with the time left: on standard error, or as a notebook shows it."""
 
 import sys
 
-from tqdm import tqdm
+from tqdm.auto import tqdm
+
+IN_NOTEBOOK = any(kind.__module__ == "tqdm.notebook" for kind in tqdm.__mro__)
 
 
 def progress_bar(total: int, *, done: int = 0, show: bool = True, unit: str = "step") -> "tqdm[None]":
-    """A progress bar that a terminal redraws often and a log file receives a line of every ten seconds.
+    """A progress bar that a terminal or a notebook redraws often and a log file receives a line of every ten seconds.
 
     Args:
         total: steps in all.
@@ -17,5 +19,5 @@ def progress_bar(total: int, *, done: int = 0, show: bool = True, unit: str = "s
     Returns:
         The bar, to be used as a context manager.
     """
-    interval = 0.2 if sys.stderr.isatty() else 10.0
+    interval = 0.2 if IN_NOTEBOOK or sys.stderr.isatty() else 10.0
     return tqdm(total=total, initial=done, disable=not show, unit=unit, mininterval=interval, dynamic_ncols=True)

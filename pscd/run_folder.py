@@ -44,6 +44,11 @@ class RunFolder:
         return self.path / "model.safetensors"
 
     @property
+    def lock(self) -> Path:
+        """Locked by the process that writes to the folder, and removed when it is done."""
+        return self.path / ".lock"
+
+    @property
     def evaluation(self) -> Path:
         """How far samples are from held-out data."""
         return self.path / "evaluation.json"
@@ -74,18 +79,40 @@ class RunFolder:
         return self.path / "scores.csv"
 
     @property
+    def source(self) -> Path:
+        """The file that a detector learnt from, and its fingerprint."""
+        return self.path / "source.json"
+
+    @property
+    def report(self) -> Path:
+        """Everything about the run as one HTML file."""
+        return self.path / "report.html"
+
+    @property
+    def snapshots(self) -> Path:
+        """Energies over the plane while a model of two columns was trained."""
+        return self.path / "snapshots.safetensors"
+
+    @property
     def is_detector(self) -> bool:
         """Whether it was written by `pscd detect`."""
         return self.detector.is_file()
 
     def read_metrics(self) -> list[dict[str, float]]:
-        """The rows of `metrics`; a last one that a kill has cut is left out."""
+        """The rows of `metrics`; lines that a kill has cut or a disk has damaged are left out."""
+        from pscd.files import unsealed  # which loads torch
+
+        if not self.metrics.is_file():
+            return []
         rows = []
-        for line in self.metrics.read_text().splitlines() if self.metrics.exists() else []:
+        for line in self.metrics.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
-                rows.append(json.loads(line))
-            except ValueError:
-                break
+                row = unsealed(json.loads(line))
+                counts = row["step"], row.get("retries", 0)
+                if all(isinstance(n, int) for n in counts) and all(isinstance(v, int | float) for v in row.values()):
+                    rows.append(row)
+            except (ValueError, AttributeError, KeyError, RecursionError):
+                continue
         return rows
 
     def make(self) -> None:

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -15,10 +15,32 @@ from pscd.config import TrainConfig
 from pscd.data import Dataset, load_dataset
 from pscd.data.toys import find_toy
 from pscd.errors import UserError
-from pscd.files import needs, read_metadata, write_json, writing_to
+from pscd.files import (
+    append_text,
+    locked,
+    needs,
+    read_json,
+    read_tensors,
+    sealed,
+    sweep,
+    unsealed,
+    write_json,
+    write_text_atomic,
+    writing_to,
+)
 from pscd.model import Model
 from pscd.run_folder import RunFolder
 from pscd.training.loop import Log, fit, last_step
+
+
+class Watch(Protocol):
+    """What looks on while a run trains, such as a report that is kept up to date."""
+
+    def logged(self, row: dict[str, float]) -> None:
+        """Called after each row of the log, which is in the folder by then."""
+
+    def checkpointed(self, model: Model, step: int) -> None:
+        """Called with the model so far, at the start and after each checkpoint."""
 
 
 def train(
@@ -28,6 +50,7 @@ def train(
     device: torch.device | str = "cpu",
     progress: bool = True,
     tensorboard: bool = False,
+    watch: Watch | None = None,
 ) -> Path:
     """Train what `config` describes and keep it in a run folder; resumes a run that stopped there.
 
@@ -39,12 +62,14 @@ def train(
         device: where to train.
         progress: show a progress line with the time left.
         tensorboard: write TensorBoard logs too.
+        watch: is told of each row of the log, and of the model at each checkpoint.
 
     Returns:
         The run folder.
 
     Raises:
-        UserError: the data cannot be read, or the folder holds another run or other files.
+        UserError: the data cannot be read, the folder holds another run or other files, or cannot be written, or
+            another process trains there.
         Diverged: training diverged more often than `config.max_retries`; the last good model is kept.
 
     >>> import pscd, tempfile
@@ -58,11 +83,12 @@ def train(
     started = distributed.start(device)
     try:
         data = load_config_data(config)
-        distributed.on_first(lambda: _claim(run, config, data.fingerprint))
-        with _given_back_on_failure(run):
-            if not _finished(run, config):
-                _train_into(run, config, data, device, progress, tensorboard)
-        distributed.barrier()
+        with ExitStack() as lock:  # held by the first process
+            distributed.on_first(lambda: _claim(run, config, data.fingerprint, lock))
+            with _given_back_on_failure(run):
+                if not _finished(run, config):
+                    _train_into(run, config, data, device, progress, tensorboard, watch)
+            distributed.barrier()
     finally:
         if started:
             distributed.stop()
@@ -70,7 +96,13 @@ def train(
 
 
 def _train_into(
-    run: RunFolder, config: TrainConfig, data: Dataset, device: torch.device, progress: bool, tensorboard: bool
+    run: RunFolder,
+    config: TrainConfig,
+    data: Dataset,
+    device: torch.device,
+    progress: bool,
+    tensorboard: bool,
+    watch: Watch | None,
 ) -> None:
     toy = find_toy(config.data)
     model = fit(
@@ -80,13 +112,15 @@ def _train_into(
         folder=run.path,
         device=device,
         progress=progress,
-        log=_metrics_log(run, tensorboard) if distributed.rank() == 0 else None,
+        log=_metrics_log(run, tensorboard, watch) if distributed.rank() == 0 else None,
         columns=data.columns,
         fingerprint=data.fingerprint,
         modes=toy.mode if toy is not None else None,
+        watch=watch.checkpointed if watch is not None else None,
     )
     if distributed.rank() == 0:
-        model.save(run.model, step=last_step(config))
+        with writing_to(run.model):
+            model.save(run.model, step=last_step(config))
 
 
 def load(run: Path | str, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Model:
@@ -137,29 +171,32 @@ def load_config_data(config: TrainConfig) -> Dataset:
     )
 
 
-def _claim(run: RunFolder, config: TrainConfig, fingerprint: str) -> None:
-    """Make the run folder, or check that the run in it is this one."""
-    if run.config.exists() and _has_begun(run):
-        _check_same_run(run, config, fingerprint)
-        return
+def _claim(run: RunFolder, config: TrainConfig, fingerprint: str, lock: ExitStack) -> None:
+    """Make and lock the run folder, or check that the run in it is this one."""
     run.make()
+    lock.enter_context(locked(run.lock))
     with writing_to(run.path):
-        if any(path != run.config for path in run.path.iterdir()):
+        sweep(run.path)
+        begun = _has_begun(run)
+        if begun and not run.config.is_file():
             raise UserError(f"{run.path} exists and holds other files; choose another --out")
-        write_json(run.config, {**config.to_dict(), "fingerprint": fingerprint})
+        if begun:
+            _check_same_run(run, config, fingerprint)
+        else:
+            write_json(run.config, sealed({**config.to_dict(), "fingerprint": fingerprint}))
 
 
 def _has_begun(run: RunFolder) -> bool:
     """Whether a run has left anything beside its settings."""
-    return any(path != run.config for path in run.path.iterdir())
+    return any(path not in (run.config, run.lock) for path in run.path.iterdir())
 
 
 def _check_same_run(run: RunFolder, config: TrainConfig, fingerprint: str) -> None:
     try:
-        found = json.loads(run.config.read_text())
+        found = unsealed(read_json(run.config))
         fingerprint_found = found.pop("fingerprint")
         differences = config.differences(TrainConfig.from_dict(found))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
         raise UserError(f"{run.config} is damaged, or of another version; choose another --out") from None
     if differences:
         raise UserError(f"{run.path} holds a run with other settings ({'; '.join(differences)}); choose another --out")
@@ -173,23 +210,26 @@ def _given_back_on_failure(run: RunFolder) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if distributed.rank() == 0 and not _has_begun(run):
-            run.config.unlink(missing_ok=True)
-            run.path.rmdir()
+        with suppress(OSError):  # the disk itself may have failed; what went wrong first is told
+            if distributed.rank() == 0 and not _has_begun(run):
+                run.config.unlink(missing_ok=True)
+                run.lock.unlink(missing_ok=True)
+                run.path.rmdir()
         raise
 
 
 def _finished(run: RunFolder, config: TrainConfig) -> bool:
     """Whether there is a model, and not merely the last good one of a run that diverged."""
     try:
-        return int(read_metadata(run.model)["step"]) >= last_step(config)
+        return int(read_tensors(run.model)[1]["step"]) >= last_step(config)
     except (OSError, SafetensorError, KeyError, ValueError):
         return False
 
 
-def _metrics_log(run: RunFolder, tensorboard: bool) -> Log:
+def _metrics_log(run: RunFolder, tensorboard: bool, watch: Watch | None) -> Log:
     """A function that appends rows to the metrics, and drops those a killed run wrote after its last checkpoint."""
     rows = run.read_metrics()
+    is_whole = not run.metrics.is_file() or run.metrics.read_bytes() == _lines(rows).encode()
     writer: Any = None
     if tensorboard:
         needs("tensorboard", "tensorboard", "--tensorboard")
@@ -198,15 +238,22 @@ def _metrics_log(run: RunFolder, tensorboard: bool) -> Log:
         writer = SummaryWriter(str(run.tensorboard))
 
     def log(row: dict[str, float]) -> None:
-        nonlocal rows
-        if rows and rows[-1]["step"] >= row["step"]:
-            rows = [old for old in rows if old["step"] < row["step"]]
-            run.metrics.write_text("".join(json.dumps(old) + "\n" for old in rows))
-        rows.append(row)
-        with run.metrics.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        nonlocal rows, is_whole
+        with writing_to(run.metrics):
+            if not is_whole or (rows and rows[-1]["step"] >= row["step"]):
+                rows = [old for old in rows if old["step"] < row["step"]]
+                write_text_atomic(run.metrics, _lines(rows))
+                is_whole = True
+            rows.append(row)
+            append_text(run.metrics, _lines([row]))
         if writer is not None:
             for name, value in row.items():
                 writer.add_scalar(name, value, int(row["step"]))
+        if watch is not None:
+            watch.logged(row)
 
     return log
+
+
+def _lines(rows: list[dict[str, float]]) -> str:
+    return "".join(json.dumps(sealed(row)) + "\n" for row in rows)

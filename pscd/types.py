@@ -3,7 +3,8 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, field, fields
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
@@ -74,3 +75,39 @@ def check_choices(instance: Any) -> None:
         words, value = get_args(hints[f.name]), getattr(instance, f.name)
         if get_origin(hints[f.name]) is Literal and value not in words:
             raise UserError(f"{f.name} must be one of {', '.join(words)}, got {value!r}")
+
+
+def check_types(instance: Any) -> None:
+    """Refuse settings whose values are not of their fields' types, as a file that somebody made up may have them.
+
+    Args:
+        instance: a dataclass.
+
+    Raises:
+        UserError: with the field and the value.
+
+    >>> from pscd.sampling import Mala
+    >>> check_types(Mala(n_steps=3.5))
+    Traceback (most recent call last):
+    ...
+    pscd.errors.UserError: n_steps must be int, got 3.5
+    """
+    hints = get_type_hints(type(instance))
+    for f in fields(instance):
+        value, wanted = getattr(instance, f.name), hints[f.name]
+        if not _is(value, wanted):
+            raise UserError(f"{f.name} must be {getattr(wanted, '__name__', wanted)}, got {value!r}")
+
+
+def _is(value: object, wanted: Any) -> bool:
+    """Whether a value is of a type that a setting may have; other types are not looked at."""
+    kinds = get_args(wanted)
+    if get_origin(wanted) in (Union, UnionType):
+        return any(_is(value, kind) for kind in kinds)
+    if get_origin(wanted) is Literal:
+        return value in kinds
+    if get_origin(wanted) is tuple and kinds[1:] == (...,):
+        return isinstance(value, list | tuple) and all(_is(item, kinds[0]) for item in value)
+    if wanted in (int, float):
+        return isinstance(value, int if wanted is int else int | float) and not isinstance(value, bool)
+    return isinstance(value, wanted) if wanted in (bool, str, NoneType) else True

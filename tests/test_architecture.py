@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "pscd"
 ROOMS = [
     {"errors", "version"},
     {"types"},
-    {"coordinates", "distributed", "extensions", "files", "progress", "rng"},
+    {"coordinates", "distributed", "extensions", "files", "html", "progress", "rng"},
     {"frames", "run_folder"},
     {"losses", "metrics", "theory"},
     {"discrete", "exact"},  # pure, as those before: neither samplers nor C++
@@ -29,12 +29,12 @@ ROOMS = [
     {"training"},
     {"images", "runs"},
     {"baselines", "detector", "evaluation", "timing"},
-    {"plots"},
+    {"plots", "report"},
     {"paper"},
     {"cli"},
     {"__main__"},
 ]
-ONLY_IN = {"matplotlib": {"plots.py", "paper/figures.py"}, "argparse": {"cli"}}
+ONLY_IN = {"matplotlib": {"plots.py", "paper/figures.py"}, "argparse": {"cli"}, "altair": {"report/charts.py"}}
 
 
 def modules():
@@ -114,7 +114,7 @@ def test_every_module_has_a_test_file():
 
 def test_importing_the_library_is_light():
     """What costs seconds to load is loaded where it is used; a version number needs none of it."""
-    heavy = ("matplotlib", "pandas", "sklearn", "PIL", "pooch")
+    heavy = ("matplotlib", "pandas", "sklearn", "PIL", "pooch", "altair", "jinja2")
     code = (
         "import sys, pscd, pscd.__main__; print('torch' in sys.modules); "
         f"pscd.fit, pscd.evaluate, pscd.train; print([m for m in {heavy} if m in sys.modules])"

@@ -8,11 +8,14 @@ import textwrap
 import tomllib
 from pathlib import Path
 
+import packaging.utils
 import pytest
 
 import pscd
 
 ROOT = Path(__file__).parents[1]
+# The front page of the site, and frames for files of the root: `make docs` checks them.
+OF_THE_SITE = ("index.md", "contributing.md", "changelog.md")
 
 
 def test_the_wheel_installs_and_runs_without_the_repository(tmp_path):
@@ -34,13 +37,16 @@ def test_the_wheel_installs_and_runs_without_the_repository(tmp_path):
 
 
 def python_blocks(path):
-    return re.findall(r"```python\n(.*?)\n *```", path.read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)\n *```", path.read_text(), re.DOTALL)
+    return [block for block in blocks if not block.startswith(">>>")]  # which `make docs` runs
 
 
 def pages():
     """Markdown that people write; pages of results are written by commands, but must be found."""
     written = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]
-    return sorted([*written, ROOT / "docs" / "results" / "README.md", *(ROOT / "examples").rglob("*.md")])
+    written += [*(ROOT / "docs" / "how-to").glob("*.md"), *(ROOT / "docs" / "explanations").glob("*.md")]
+    written += [ROOT / "docs" / "results" / "README.md", *(ROOT / "examples").rglob("*.md")]
+    return sorted(set(written) - {ROOT / "docs" / name for name in OF_THE_SITE})
 
 
 def without_code(text):
@@ -137,3 +143,18 @@ def test_torch_is_pinned_for_the_two_commands_and_free_for_users():
 @pytest.mark.parametrize("name", ["LICENSE", "CITATION.cff", "CHANGELOG.md", "CONTRIBUTING.md", "README.md"])
 def test_the_files_a_project_needs(name):
     assert (ROOT / name).stat().st_size > 300
+
+
+def test_every_constraint_has_checksums():
+    """So that `make test` and `make demo` install what was tested, and nothing else."""
+    canonical = packaging.utils.canonicalize_name
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    pinned = {canonical(name): version for name, _, version in (line.partition("==") for line in lines)}
+    text = (ROOT / "requirements.txt").read_text()
+    entries = [entry.split() for entry in re.split(r"\n(?=\w)", text) if not entry.startswith("#")]
+    hashed = {canonical(name): version for name, _, version in (words[0].partition("==") for words in entries)}
+    assert hashed == {name: version for name, version in pinned.items() if name != "torch"}, "run make hashes"
+    for words in entries:
+        sums = [word for word in words[1:] if word != "\\"]
+        assert sums
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", word) for word in sums)

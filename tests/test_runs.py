@@ -1,4 +1,7 @@
+import errno
+import fcntl
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -97,3 +100,86 @@ def test_a_finished_run_is_told_without_unpacking_its_state(small, tmp_path, mon
 
 def test_every_row_of_the_log_says_how_often_the_run_was_rolled_back(trained):
     assert {row["retries"] for row in RunFolder(trained).read_metrics()} == {0}
+
+
+def lines_of(run):
+    return [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_line_that_a_kill_has_cut_is_not_written_on_to(small, tmp_path):
+    run = train(small, tmp_path / "run", progress=False)
+    first = (run / "metrics.jsonl").read_bytes()
+    (run / "model.safetensors").unlink()
+    (run / "state-previous.pt").rename(run / "state.pt")  # as if killed after step 40's checkpoint
+    (run / "metrics.jsonl").write_bytes(first[: len(first) * 3 // 4])  # within the line of step 50
+    assert len(RunFolder(run).read_metrics()) == 4
+    train(small, run, progress=False)
+    assert (run / "metrics.jsonl").read_bytes() == first
+
+
+def test_a_number_of_the_log_that_has_changed_on_disk_is_left_out(trained):
+    path = trained / "metrics.jsonl"
+    path.write_text(path.read_text().replace('"step": 10', '"step": 11'))
+    assert [row["step"] for row in RunFolder(trained).read_metrics()] == [20]
+
+
+def test_a_damaged_model_is_made_again_from_the_last_checkpoint(small, tmp_path):
+    run = train(small, tmp_path / "run", progress=False)
+    right = pscd.load(run).state_dict()
+    content = (run / "model.safetensors").read_bytes()
+    (run / "model.safetensors").write_bytes(content[:-9] + bytes([content[-9] ^ 4]) + content[-8:])
+    with pytest.raises(UserError, match="checksum is wrong"):
+        pscd.load(run)
+    train(small, run, progress=False)
+    assert all(torch.equal(value, right[name]) for name, value in pscd.load(run).state_dict().items())
+
+
+def test_a_changed_setting_on_disk_is_damage_and_not_another_run(small, tmp_path):
+    run = train(replace(small, steps=5), tmp_path / "run", progress=False)
+    path = run / "config.json"
+    path.write_text(path.read_text().replace('"steps": 5', '"steps": 7'))
+    with pytest.raises(UserError, match="is damaged, or of another version"):
+        train(replace(small, steps=7), run, progress=False)
+
+
+def test_a_folder_in_which_a_kill_left_half_of_the_settings_is_taken(small, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.json.4711.tmp").write_text('{"da')
+    (run / ".lock").touch()
+    train(replace(small, steps=5), run, progress=False)
+    assert not list(run.glob("*.tmp"))
+    assert not (run / ".lock").exists()
+
+
+def test_a_second_training_in_the_folder_is_told(small, tmp_path):
+    short, x = replace(small, steps=5), torch.randn(50, 2)
+    descriptor = os.open(tmp_path / ".lock", os.O_CREAT | os.O_RDWR)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    for again in (lambda: train(short, tmp_path), lambda: pscd.fit(x, short, folder=tmp_path)):
+        with pytest.raises(UserError, match="is in use by another run"):
+            again()
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    os.close(descriptor)
+    train(short, tmp_path, progress=False)
+
+
+def test_a_disk_that_is_full_at_a_checkpoint_is_told_and_the_one_before_is_kept(small, tmp_path, monkeypatch):
+    from pscd.training import checkpoint
+
+    fsync, calls = os.fsync, []
+
+    def full(descriptor):
+        calls.append(descriptor)
+        if len(calls) == 4:  # settings, checkpoints of 20 and 40, and this
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match=r"cannot write to .*state\.pt: No space left"):
+        train(small, tmp_path / "run", progress=False)
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert checkpoint.load(tmp_path / "run")["step"] == 40
+    assert not list((tmp_path / "run").glob("*.tmp"))
+    run = train(small, tmp_path / "run", progress=False)
+    assert lines_of(run) == [10, 20, 30, 40, 50, 60]

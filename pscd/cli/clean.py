@@ -9,9 +9,9 @@ from pscd.cli.detect import (
     add_learning_flags,
     cell_words,
     fit_detector,
-    fitting_frame,
     is_detector,
     n_learnt,
+    read_for,
     write_cells,
 )
 from pscd.cli.reading import FILES, add_reading_flags, read_args
@@ -65,14 +65,14 @@ def run_clean(args: argparse.Namespace) -> None:
     for path in (cells, args.out):
         if path is not None and path.exists() and not args.force:
             raise UserError(f"{path} exists; choose another name, or add --force to replace it")
-    frame = read_args(args)
     if args.run is None:
+        frame = read_args(args)
         detector = fit_detector(args, frame, args.file)
     else:
         if not is_detector(args.run):
             raise UserError(f"{args.run}: holds no fitted detector; pscd detect makes one")
         detector = EnergyDetector.load(args.run)
-        frame = fitting_frame(detector, frame, args)
+        frame = read_for(detector, args)
     rows = frame[detector.feature_names_in_] if detector.reader_.schema is None else frame
     wrong = detector.suspects(rows, false_alarms=args.false_alarms)
     gaps = detector.gaps(rows)

@@ -163,16 +163,19 @@ def write(path: Path, array: "np.ndarray", columns: dict[str, Any]) -> None:
     Raises:
         UserError: the file cannot be written.
     """
+    from pscd.files import replacing
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".npy":
-            import numpy as np
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            if path.suffix == ".npy":
+                import numpy as np
 
-            np.save(path, array)
-        else:
-            import pandas as pd
+                np.save(file, array)
+            else:
+                import pandas as pd
 
-            pd.DataFrame(columns).to_csv(path, index=False, float_format="%.9g")
+                pd.DataFrame(columns).to_csv(file, index=False, float_format="%.9g")
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from None
 

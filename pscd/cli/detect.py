@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pscd.cli.common import Command, Parser, add_force, device, parse_names, whole, write
-from pscd.cli.reading import ARRAYS, FILES, add_reading_flags, read_args
+from pscd.cli.reading import FILES, add_reading_flags, read_args, reading_options
 from pscd.errors import UserError
 from pscd.run_folder import RunFolder
 
@@ -38,6 +38,12 @@ def add_detect(parser: Parser) -> None:
         type=_number_or_auto,
         default="auto",
         help="share of the rows to call outliers, up to 0.5 (default: auto)",
+    )
+    parser.add_argument(
+        "--rank",
+        choices=("energy", "both"),
+        default="energy",
+        help="rank rows by energy, or by energy and worst cell, for single slips in wide tables (default: energy)",
     )
     add_reading_flags(parser)
 
@@ -73,6 +79,8 @@ def run_detect(args: argparse.Namespace) -> None:
     Raises:
         UserError: the table or the folder is no good.
     """
+    from pscd.files import file_digest, write_json
+
     out = args.out or Path("runs") / args.data.name.split(".")[0]
     if RunFolder(out).is_detector and not args.force:
         raise UserError(f"{out} holds a detector; choose another --out, or add --force to replace it")
@@ -80,12 +88,14 @@ def run_detect(args: argparse.Namespace) -> None:
         raise UserError(f"{out} holds a run of pscd train; choose another --out")
     check_ids(args.id)
     frame = read_args(args, args.data)
-    detector = fit_detector(args, frame, args.data, contamination=args.contamination)
+    detector = fit_detector(args, frame, args.data, contamination=args.contamination, rank=args.rank)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write to {out}: {error.strerror}") from None
     detector.save(out)
+    source = {"data": str(args.data), "ids": args.id, "reading": reading_options(args)}
+    write_json(RunFolder(out).source, {**source, "fingerprint": file_digest(args.data)})
     print_learnt(detector, len(frame))
     report(detector, frame, args.data, out / "scores.csv", args.id, picture=out / "scores.png")
     _report_cells(detector, frame, out / "cells.csv")
@@ -93,7 +103,7 @@ def run_detect(args: argparse.Namespace) -> None:
 
 
 def fit_detector(
-    args: argparse.Namespace, frame: Any, path: Path, *, contamination: float | str = "auto"
+    args: argparse.Namespace, frame: Any, path: Path, *, contamination: float | str = "auto", rank: str = "energy"
 ) -> "EnergyDetector":
     """A detector fitted to a table as the flags say.
 
@@ -102,6 +112,7 @@ def fit_detector(
         frame: the table.
         path: the file that it was read from.
         contamination: share of the rows to call outliers.
+        rank: what rows are ranked by.
 
     Returns:
         The fitted detector.
@@ -116,6 +127,7 @@ def fit_detector(
     detector = EnergyDetector(
         gamma=args.gamma,
         contamination=contamination,
+        rank=rank,
         n_updates=args.updates,
         kinds=_kinds(args, list(frame.columns), path) or None,
         missing=args.missing,
@@ -159,7 +171,9 @@ def print_learnt(detector: "EnergyDetector", n_rows: int) -> None:
             print(f"  left out: {column.name} ({'; '.join(column.notes)})")
         elif column.stray:
             print(f"  {column.name}: {'; '.join(column.notes)}")
-    ignored = int((detector.sample_weight_ < 0.1).sum())
+    from pscd.detector.estimator import IGNORED
+
+    ignored = int((detector.sample_weight_ < IGNORED).sum())
     if detector.gamma_ > 0:
         print(f"gamma {detector.gamma_:.3g}: {ignored} rows counted less than a tenth")
     else:
@@ -193,47 +207,28 @@ def score_rows(args: argparse.Namespace) -> None:
     if device(args.device).type != "cpu":
         raise UserError("a detector scores on the cpu; leave --device out")
     detector = EnergyDetector.load(args.run)
-    frame = fitting_frame(detector, read_args(args), args)
+    frame = read_for(detector, args)
     report(detector, frame, args.file, args.out, args.id, log_density=args.log_density)
 
 
-def fitting_frame(detector: "EnergyDetector", frame: Any, args: argparse.Namespace) -> Any:
-    """A table as the detector wants it: arrays get the names of its columns, and text its numbers.
+def read_for(detector: "EnergyDetector", args: argparse.Namespace) -> Any:
+    """The table that a command was given, with the columns that a detector was fitted to.
 
     Args:
         detector: the fitted detector.
-        frame: the table, as it was read.
-        args: the flags; `file` and `run` are told in messages.
+        args: the flags.
 
     Returns:
         The table.
 
     Raises:
-        UserError: it has other columns.
+        UserError: it cannot be read, or a column is not there.
     """
-    from pscd.files import suffix_of
-    from pscd.frames import Schema, decode, encode, look
-
-    schema: Schema | None = detector.reader_.schema
-    names = [str(name) for name in getattr(detector, "feature_names_in_", [])] or [
-        f"x{j}" for j in range(detector.n_features_in_)
-    ]
-    wanted = names if schema is None else [column.name for column in schema.learnt()]
-    if suffix_of(args.file) in ARRAYS:
-        if frame.shape[1] != len(wanted):
-            raise UserError(
-                f"{args.file}: {frame.shape[1]} numbers a row, but {args.run} was trained on {len(wanted)} columns"
-            )
-        frame = frame.set_axis(wanted, axis=1)
-    gone = [name for name in (*wanted, *args.id) if name not in frame.columns]
+    frame = detector.read_file(args.file, **reading_options(args))
+    gone = [name for name in args.id if name not in frame.columns]
     if gone:
-        from pscd.frames.levels import listed
-
-        raise UserError(f"{args.file}: has no column {listed(gone)}; it has {listed(list(frame.columns))}")
-    if schema is not None:
-        return frame
-    numbers = look(frame[names], kinds=dict.fromkeys(names, "number"), missing=args.missing)
-    return frame.assign(**decode(encode(frame[names], numbers).x, numbers))
+        raise UserError(f"{args.file}: has no column {gone[0]!r} for --id")
+    return frame
 
 
 def report(

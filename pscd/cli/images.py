@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pscd.cli.common import Command, Parser, add_out, add_run, check_out, load_model, write
 from pscd.errors import UserError
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pscd.model import Model
 
 PICTURES = (".png", ".jpg")
-STRIP_FRAMES = 12
 N_MEASURED = 2000  # images; that of `pscd.evaluation`, without loading torch for a help text
 SHOWN = 100
 STRANGEST = 10  # pictures that are named
@@ -46,46 +45,13 @@ def run_strip(args: argparse.Namespace) -> None:
         UserError: the run is not one of images, or the picture cannot be written.
     """
     from pscd.images import grids
+    from pscd.images.chains import strip
 
     check_out(args.out, args.force, PICTURES)
     model = load_image_model(args.run, args.device)
     frames = strip(model, args.n, args.steps, seed=args.seed, label=args.label)
     grids.save(grids.grid(frames.flatten(0, 1), frames.shape[1]), args.out)
     print(f"{args.n} chains of {args.steps} steps: {args.out}")
-
-
-def strip(model: "Model", n: int, n_steps: int, *, seed: int = 0, label: int | None = None) -> "torch.Tensor":
-    """Chains from noise, seen at steps that grow in proportion; the last step is among them.
-
-    Args:
-        model: a model of images.
-        n: how many chains.
-        n_steps: how long they are.
-        seed: of noise and chains.
-        label: the class, of a conditional model.
-
-    Returns:
-        Images `(n, frames, *shape)`.
-
-    Raises:
-        UserError: a number is below 1.
-    """
-    import torch
-
-    from pscd.rng import Stream, generator
-
-    if n < 1 or n_steps < 1:
-        raise UserError(f"the numbers of chains and of steps must be at least 1, got {n} and {n_steps}")
-    start = torch.rand(n, *model.shape, generator=generator(seed, Stream.STRIP))
-    wanted = {round(n_steps ** (i / (STRIP_FRAMES - 2))) for i in range(STRIP_FRAMES - 1)}
-    frames = [start]
-
-    def keep(at: dict[str, Any]) -> None:
-        if at["step"] + 1 in wanted:
-            frames.append(at["x"].cpu().clone())
-
-    model.sample(n, seed=seed, n_steps=n_steps, start=start, label=label, callback=keep)
-    return torch.stack(frames, 1)
 
 
 def add_mend(parser: Parser) -> None:

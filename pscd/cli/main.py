@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pscd.cli import bench, clean, data, detect, images, look, paper, runs, tables, train
+from pscd.cli import bench, clean, data, detect, images, look, paper, report, runs, tables, train
 from pscd.cli.common import Command, Parser, add_command, is_first_process
 from pscd.errors import Diverged, UserError
 from pscd.extensions import import_module
@@ -18,12 +18,12 @@ from pscd.version import __version__
 DESCRIPTION = """\
 Train energy-based models on data that are not clean, then find strange rows and draw new ones.
 
-  pscd look my.csv                              what each column is taken for, and what is odd about it
   pscd look my.csv                              your own table as it comes: what its columns are taken for
   pscd detect my.csv --out runs/my              which rows are strange and which cells are wrong, and why
   pscd clean my.csv --repair --out clean.csv    a copy in which wrong cells are mended
   pscd score runs/my new.csv --out scores.csv   new rows: the higher the energy, the stranger the row
   pscd sample runs/my --n 1000 --out new.csv    rows like yours, without the junk
+  pscd report runs/my                           everything about it as one HTML file
   pscd train moon --gamma 1 --out runs/moon     a toy, to see it work
   pscd train my.csv --out runs/full             an energy of your own choosing: every setting is a flag
 """
@@ -36,6 +36,7 @@ COMMANDS: dict[str, Command] = {
     "sample": runs.SAMPLE,
     "evaluate": runs.EVALUATE,
     "plot": runs.PLOT,
+    "report": report.REPORT,
     "strip": images.STRIP,
     "mend": images.MEND,
     "data": data.DATA,
@@ -59,17 +60,39 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = build_parser(argv).parse_args(_today(argv))
         _prepare(args)
         args.command(args)
+        sys.stdout.flush()  # a full disk is told here, not by the interpreter at its end
     except (UserError, Diverged) as error:
-        if is_first_process():
-            print(f"pscd: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UserError) else 1
+        return _tell(str(error), 2 if isinstance(error, UserError) else 1)
     except KeyboardInterrupt:
         print("pscd: stopped; train and reproduce go on with the same command, others start again", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (OSError, MemoryError, RuntimeError, ImportError) as error:
+        return _tell(_what_is_missing(error), 2)
     return 0
+
+
+def _tell(message: str, code: int) -> int:
+    """Print a message, once if there are several processes; returns the exit code."""
+    if is_first_process():
+        print(f"pscd: {message}", file=sys.stderr)
+    return code
+
+
+def _what_is_missing(error: Exception) -> str:
+    """What the machine could not give: disk, file handles or memory; a mistake of this library's own is raised."""
+    if isinstance(error, OSError):
+        return f"{error.filename or 'this machine'}: {error.strerror or error}"
+    # torch has a class for the memory of a GPU, and for that of the machine only words.
+    words = (
+        *("MemoryError", "allocate memory", "not enough memory", "bad_alloc", "start new thread", "OutOfMemory"),
+        "failed to map segment",  # of a library that is imported
+    )
+    if any(word in f"{type(error).__name__}: {error}" for word in words):
+        return "there is not enough memory for this; what was kept before is still there"
+    raise error
 
 
 def build_parser(argv: Sequence[str]) -> Parser:

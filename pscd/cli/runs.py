@@ -1,7 +1,6 @@
 """The commands for a trained model: `sample` from it, `evaluate` it, `plot` it."""
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from pscd.cli import detect, images
 from pscd.cli.common import Command, Parser, add_force, add_out, add_run, check_out, load_model, write
 from pscd.errors import UserError
+from pscd.run_folder import RunFolder
 
 if TYPE_CHECKING:
     import torch
@@ -140,6 +140,7 @@ def evaluate_into(
         UserError: there are too few data to measure by, or they have changed.
     """
     from pscd.evaluation import evaluate, evaluate_images
+    from pscd.files import sealed, write_json, writing_to
 
     if model.is_image:
         of_images = evaluate_images(model, n=n, seed=seed, features=features, samples=samples)
@@ -149,7 +150,9 @@ def evaluate_into(
         measurements = evaluate(model, n=n, seed=seed, samples=samples)
         _print_measurements(measurements)
         rows = [asdict(m) for m in measurements]
-    (run / "evaluation.json").write_text(json.dumps({"seed": seed, "rows": rows}, indent=1) + "\n")
+    path = RunFolder(run).evaluation
+    with writing_to(path):
+        write_json(path, sealed({"seed": seed, "rows": rows}))
 
 
 def _print_measurements(measurements: "Sequence[Measurement]") -> None:

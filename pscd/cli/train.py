@@ -6,6 +6,7 @@ parsed twice: first by a parser that knows every flag there could be, for the ch
 
 import argparse
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from pscd.extensions import import_module, is_path, load
 
 if TYPE_CHECKING:
     from pscd.config import TrainConfig
+    from pscd.report.live import LiveReport
 
 # What `--help` shows: the flags that people change. `--help-all` shows the rest.
 COMMON = {
@@ -102,6 +104,9 @@ def _add_choosing(parser: Any, objective: Any, sampler: Any, *, show_all: bool) 
     )
     add_device(parser)
     parser.add_argument("--tensorboard", action="store_true", help=rare("write TensorBoard logs too"))
+    parser.add_argument(
+        "--report", action="store_true", help="keep RUN/report.html up to date, to look at in a browser"
+    )
     add_import(parser, help=rare("module of your own to import first; repeatable"))
     objective.add_argument(
         "--objective",
@@ -296,10 +301,21 @@ def run_train(args: argparse.Namespace) -> None:
 
     config = config_from(args)
     out = args.out or Path("runs") / name_of_run(config.data)
-    train(config, out, device=device(args.device), tensorboard=args.tensorboard)
-    if not is_first_process():
-        return
-    model = load_model(out, args.device)
+    with reporting(out) if args.report and is_first_process() else nullcontext() as report:
+        train(config, out, device=device(args.device), tensorboard=args.tensorboard, watch=report)
+        if not is_first_process():
+            return
+        finish(out, args.device)
+
+
+def finish(out: Path, where: str) -> None:
+    """Say how a run went, measure it and draw it.
+
+    Args:
+        out: the run folder.
+        where: name of the device.
+    """
+    model = load_model(out, where)
     print(f"gradients of chains: {model.gradients}{first_use()}")
     for sentence in (*model.notes, *verdict_on(out)):
         print(f"verdict: {sentence}")
@@ -310,6 +326,30 @@ def run_train(args: argparse.Namespace) -> None:
         print(f"not measured: {error}")
     print(f"picture: {plot_into(model, samples, out / 'plot.png')}")
     print(f"run: {out}")
+
+
+@contextmanager
+def reporting(run: Path) -> "Iterator[LiveReport]":
+    """A report that follows what happens inside, and is complete afterwards, also if that fails.
+
+    Args:
+        run: the run folder.
+
+    Yields:
+        What the training tells about itself.
+
+    Raises:
+        UserError: the extra `report` is not installed.
+    """
+    from pscd.report.live import LiveReport
+    from pscd.run_folder import RunFolder
+
+    report = LiveReport(RunFolder(run))
+    try:
+        yield report
+    finally:
+        if report.finished():
+            print(f"report: {report.folder.report}")
 
 
 def name_of_run(data: str) -> str:

@@ -41,6 +41,7 @@ __all__ = [
     "load_dataset",
     "load_images",
     "read_table",
+    "split_rows",
     "to_bytes",
     "to_unit",
     "uniform_noise",
@@ -186,7 +187,7 @@ def load_dataset(
         raise UserError(f"unknown data {name!r}; give a file ({', '.join(SUFFIXES)}), a folder of images, {known}")
     table = read_table(path, columns)
     check_enough(path, len(table.x))
-    held_out, kept = _split(len(table.x), seed)
+    held_out, kept = split_rows(len(table.x), seed)
     return Dataset(table.x[kept], table.x[held_out], table.columns)
 
 
@@ -199,13 +200,21 @@ def _load_image_dataset(name: str, seed: int, root: Path | str | None, size: int
             raise UserError(f"{name}: training and test images differ in shape, {shapes}; make them alike")
         return Dataset(images.x, test.x, None, images.label, test.label)
     check_enough(Path(name), len(images.x))
-    held_out, kept = _split(len(images.x), seed)
+    held_out, kept = split_rows(len(images.x), seed)
     labels = (None, None) if images.label is None else (images.label[kept], images.label[held_out])
     return Dataset(images.x[kept], images.x[held_out], None, *labels)
 
 
-def _split(n: int, seed: int) -> tuple[Tensor, Tensor]:
-    """The indices of a tenth to hold out, and of the rest."""
+def split_rows(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Which rows of a file are held out.
+
+    Args:
+        n: rows of the file.
+        seed: of the choice.
+
+    Returns:
+        The indices of a tenth to hold out, and of the rest.
+    """
     order = torch.randperm(n, generator=generator(seed, Stream.SPLIT))
     n_held_out = min(n // 10, N_HELD_OUT)
     return order[:n_held_out], order[n_held_out:]

@@ -5,16 +5,21 @@ Every fault of a file is a `UserError` of one line that names the file. Images a
 """
 
 import gzip
+import io
+import math
 import pickle
+import pickletools
 import struct
-import zlib
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pscd.data.matlab import read_arrays
 from pscd.errors import UserError
+from pscd.files import check_fits, one_line, reading
 from pscd.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -23,7 +28,9 @@ if TYPE_CHECKING:
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 CIFAR_SHAPE = (3, 32, 32)
 LONG_LIST = 2000  # pictures that take seconds to read
+SMALL_PICTURE, PIXELS_PER_BYTE = 2**20, 10_000  # pixels; the second is that of a blank page, packed as well as can be
 UNSIGNED_BYTE = 8  # the kind of number in an IDX header
+MOST_TUPLES, MOST_RECALLS = 16, 64  # in the pickle of a batch, which has 6 and 0
 CELEBA_TRAIN, CELEBA_VALIDATION = 162_770, 19_867  # by file number; the 19,962 after them are the test images
 
 
@@ -32,18 +39,19 @@ CELEBA_TRAIN, CELEBA_VALIDATION = 162_770, 19_867  # by file number; the 19,962 
 
 def read_idx(path: Path, n_dims: int) -> np.ndarray:
     """The array of bytes in an IDX file, gzipped or not, which must have `n_dims` dimensions."""
-    try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cannot be read ({error}); delete it and get it again") from None
-    header = 4 + 4 * n_dims
-    if len(content) < header or content[:4] != bytes([0, 0, UNSIGNED_BYTE, n_dims]):
-        raise UserError(f"{path}: not an IDX file of bytes with {n_dims} dimensions")
-    shape = struct.unpack(f">{n_dims}I", content[4:header])
-    size = int(np.prod(shape, dtype=np.uint64))
-    if len(content) - header != size:
-        raise UserError(f"{path}: {len(content) - header} bytes where its header promises {size}; get it again")
-    return np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy()
+    with reading(path, "cannot be read; delete it and get it again"):
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            header = file.read(4 + 4 * n_dims)
+            if len(header) < 4 + 4 * n_dims or header[:4] != bytes([0, 0, UNSIGNED_BYTE, n_dims]):
+                raise UserError(f"{path}: not an IDX file of bytes with {n_dims} dimensions")
+            shape = struct.unpack(f">{n_dims}I", header[4:])
+            size = math.prod(shape)
+            check_fits(path, size)
+            content = file.read(size) + file.read(1)
+        if len(content) != size:
+            found = f"more than {size}" if len(content) > size else len(content)
+            raise UserError(f"{path}: {found} bytes where its header promises {size}; get it again")
+        return np.frombuffer(content, np.uint8).reshape(shape).copy()
 
 
 def read_idx_pair(images: Path, labels: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -69,15 +77,27 @@ def read_cifar_binary(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 def read_cifar_pickle(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """A batch of the Python layout, by an unpickler that calls nothing but the stand-ins of this module."""
-    try:
-        with path.open("rb") as file:
-            batch = _BatchUnpickler(file, encoding="latin1").load()
+    content = _bytes_of(path)
+    with reading(path, "not a readable batch of CIFAR-10"):
+        _check_opcodes(content)
+        batch = _BatchUnpickler(io.BytesIO(content), encoding="latin1").load()
         batch = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
-        x, label = batch["data"].as_bytes(), np.array(batch["labels"], np.int64)
-        x = x.reshape(len(label), *CIFAR_SHAPE)
-    except Exception as error:  # a damaged pickle may raise anything
-        raise UserError(f"{path}: not a readable batch of CIFAR-10 ({_line(error)})") from None
-    return x, label
+        x, label = batch["data"].as_bytes(), batch["labels"]
+        if not (isinstance(label, list) and all(isinstance(one, int) for one in label)):
+            raise ValueError("its labels are not numbers")
+        return x.reshape(len(label), *CIFAR_SHAPE), np.array(label, np.int64)
+
+
+def _check_opcodes(content: bytes) -> None:
+    """Refuse a pickle that would keep the unpickler busy, or fill the memory, without being long."""
+    tuples = recalls = 0
+    for opcode, argument, _ in pickletools.genops(content):
+        if "PUT" in opcode.name and int(argument or 0) > len(content):  # the memo is a table of that length
+            raise ValueError("it counts beyond its own end")
+        tuples += "TUPLE" in opcode.name or "FROZENSET" in opcode.name
+        recalls += "GET" in opcode.name or opcode.name == "DUP"
+    if tuples > MOST_TUPLES or recalls > MOST_RECALLS:  # of tuples of tuples, twice each, it takes years to get a key
+        raise ValueError("no array needs so many tuples")
 
 
 class _StoredArray:
@@ -134,13 +154,10 @@ class _BatchUnpickler(pickle.Unpickler):
 
 def read_svhn(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """The cropped digits of a `.mat` file; its label 10 stands for the digit 0."""
-    from scipy.io import loadmat
-
-    try:
-        content = loadmat(path)
-        x, label = np.asarray(content["X"]), np.asarray(content["y"]).reshape(-1)
-    except Exception as error:  # scipy raises half a dozen kinds for a damaged file
-        raise UserError(f"{path}: not a readable .mat file with X and y ({_line(error)})") from None
+    content = read_arrays(path)
+    if not {"X", "y"} <= content.keys():
+        raise UserError(f"{path}: not a readable .mat file with X and y")
+    x, label = content["X"], content["y"].reshape(-1)
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[2] != 3 or x.shape[3] != len(label):
         raise UserError(f"{path}: X must hold bytes, height x width x 3 x n, with n labels in y")
     return np.ascontiguousarray(x.transpose(3, 2, 0, 1)), label.astype(np.int64) % 10
@@ -163,7 +180,7 @@ def read_bitmaps(path: Path, n: int, size: int) -> np.ndarray:
     try:
         rows = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # numpy raises several kinds for a damaged file
-        raise UserError(f"{path}: not a readable .npy file ({_line(error)})") from None
+        raise UserError(f"{path}: not a readable .npy file ({one_line(error)})") from None
     if rows.dtype != np.uint8 or rows.shape[1:] not in ((size, size), (size * size,)):
         raise UserError(f"{path}: holds {rows.dtype} {rows.shape}, not bytes of {size} x {size}")
     if len(rows) < n:
@@ -255,21 +272,32 @@ def _each(paths: Sequence[Path], read: Callable[[Path], Any], verb: str) -> Iter
             bar.update()
     if broken:
         names = ", ".join(str(path) for path, _ in broken[:5]) + (" ..." if len(broken) > 5 else "")
-        reason = _line(broken[0][1])
+        reason = one_line(broken[0][1])
         raise UserError(f"{len(broken)} of {len(paths)} pictures cannot be {verb}: {names} ({reason}); remove them")
 
 
 def _mode(path: Path) -> str:
+    with _open(path) as picture:
+        return picture.mode
+
+
+def _open(path: Path) -> "Image.Image":
+    """A picture of which the header is read; bombs, by Pillow's measure and by their files' lengths, are refused."""
     from PIL import Image
 
-    with Image.open(path) as picture:
-        return picture.mode
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        picture = Image.open(path)
+    if math.prod(picture.size) > max(SMALL_PICTURE, PIXELS_PER_BYTE * path.stat().st_size):
+        picture.close()
+        raise ValueError(f"{path.stat().st_size} bytes cannot be {picture.width} x {picture.height} pixels")
+    return picture
 
 
 def _decode(path: Path, channels: int, size: int | None, crop: int | None) -> np.ndarray:
     from PIL import Image, ImageOps
 
-    with Image.open(path) as opened:
+    with _open(path) as opened:
         picture = _in_eight_bits(ImageOps.exif_transpose(opened), channels)
     if size is not None:
         side = min(*picture.size) if crop is None else crop
@@ -307,10 +335,6 @@ def _bytes_of(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-
-
-def _line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def celeba_partition(folder: Path) -> Callable[[Path], int]:

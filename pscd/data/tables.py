@@ -1,17 +1,19 @@
 """The user's own data as rows of finite numbers; `pscd.frames` reads tables with more in them."""
 
 import csv
+import math
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pscd.errors import UserError
-from pscd.files import suffix_of
+from pscd.files import check_fits, reading, suffix_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,22 +125,42 @@ def read_array(path: Path) -> np.ndarray:
     Raises:
         UserError: it cannot be read, or holds no real numbers.
     """
-    try:
-        loaded = np.load(path, allow_pickle=False)
+    with reading(path, f"not a readable {path.suffix} file"):
         if path.suffix.lower() == ".npz":
-            key = next((k for k in ("X", "x") if k in loaded), None)
-            if key is None and len(loaded.files) != 1:
-                raise UserError(f"{path}: holds {', '.join(loaded.files)}; name the array of rows X")
-            loaded = loaded[key or loaded.files[0]]
-    except UserError:
-        raise
-    except Exception as error:  # numpy raises half a dozen kinds for a damaged file
-        raise UserError(f"{path}: not a readable {path.suffix} file ({error})") from None
+            loaded = _read_npz(path)
+        else:
+            with path.open("rb") as file:
+                _check_declared(path, file, path.stat().st_size)
+            loaded = np.load(path, allow_pickle=False)
     if not (np.issubdtype(loaded.dtype, np.number) or loaded.dtype == bool):
         raise UserError(f"{path}: holds {loaded.dtype}, not numbers")
     if np.issubdtype(loaded.dtype, np.complexfloating):
         raise UserError(f"{path}: holds complex numbers; give real ones")
     return loaded
+
+
+def _read_npz(path: Path) -> np.ndarray:
+    with zipfile.ZipFile(path) as archive:
+        names = {name.removesuffix(".npy"): name for name in archive.namelist()}
+        key = next((k for k in ("X", "x") if k in names), None)
+        if key is None and len(names) != 1:
+            raise UserError(f"{path}: holds {', '.join(names)}; name the array of rows X")
+        member = names[key] if key is not None else next(iter(names.values()))
+        check_fits(path, archive.getinfo(member).file_size)
+        with archive.open(member) as file:
+            _check_declared(path, file, archive.getinfo(member).file_size)
+        with archive.open(member) as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _check_declared(path: Path, file: IO[bytes], n_bytes: int) -> None:
+    """Refuse an array whose header promises more than is there; numpy would take the memory first."""
+    version = np.lib.format.read_magic(file)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_header(file)
+    size = math.prod(shape) * dtype.itemsize
+    if not dtype.hasobject and size > n_bytes:
+        raise UserError(f"{path}: {n_bytes} bytes where its header promises {size}")
 
 
 def _read_frame(

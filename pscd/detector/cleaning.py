@@ -51,6 +51,25 @@ class CellMethods:
         cells, _ = self._cells(rows, FALSE_ALARMS)
         return self.reader_.labelled(rows, self._costs(rows, cells).numpy())
 
+    def expected(self, X: ArrayLike) -> Any:
+        """What should stand in each cell, given the trusted others of its row.
+
+        Args:
+            X: rows, `(n, d)`.
+
+        Returns:
+            `(n, d)`, conditional means and the likeliest categories, a data frame if `X` is one; None for columns that
+            are left out.
+        """
+        rows = self._read(X)
+        x = self.cells_.inverse(self._cells(rows, FALSE_ALARMS)[0].mean)
+        if self.reader_.schema is None:
+            return self.reader_.labelled(rows, x.numpy())
+        values = np.empty((len(x), self.reader_.n_columns), dtype=object)
+        for j, column in enumerate(self.reader_.values(x)):
+            values[:, j] = column
+        return self.reader_.labelled(rows, values)
+
     def flag_cells(self, X: ArrayLike, *, false_alarms: float = FALSE_ALARMS) -> Any:
         """Which cells look wrong.
 

@@ -1,6 +1,5 @@
 """EnergyDetector: density, samples and outlier scores for tables with junk in them, as scikit-learn does it."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
@@ -10,30 +9,32 @@ from typing import Any, Self, TypeGuard
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError
 from sklearn.base import BaseEstimator, OutlierMixin, TransformerMixin
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags, check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from pscd.coordinates import LINEAR, SPIKED_LINEAR, Coordinates
+from pscd.data.tables import read_array
 from pscd.detector.cells import CellModel
 from pscd.detector.cleaning import CellMethods
-from pscd.detector.gaussian import Gaussian, floors
+from pscd.detector.gaussian import floors
 from pscd.detector.numbers import INSIDE, NumberEnergy, fit_numbers
-from pscd.detector.reading import Reader, Rows, native_frame
-from pscd.energies import Correction
+from pscd.detector.reading import Reader, Rows, fitting_frame, native_frame
+from pscd.detector.saving import read_detector, write_detector
 from pscd.errors import UserError
-from pscd.files import read_tensors, tensors_digest, under, write_tensors
-from pscd.frames import Schema
-from pscd.mixtures.mixed import MixedMixture
-from pscd.model import Model
+from pscd.files import suffix_of
+from pscd.frames import as_frame, read_frame
+from pscd.html import facts_html
 from pscd.rng import Stream, generator
 from pscd.run_folder import RunFolder
 
 Floats = NDArray[np.float64]
 
+RANKS = ("energy", "both")
+UPPER = 0.9  # quantile of the training rows that energies and costs are measured by, for rank="both"
+SHARPNESS = 3.0  # of the soft maximum: the larger of two that differ by 1 hardly sees the other
 N_REFERENCE = 4_000  # samples of the model that energies are compared with
+IGNORED = 0.1  # rows that counted less than this are told to be ignored
 
 
 class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -60,6 +61,10 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         bound: nats by which the network may correct the Gaussian, up or down. More gives a finer density, and
             lets small dense clusters of junk pass for normal.
         n_updates: updates of the network.
+        rank: what `score_samples` ranks rows by: "energy", that of the whole row, or "both", which also sees a single
+            wrong cell among hundreds of good ones: a soft maximum of the energy and of the cost of the worst cell, each
+            measured by how far training rows lie above their median. On tables whose anomalies are whole rows "energy"
+            is better.
         kinds: what columns of a data frame are to be taken for where the look of them misleads, such as
             `{"zip": "category"}`; `pscd.frames.look` says what they are taken for.
         missing: spellings of a missing value beside the usual ones, such as `("999",)`.
@@ -89,6 +94,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         contamination: float | str = "auto",
         bound: float = 2.0,
         n_updates: int = 600,
+        rank: str = "energy",
         kinds: Mapping[str, str] | None = None,
         missing: Sequence[str] = (),
         random_state: int | np.random.RandomState | None = 0,
@@ -98,6 +104,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         self.contamination = contamination
         self.bound = bound
         self.n_updates = n_updates
+        self.rank = rank
         self.kinds = kinds
         self.missing = missing
         self.random_state = random_state
@@ -131,7 +138,9 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         self.stray_ = rows.stray.sum(0)
         self.numbers_ = self._fit_numbers(rows.x, seed)
         self.gamma_ = 0.0 if self.numbers_ is None else self.numbers_.gaussian.gamma
-        self._weigh(self._score(rows))
+        energy = -self._score(rows)
+        self.yardstick_ = self._measure(energy, rows.x)
+        self._weigh(-energy, self._ranked(-energy, rows.x))
         return self
 
     def _fit_numbers(self, x: Tensor, seed: int) -> NumberEnergy | None:
@@ -185,15 +194,40 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
             "contamination": (share == "auto" or (_is_number(share) and 0 < share <= 0.5), '"auto" or in (0, 0.5]'),
             "bound": (_is_number(self.bound) and self.bound > 0, "a number above 0"),
             "n_updates": (counts and self.n_updates >= 1, "a whole number from 1 on"),
+            "rank": (self.rank in RANKS, " or ".join(f'"{rank}"' for rank in RANKS)),
         }
         for name, (right, wanted) in checks.items():
             if not right:
                 raise ValueError(f"{name} must be {wanted}, got {getattr(self, name)!r}")
 
+    def _measure(self, energy: Tensor, x: Tensor) -> tuple[float, ...]:
+        """Median of energy and of the worst cell's cost among the training rows, and how far up a tenth of them lie."""
+        if self.rank == "energy":
+            return ()
+        found = []
+        for values in (energy, self._worst_cost(x)):
+            middle, upper = float(values.median()), float(values.quantile(UPPER))
+            found += [middle, max(upper - middle, 1e-9)]
+        return tuple(found)
+
+    def _worst_cost(self, x: Tensor) -> Tensor:
+        """What the worst cell of each row costs, `(n,)`."""
+        z = self.cells_.forward(x)
+        return self.cells_.mixture.cells(z, self.cells_.mixture.trusted(z)).cost.amax(1)
+
+    def _ranked(self, score: Tensor, x: Tensor) -> Tensor:
+        """The scores that rows are ranked by: -E, or for rank="both" a soft minimum of it and the worst cell's."""
+        if self.rank == "energy":
+            return score
+        middle, width, cost_middle, cost_width = self.yardstick_
+        above = torch.stack([(-score - middle) / width, (self._worst_cost(x) - cost_middle) / cost_width])
+        return -(middle + width * (SHARPNESS * above).logsumexp(0) / SHARPNESS)
+
     @torch.no_grad()
-    def _weigh(self, scores: Tensor) -> None:
+    def _weigh(self, energies: Tensor, scores: Tensor) -> None:
         """Compare the scores of the training rows with those of the model's own samples."""
-        own = self._score_of(self._draw(N_REFERENCE, seed=0))
+        drawn = self._draw(N_REFERENCE, seed=0)
+        own = self._ranked(self._score_of(drawn), self.cells_.inverse(drawn))
         edge = float(own.quantile(1 - INSIDE))
         # If a share of the rows is junk outside, and the others lie outside as often as the model's samples do:
         outside = float((scores < edge).double().mean())
@@ -202,7 +236,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         threshold = float(np.percentile(scores.numpy(), 100 * share))
         self.offset_ = max(edge, threshold) if self.contamination == "auto" else threshold
         # The row in the middle, and whatever is more likely, counts fully.
-        self.sample_weight_ = torch.exp(self.gamma_ * (scores - scores.median())).clamp_max(1).numpy()
+        self.sample_weight_ = torch.exp(self.gamma_ * (energies - energies.median())).clamp_max(1).numpy()
 
     @torch.no_grad()
     def _score(self, rows: Rows) -> Tensor:
@@ -228,8 +262,9 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         return self.cells_.mixture.complete(z, generator(seed, Stream.MISSING_CELLS))
 
     def score_samples(self, X: ArrayLike) -> Floats:
-        """-E(x) of each row of `(n, d)`, `(n,)`: the lower, the stranger, as scikit-learn has it."""
-        return self._score(self._read(X)).numpy()
+        """-E(x) of each row of `(n, d)`, `(n,)`: the lower, the stranger, as scikit-learn has it (see `rank`)."""
+        rows = self._read(X)
+        return self._ranked(self._score(rows), rows.x).numpy()
 
     def decision_function(self, X: ArrayLike) -> Floats:
         """`score_samples(X) - offset_`, `(n,)`: negative for outliers."""
@@ -275,34 +310,57 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         z = self._draw(n_samples, seed=int(check_random_state(random_state).randint(2**31 - 1)))
         return self.reader_.decode(self.cells_.inverse(z))
 
+    def read_file(self, path: Path | str, **options: Any) -> Any:
+        """A file with the columns that the detector was fitted to, as a pandas frame that its methods take.
+
+        Args:
+            path: a text file, `.parquet`, `.xlsx`, `.npy` or `.npz`.
+            options: as `pscd.frames.read_frame` takes them.
+
+        Returns:
+            All columns of the file. Text stays text, where the detector knows what to make of it.
+
+        Raises:
+            UserError: the file cannot be read, or has other columns.
+        """
+        check_is_fitted(self)
+        path = Path(path)
+        array = suffix_of(path) in (".npy", ".npz")
+        if array:
+            x = read_array(path)
+            frame = as_frame(x.reshape(len(x), -1)).to_native()
+        else:
+            frame = read_frame(path, **options)
+        names = [str(name) for name in getattr(self, "feature_names_in_", range(self.n_features_in_))]
+        try:
+            return fitting_frame(frame, self.reader_, names, array=array)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what was learnt, if anything was, above scikit-learn's own list of parameters."""
+        if not hasattr(self, "cells_"):
+            return str(estimator_html_repr(self))
+        ignored = int((self.sample_weight_ < IGNORED).sum())
+        facts = {
+            "learnt from": f"{self.n_rows_:,} rows of {self.n_features_in_:,} columns",
+            "gamma": f"{self.gamma_:.3g}",
+            "ignored": f"{ignored:,} rows counted less than a tenth",
+            "estimated contamination": f"{self.contamination_:.1%}",
+            "outlier": f"energy above {-self.offset_:.4g}",
+        }
+        return facts_html("Detector of strange rows", facts) + str(estimator_html_repr(self))
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
     def save(self, folder: Path | str) -> None:
         """Write the fitted detector to two files of a folder, without pickle; `EnergyDetector.load` reads them.
 
         The second file holds a checksum of the network in the first, so that files of two fits are not mixed up.
         """
         check_is_fitted(self)
-        run = RunFolder(Path(folder))
-        run.make()
-        tensors = {f"cells.{name}": t for name, t in self.cells_.tensors().items()}
-        tensors |= {"sample_weight": torch.from_numpy(self.sample_weight_), "stray": self.stray_}
-        if self.cells_.columns is not None:
-            tensors |= {f"columns.{name}": t for name, t in self.cells_.columns.tensors().items()}
-        metadata = {}
-        if self.numbers_ is not None:
-            gaussian = self.numbers_.gaussian
-            tensors |= {"mean": gaussian.mean, "covariance": gaussian.covariance, "scatter": gaussian.scatter}
-            self.numbers_.model.save(run.network, step=self.n_updates)
-            metadata["network"] = tensors_digest(read_tensors(run.network)[0])
-        facts = {
-            "parameters": {
-                **self.get_params(),
-                "random_state": None if not _plain(self.random_state) else self.random_state,
-            },
-            "fitted": {name: getattr(self, name) for name in ("gamma_", "contamination_", "offset_", "n_rows_")},
-            "names": [str(name) for name in getattr(self, "feature_names_in_", [])],
-            "schema": None if self.reader_.schema is None else self.reader_.schema.to_json(),
-        }
-        write_tensors(run.detector, tensors, {"facts": json.dumps(facts), **metadata})
+        write_detector(self, RunFolder(Path(folder)))
 
     @classmethod
     def load(cls, folder: Path | str) -> Self:
@@ -315,92 +373,10 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
             UserError: there is none, a file is damaged, or the two files are of different fits.
         """
         run = RunFolder(Path(folder))
-        path = run.detector
-        if not path.is_file():
+        if not run.detector.is_file():
             raise UserError(f"{folder}: holds no fitted detector; pscd detect makes one")
-        try:
-            tensors, metadata = read_tensors(path)
-            facts = json.loads(metadata["facts"])
-            parameters = facts["parameters"]
-            detector = cls(**parameters | {"missing": tuple(parameters.get("missing", ()))})
-            detector._restore(tensors, facts)
-            gaussian = _gaussian(tensors, facts["fitted"]["gamma_"])
-        except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise UserError(f"{path}: damaged, or not a detector of pscd ({error})") from None
-        detector.numbers_ = None
-        if gaussian is not None:
-            _check_network(run.network, metadata.get("network"))
-            energy = Correction(len(gaussian.mean), bound=detector.bound)
-            detector.numbers_ = NumberEnergy(gaussian, Model.load(run.network, energy=energy))
-        return detector
-
-    def _restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Take over what `save` wrote, but for the energy of the numbers."""
-        for name, value in facts["fitted"].items():
-            setattr(self, name, value)
-        self.sample_weight_ = tensors["sample_weight"].numpy()
-        columns = _columns(under(tensors, "columns."), tensors)
-        own = under(tensors, "cells.")
-        self.cells_ = _cells(own, columns) if own else _gaussian_cells(tensors, columns)
-        schema = facts.get("schema")
-        width = len(self.cells_.levels)
-        self.reader_ = Reader(width) if schema is None else Reader(len(schema["columns"]), Schema.from_json(schema))
-        self.stray_ = tensors.get("stray", torch.zeros(width, dtype=torch.long))
-        self.n_features_in_ = self.reader_.n_columns
-        if facts["names"]:
-            self.feature_names_in_ = np.array(facts["names"], dtype=object)
-
-
-def _check_network(path: Path, digest: str | None) -> None:
-    """A `UserError` if the network is not the one that a detector was saved with; old detectors do not know theirs."""
-    if digest is None or not path.is_file():
-        return
-    try:
-        found = tensors_digest(read_tensors(path)[0])
-    except SafetensorError as error:
-        raise UserError(f"{path}: damaged ({error})") from None
-    if found != digest:
-        raise UserError(
-            f"{path}: not the network of the detector beside it, but of another fit; save the detector again"
-        )
+        return read_detector(cls, run)
 
 
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _plain(value: object) -> bool:
-    return value is None or isinstance(value, int)
-
-
-def _columns(tensors: dict[str, Tensor], others: dict[str, Tensor]) -> Coordinates | None:
-    """The coordinates of a file, or of one written before coordinates had a room of their own."""
-    if not tensors:
-        return None
-    if "spiked" not in tensors:
-        return Coordinates(**tensors)
-    linear = torch.where(tensors["spiked"], SPIKED_LINEAR, LINEAR).double()
-    return Coordinates(tensors["centre"], tensors["scale"], linear, tensors["kept"], others["constants"])
-
-
-def _gaussian(tensors: dict[str, Tensor], gamma: float) -> Gaussian | None:
-    if "mean" not in tensors:
-        return None
-    return Gaussian(tensors["mean"], tensors["covariance"], gamma, tensors["scatter"])
-
-
-def _cells(tensors: dict[str, Tensor], columns: Coordinates | None) -> CellModel:
-    mixture = MixedMixture(**under(tensors, "mixture."))
-    return CellModel(columns, mixture, tensors["levels"], tensors["varies"], tensors["constants"])
-
-
-def _gaussian_cells(tensors: dict[str, Tensor], columns: Coordinates | None) -> CellModel:
-    """The cells of a detector that was saved before it had a mixture: its Gaussian knows them too."""
-    assert columns is not None
-    assert columns.kept is not None
-    assert columns.constants is not None
-    mean, covariance = tensors["mean"], tensors["covariance"]
-    levels = torch.zeros(len(columns.kept), dtype=torch.long)
-    mixture = MixedMixture(mean.new_ones(1), mean[None], covariance[None], mean.new_zeros(1, 0), levels[columns.kept])
-    constants = torch.where(columns.kept, torch.nan, columns.constants)
-    return CellModel(columns, mixture, levels, columns.kept, constants)

@@ -12,7 +12,9 @@ from narwhals.stable.v1.dependencies import is_pandas_dataframe
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pscd.errors import UserError
 from pscd.frames import Schema, decode, encode, look, spell
+from pscd.frames.levels import listed
 
 
 @dataclass(frozen=True)
@@ -189,3 +191,32 @@ def native_frame(table: Any) -> "nw.DataFrame[Any] | None":
     """A data frame in narwhals' common form; None for anything else."""
     frame = nw.from_native(table, pass_through=True, eager_only=True)
     return frame if isinstance(frame, nw.DataFrame) else None
+
+
+def fitting_frame(frame: Any, reader: Reader, names: Sequence[str], *, array: bool) -> Any:
+    """A pandas frame as it was read from a file, as a detector wants it.
+
+    Args:
+        frame: text or typed columns.
+        reader: of the detector.
+        names: columns that the detector was fitted to.
+        array: whether the file has no names; its columns then get those of the detector.
+
+    Returns:
+        The frame; text has become numbers where the detector knows nothing but numbers.
+
+    Raises:
+        UserError: it has other columns.
+    """
+    wanted = list(names) if reader.schema is None else [column.name for column in reader.schema.learnt()]
+    if array:
+        if frame.shape[1] != len(wanted):
+            raise UserError(f"{frame.shape[1]} numbers a row, but the detector was fitted to {len(wanted)} columns")
+        frame = frame.set_axis(wanted, axis=1)
+    gone = [name for name in wanted if name not in frame.columns]
+    if gone:
+        raise UserError(f"has no column {listed(gone)}; it has {listed(list(frame.columns))}")
+    if reader.schema is not None:
+        return frame
+    numbers = look(frame[wanted], kinds=dict.fromkeys(wanted, "number"))
+    return frame.assign(**decode(encode(frame[wanted], numbers).x, numbers))

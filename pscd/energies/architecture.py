@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from pscd.energies.corrected import BoundedNetwork, CorrectedEnergy
@@ -13,6 +14,7 @@ from pscd.errors import UserError
 from pscd.mixtures import Mixture
 from pscd.types import documented, option
 
+MOST_LAYERS = 1000  # of a network that is read from a file
 BOUND = 4.0  # nats by which a network corrects a mixture, where nothing else is said
 
 
@@ -71,8 +73,29 @@ class Architecture:
         return CorrectedEnergy(mixture.single(), network)
 
     def rebuild(self, shape: tuple[int, ...], tensors: dict[str, Tensor]) -> nn.Module:
-        """The network that a file's tensors belong to, for inputs of `shape`, before they are read into it."""
+        """The network that a file's tensors belong to, for inputs of `shape`, before they are read into it.
+
+        Its sizes are compared first, without memory for them (torch's device `meta`): a file may ask for any.
+
+        Args:
+            shape: of a row, as the network sees it.
+            tensors: the network's state, by name.
+
+        Returns:
+            The network.
+
+        Raises:
+            UserError: no file has so many layers.
+            RuntimeError: the tensors have other names or sizes, as torch has it.
+        """
+        if self.depth > MOST_LAYERS:
+            raise UserError(f"depth must be at most {MOST_LAYERS}, got {self.depth}")
         if self.name != "corrected":
+            with torch.device("meta"):
+                plan = self.build(shape)
+            sizes = {name: t.shape for name, t in plan.state_dict().items()}
+            if sizes != {name: t.shape for name, t in tensors.items()}:
+                raise RuntimeError("these tensors belong to another network")
             return self.build(shape)
         mixture = Mixture(*(tensors[f"mixture.{name}"] for name in ("weights", "means", "factors")))
         return self.correct(mixture, tensors["network.frequencies"])

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from pscd.fast.threads import Threads
-from pscd.files import replacing
+from pscd.files import replacing, write_text_atomic
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 SOURCES = (SOURCE, Path(__file__).with_name("vectors.h"))
@@ -324,7 +324,7 @@ def _compiled() -> Path | None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if folder.stat().st_uid != user:  # somebody else's: do not load code from it
                 continue
-            return folder / name if (folder / name).exists() or _compile_once(compiler, folder / name) else None
+            return folder / name if _is_intact(folder / name) or _compile_once(compiler, folder / name) else None
         except OSError:
             continue
     return None
@@ -355,7 +355,20 @@ def _compile_once(compiler: str, path: Path) -> bool:
     worked = _compile(compiler, path)
     if worked:
         _first_use["seconds"] = time.perf_counter() - start
+        write_text_atomic(path.with_suffix(".sum"), _checksum(path))
     return worked
+
+
+def _is_intact(path: Path) -> bool:
+    """Whether a library is the one that was compiled; a damaged one could crash, or compute something else."""
+    try:
+        return path.with_suffix(".sum").read_text() == _checksum(path)
+    except (FileNotFoundError, ValueError):
+        return False
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _compile(compiler: str, path: Path) -> bool:

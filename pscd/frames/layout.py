@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from pscd.errors import UserError
+from pscd.files import check_fits
 from pscd.frames.levels import listed
 
 DELIMITERS = (",", ";", "\t", "|", " ")
@@ -20,6 +21,7 @@ DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "sp
 SAMPLE = 200  # records that the layout is guessed from
 SAMPLE_CHARACTERS = 200_000
 STEADY = 0.8  # share of the records that must have the same number of fields
+PIECE, CELLS_PER_TEXT = 1 << 24, 8  # bytes unpacked at a time, and memory that a frame takes for each of them
 LARGEST_FIELD = 1 << 24  # characters
 NUMBER = re.compile(r"[-+]?(?:\d[\d.,' ]*|[.,]\d+)(?:[eE][-+]?\d+)?%?")
 SUMMARY = re.compile(r"(?:grand |sub)?(?:total|totals|sum|average|mean|summe|gesamt|count|n)[.:]?", re.IGNORECASE)
@@ -92,12 +94,23 @@ def read_bytes(path: Path) -> bytes:
     try:
         raw = path.read_bytes()
         if raw[:2] == b"\x1f\x8b":
-            raw = gzip.decompress(raw)
+            raw = _unpacked(path, raw)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
     if not raw.strip():
         raise UserError(f"{path}: the file is empty")
     return raw
+
+
+def _unpacked(path: Path, raw: bytes) -> bytes:
+    """The content of a gzipped file, piece by piece: a bomb is refused before it fills the memory."""
+    pieces, size = [], 0
+    with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
+        while piece := file.read(PIECE):
+            pieces.append(piece)
+            size += len(piece)
+            check_fits(path, CELLS_PER_TEXT * size)
+    return b"".join(pieces)
 
 
 def _encodings(raw: bytes) -> list[str]:
@@ -262,7 +275,7 @@ def _find_delimiter(text: str, quoted: bool) -> str:
     for delimiter in DELIMITERS:
         found = _first_records(text, delimiter, quoted)
         split = [record for record in found if len(record) > 1]
-        if 2 * len(split) < len(found) or (delimiter == " " and best_score[0] > 0):
+        if not split or 2 * len(split) < len(found) or (delimiter == " " and best_score[0] > 0):
             continue
         widths = Counter(map(len, split))
         width = max(widths, key=lambda w: (widths[w], w))

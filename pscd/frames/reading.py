@@ -1,6 +1,7 @@
 """Files of tables: `.csv` and its kin as text, `.parquet` and `.xlsx` as they are typed."""
 
-import csv
+import re
+import zipfile
 from collections.abc import Sequence
 from itertools import chain, islice, repeat
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any
 import pandas as pd
 
 from pscd.errors import UserError
-from pscd.files import needs, suffix_of
+from pscd.files import check_fits, needs, reading, suffix_of
 from pscd.frames.layout import column_names, find_footer, find_layout, is_summary, read_text, records
 from pscd.frames.levels import listed
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".tab", ".dat")
 FRAME_SUFFIXES = (*TEXT_SUFFIXES, ".parquet", ".xlsx")
+MOST_EMPTY = 100  # rows of a sheet for each that is written
 MOST_ROWS = 1000  # whose numbers are remembered; pandas copies them with every column
 CHUNK = 20_000  # rows that are held as Python objects at a time
 
@@ -83,7 +85,7 @@ def _read_text_file(
     path: Path, delimiter: str | None, encoding: str | None, header: bool | None
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     text, encoding = read_text(path, encoding)
-    try:
+    with reading(path, f"not a readable {suffix_of(path)} file"):
         if next(records(text, ","), None) is None:  # blank lines, or empty quotation marks
             raise UserError(f"{path}: there are no rows in it")
         layout, notes = find_layout(text, encoding, delimiter=delimiter, header=header)
@@ -92,8 +94,6 @@ def _read_text_file(
         first = next(found)
         names, odd = column_names(first, layout.width, header=layout.header)
         columns, ragged, last = _columns(found if layout.header else chain([first], found), layout.width)
-    except csv.Error as error:
-        raise UserError(f"{path}: not a readable {suffix_of(path)} file ({error})") from None
     frame = pd.DataFrame(dict(zip(names, columns, strict=True)))
     footer = find_footer(last, layout.width)
     if footer:
@@ -154,16 +154,34 @@ def _read_typed_file(path: Path, sheet: str | None) -> tuple[pd.DataFrame, dict[
     suffix = suffix_of(path)
     module, extra = ("pyarrow", "parquet") if suffix == ".parquet" else ("openpyxl", "excel")
     needs(module, extra, f"{path}: reading {suffix[1:]}")
-    try:
+    with reading(path, f"not a readable {suffix} file"):
         if suffix == ".parquet":
-            frame = pd.read_parquet(path)
+            frame = _read_parquet(path)
         else:
+            _check_workbook(path)
             frame = pd.read_excel(path, sheet_name=sheet or 0, dtype=object, na_filter=False, engine="openpyxl")
-    except Exception as error:  # parser errors of pandas, pyarrow and openpyxl have no common base
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{path}: not a readable {suffix} file ({reason})") from None
     names, odd = column_names([str(name) for name in frame.columns], frame.shape[1], header=True)
     frame.columns = pd.Index(names)
     if len(frame) == 0:
         raise UserError(f"{path}: there are no rows in it")
     return frame, {"notes": tuple(odd), "twice": []}
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    import pyarrow.parquet as pq
+
+    about = pq.read_metadata(path)
+    groups = (about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+    check_fits(path, max(8 * about.num_rows * about.num_columns, sum(groups)))
+    return pd.read_parquet(path)
+
+
+def _check_workbook(path: Path) -> None:
+    """Refuse a workbook that unpacks to too much, or numbers its rows as no sheet does: the reader fills the gaps."""
+    with zipfile.ZipFile(path) as archive:
+        check_fits(path, sum(member.file_size for member in archive.infolist()))
+        for name in archive.namelist():
+            if name.startswith("xl/worksheets/"):
+                rows = [int(number) for number in re.findall(rb"<row\b[^>]*?\br=\"(\d{1,30})\"", archive.read(name))]
+                if rows and max(rows) > MOST_EMPTY * (len(rows) + MOST_ROWS):
+                    raise UserError(f"{path}: a row is numbered {max(rows)}, and {len(rows)} are there")

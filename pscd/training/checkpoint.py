@@ -1,8 +1,8 @@
 """The state of a training run: copied, saved atomically, and restored bit for bit."""
 
 import copy
+import io
 import os
-import pickle
 import warnings
 import zipfile
 from dataclasses import fields
@@ -14,7 +14,7 @@ import torch
 from pscd import distributed
 from pscd.coordinates import Coordinates
 from pscd.errors import UserError
-from pscd.files import replacing
+from pscd.files import reading, replacing, writing_to
 from pscd.run_folder import RunFolder
 from pscd.sampling.proposals import from_tensors
 from pscd.training.state import Best, TrainState
@@ -47,6 +47,9 @@ def restore(state: TrainState, values: dict[str, Any]) -> None:
     Args:
         state: the state to overwrite.
         values: what `snapshot` returned.
+
+    Raises:
+        ValueError: they belong to another network, or other chains.
     """
     device = state.coordinates.shift.device
     values = copy.deepcopy(values)  # otherwise the optimiser would modify the tensors of the snapshot
@@ -56,17 +59,28 @@ def restore(state: TrainState, values: dict[str, Any]) -> None:
     if state.aux is not None:
         state.aux.load_state_dict(values["aux"])
     state.optimizer.load_state_dict(values["optimizer"])
+    _check_moments(state.optimizer)
+    if values["buffer"].shape[1:] != state.buffer.x.shape[1:]:
+        raise ValueError(f"its chains have the shape {tuple(values['buffer'].shape[1:])}")
     size = len(values["buffer"]) // distributed.world_size()
     share = slice(distributed.rank() * size, (distributed.rank() + 1) * size)
     state.buffer.x = values["buffer"][share].to(device)
     if values["label"] is not None:
         state.buffer.label = values["label"][share].to(device)
-    state.step_size = values["step_size"].to(device)
+    state.step_size = values["step_size"].to(state.step_size).view_as(state.step_size)
     best = values.get("best")
     state.best = None if best is None else Best(best["gain"], best["weights"])
     known = {f.name: values[f.name] for f in fields(Coordinates) if f.name in values}
     state.coordinates = Coordinates(**known).to(device)
     state.proposal = from_tensors(values["proposal"]).to(device)  # its derived tensors are made anew
+
+
+def _check_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse moments of other shapes than their weights': torch loads them, and its fused Adam would not look."""
+    for p, moments in optimizer.state.items():
+        for name, t in moments.items():
+            if torch.is_tensor(t) and t.shape not in (p.shape, torch.Size()):
+                raise ValueError(f"{name} of the optimiser has the shape {tuple(t.shape)}, not {tuple(p.shape)}")
 
 
 def save(values: dict[str, Any], folder: Path) -> None:
@@ -75,10 +89,15 @@ def save(values: dict[str, Any], folder: Path) -> None:
     Args:
         values: what `snapshot` returned.
         folder: the run folder.
+
+    Raises:
+        UserError: it cannot be written; the one before is still there.
     """
     run = RunFolder(folder)
-    with replacing(run.state) as temporary:
-        torch.save(values, temporary)
+    content = io.BytesIO()  # torch, writing to a full disk itself, would not say that the disk is full
+    torch.save(values, content)
+    with writing_to(run.state), replacing(run.state) as temporary:
+        temporary.write_bytes(content.getbuffer())
         if run.state.exists():
             os.replace(run.state, run.previous_state)
 
@@ -120,12 +139,12 @@ def load(folder: Path) -> dict[str, Any] | None:
     damaged = []
     run = RunFolder(folder)
     for path in (run.state, run.previous_state):
-        if not path.exists():
+        if not path.is_file():  # a pipe, in a folder that somebody else made, would be waited for
             continue
         try:
             values = _read(path)
-        except _DAMAGED as error:
-            damaged.append(f"{path} is damaged ({error})")
+        except UserError as error:
+            damaged.append(str(error))
             continue
         if damaged:
             warnings.warn(f"{damaged[0]}; going on from {path.name}, step {values['step']}", stacklevel=2)
@@ -135,13 +154,15 @@ def load(folder: Path) -> dict[str, Any] | None:
     return None
 
 
-_DAMAGED = (zipfile.BadZipFile, RuntimeError, EOFError, OSError, KeyError, ValueError, pickle.UnpicklingError)
-
-
 def _read(path: Path) -> dict[str, Any]:
-    # torch does not verify the checksums of its zip archive; one flipped bit would pass unnoticed.
-    with zipfile.ZipFile(path) as archive:
-        broken = archive.testzip()
-    if broken is not None:
-        raise zipfile.BadZipFile(f"checksum of {broken}")
-    return torch.load(path, map_location="cpu", weights_only=True)
+    with reading(path, "damaged"):
+        # torch does not verify the checksums of its zip archive; one flipped bit would pass unnoticed.
+        with zipfile.ZipFile(path) as archive:
+            if sum(member.file_size for member in archive.infolist()) > path.stat().st_size:
+                raise ValueError("it would unpack to more than it is")  # torch does not compress
+            broken = archive.testzip()
+        if broken is not None:
+            raise zipfile.BadZipFile(f"checksum of {broken}")
+        values = torch.load(path, map_location="cpu", weights_only=True)
+        int(values["step"])
+        return values

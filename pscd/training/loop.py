@@ -4,7 +4,9 @@ import copy
 import math
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from pscd.config import TrainConfig
 from pscd.data import Rows, as_rows
 from pscd.energies import CorrectedEnergy, TemperedEnergy, as_function
 from pscd.errors import Diverged, NotFinite, UserError
+from pscd.files import locked, reading
 from pscd.mixtures import Mixture
 from pscd.model import Model, run_chains
 from pscd.presets import for_rows
@@ -37,6 +40,7 @@ SETTLE_CHAINS, SETTLE_ROUNDS = 256, 300  # enough for an initial step size off b
 RETRY_FACTOR = 0.5  # of the learning rate, for each roll-back
 
 Log = Callable[[dict[str, float]], None]
+Watch = Callable[[Model, int], None]
 
 
 def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor | None = None) -> dict[str, Tensor]:
@@ -143,6 +147,7 @@ def fit(
     columns: tuple[str, ...] | None = None,
     fingerprint: str | None = None,
     modes: Modes | None = None,
+    watch: Watch | None = None,
 ) -> Model:
     """Train an energy on rows and return the model, in memory.
 
@@ -164,6 +169,7 @@ def fit(
         fingerprint: a checksum of the data, kept with the model.
         modes: maps rows to the number of their mode, where modes are known; the log then says how the chains are
             distributed over them, and how far that is from the data.
+        watch: called with the model so far and the number of updates, at the start and after each checkpoint.
 
     Returns:
         The model with averaged weights.
@@ -200,7 +206,10 @@ def fit(
     good = checkpoint.snapshot(state)
     end = last_step(config)
     main = distributed.rank() == 0
+    as_model = partial(_as_model, config=config, columns=columns, fingerprint=fingerprint, notes=prepared.notes)
+    _show(watch if main else None, state, as_model)
     with (
+        locked(run.lock) if run is not None and main else nullcontext(),
         fast.enough_threads(state.energy, config.batch_size, tuple(x.shape[1:])),
         progress_bar(end, done=state.step, show=progress and main) as bar,
         # Several processes may be at different steps when the signal comes, and saving needs them all.
@@ -215,7 +224,7 @@ def fit(
                 if state.retries > config.max_retries:
                     if main and run is not None:
                         checkpoint.save(good, run.path)
-                        _as_model(state, config, columns, fingerprint, prepared.notes).save(run.model, step=state.step)
+                        as_model(state).save(run.model, step=state.step)
                     raise Diverged(_last_words(message, state.step, config, run)) from None
                 bar.write(f"{message}; back to step {state.step}, smaller step", file=sys.stderr)
                 continue
@@ -230,10 +239,11 @@ def fit(
                 good = checkpoint.snapshot(state)
                 if main and run is not None:
                     checkpoint.save(good, run.path)
+                _show(watch if main else None, state, as_model)
             if stop:
                 raise KeyboardInterrupt
         settle_step_size(state, config)
-    return _as_model(state, config, columns, fingerprint, prepared.notes)
+    return as_model(state)
 
 
 def _made(folder: Path | str | None) -> RunFolder | None:
@@ -396,6 +406,12 @@ def _roll_back(state: TrainState, good: dict[str, Any], error: Diverged) -> str:
     return message
 
 
+def _show(watch: Watch | None, state: TrainState, as_model: Callable[[TrainState], Model]) -> None:
+    """Let somebody look at the model so far."""
+    if watch is not None:
+        watch(as_model(state), state.step)
+
+
 def _as_model(
     state: TrainState,
     config: TrainConfig,
@@ -426,7 +442,8 @@ def _resume(state: TrainState, run: RunFolder | None) -> None:
     found = resumed.get("rows")
     if found and found != state.rows:
         raise UserError(f"{run.path} holds a run on other rows; choose another folder")
-    checkpoint.restore(state, resumed)
+    with reading(run.state, "damaged, or of another network"):
+        checkpoint.restore(state, resumed)
 
 
 def _last_words(message: str, good: int, config: TrainConfig, run: RunFolder | None) -> str:

@@ -39,11 +39,11 @@ def test_idx_is_read_with_and_without_gzip(tmp_path):
     ("content", "message"),
     [
         (idx(pixels(5, 4, 3))[:-1], "59 bytes where its header promises 60"),
-        (idx(pixels(5, 4, 3)) + b"0", "61 bytes where its header promises 60"),
+        (idx(pixels(5, 4, 3)) + b"0", "more than 60 bytes where its header promises 60"),
         (idx(pixels(5)), "not an IDX file of bytes with 3 dimensions"),
         (b"<html>", "not an IDX file"),
         (b"", "not an IDX file"),
-        (bytes([0, 0, 8, 3]) + b"\xff" * 12, "header promises"),
+        (bytes([0, 0, 8, 3]) + b"\xff" * 12, "more than there is memory"),
     ],
 )
 def test_a_damaged_idx_file_is_named(tmp_path, content, message):
@@ -240,3 +240,32 @@ def test_numbers_of_one_byte_that_are_no_bytes_are_refused(tmp_path):
     path.write_bytes(pickle.dumps({"data": np.zeros((2, 3072), np.int8), "labels": [0, 1]}))
     with pytest.raises(UserError, match="its data are not bytes"):
         image_formats.read_cifar_pickle(path)
+
+
+def test_a_picture_far_larger_than_its_file_is_refused(tmp_path):
+    """Memory for its pixels is never taken: a bomb of a few bytes, and one that Pillow knows."""
+    for name, shape in (("small.tif", (5000, 4000)), ("large.tif", (40_000, 40_000))):
+        entries = {256: shape[0], 257: shape[1], 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 278: shape[1], 279: 10}
+        fields = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in entries.items())
+        (tmp_path / name).write_bytes(b"II*\0" + struct.pack("<IH", 8, len(entries)) + fields + b"\0" * 20)
+    assert "cannot be 5000 x 4000 pixels" in refused(image_formats.read_pictures, [tmp_path / "small.tif"])
+    assert "decompression bomb" in refused(image_formats.read_pictures, [tmp_path / "large.tif"])
+
+
+def test_a_compressed_idx_bomb_is_refused_before_it_is_unpacked(tmp_path):
+    (tmp_path / "x.gz").write_bytes(gzip.compress(bytes([0, 0, 8, 3]) + struct.pack(">3I", 10**4, 10**5, 10**5)))
+    assert "more than there is memory" in refused(image_formats.read_idx, tmp_path / "x.gz", 3)
+
+
+@pytest.mark.parametrize(
+    ("opcodes", "message"),
+    [
+        (b"\x80\x02}r\xff\xff\xff\x7f.", "counts beyond its own end"),  # a memo of two thousand million entries
+        (b"\x80\x02)q\x00" + b"h\x00h\x00\x86q\x00" * 40 + b".", "so many tuples"),  # two to the 40 to hash
+        (b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00true\x85R.", "asks for os.system"),
+        (pickle.dumps({"data": 1, "labels": [[0] * 9] * 9}), "attribute"),
+    ],
+)
+def test_pickles_that_would_do_harm_are_refused(tmp_path, opcodes, message):
+    (tmp_path / "data_batch_1").write_bytes(opcodes)
+    assert message in refused(image_formats.read_cifar_pickle, tmp_path / "data_batch_1")

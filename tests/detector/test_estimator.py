@@ -232,6 +232,7 @@ def test_bad_input(x, message):
         {"n_updates": 0},
         {"n_updates": 2.5},
         {"n_updates": True},
+        {"rank": "rows"},
     ],
 )
 def test_bad_parameters(settings):
@@ -254,6 +255,28 @@ def test_samples_are_as_wide_as_clean_rows(shape):
     x = np.random.default_rng(0).normal(size=shape)
     new = EnergyDetector(n_updates=60).fit(x).sample(2000)
     assert new.std(0).mean() == pytest.approx(1.0, abs=0.15)
+
+
+def test_rank_both_sees_a_single_cell_and_a_whole_row(tmp_path):
+    """Sixty columns: one cell six deviations out drowns in the energy of its row; whole rows are seen by either."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(500, 2)) @ rng.normal(size=(2, 60)) + rng.normal(size=(500, 60))
+    cells, rows = np.arange(10), np.arange(10, 20)
+    x[cells, rng.integers(0, 60, 10)] += 8
+    x[rows] = 2 * rng.normal(size=(10, 60))
+    energy = EnergyDetector(n_updates=5).fit(x)
+    both = EnergyDetector(n_updates=5, rank="both").fit(x)
+    others = np.arange(20, 500)
+
+    def found(detector, wrong):
+        score = detector.score_samples(x)
+        return roc_auc_score(np.r_[np.ones(10), np.zeros(480)], -score[np.r_[wrong, others]])
+
+    assert found(energy, cells) < 0.9 < 0.97 < found(both, cells)
+    assert min(found(energy, rows), found(both, rows)) > 0.97
+    both.save(tmp_path)
+    np.testing.assert_array_equal(EnergyDetector.load(tmp_path).score_samples(x), both.score_samples(x))
+    np.testing.assert_array_equal(energy.sample_weight_, both.sample_weight_)
 
 
 def ring(n, seed):

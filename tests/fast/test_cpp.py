@@ -213,14 +213,16 @@ def test_a_compiler_that_fails_is_none(empty_cache, monkeypatch, tmp_path, scrip
 def test_it_is_compiled_once_and_kept(empty_cache, monkeypatch):
     monkeypatch.setattr(cpp, "_first_use", {})
     path = cpp._compiled()
-    assert list(empty_cache.iterdir()) == [path]
+    assert set(empty_cache.iterdir()) == {path, path.with_suffix(".sum")}
     made, seconds = path.stat().st_mtime_ns, cpp.compiled_in()
     assert seconds > 0
     assert cpp._compiled() == path
     assert cpp.compiled_in() == seconds
     assert path.stat().st_mtime_ns == made
-    path.write_bytes(b"damaged")
-    assert cpp.library.__wrapped__() is None
+    content = path.read_bytes()
+    path.write_bytes(bytes([*content[:5000], content[5000] ^ 1, *content[5001:]]))  # one bit of its code
+    assert cpp._compiled() == path
+    assert path.read_bytes() == content
 
 
 @needs_compiler

@@ -1,5 +1,6 @@
 import gzip
 import sys
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -182,3 +183,32 @@ def test_delimiter_and_decimal_sign_are_found_out(tmp_path_factory, seed, signs)
     size = schema.columns[0]
     assert size.kind == ("integer" if (frame["size"].dropna() % 1 == 0).all() else "number")
     assert (size.lowest, size.highest) == (frame["size"].min(), frame["size"].max())
+
+
+def test_a_workbook_that_numbers_its_rows_without_end_is_refused(tmp_path):
+    """The reader would fill the gap with empty rows for hours."""
+    pytest.importorskip("openpyxl")
+    path = tmp_path / "x.xlsx"
+    pd.DataFrame({"a": [1, 2]}).to_excel(path, index=False)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content.replace(b'<row r="3"', b'<row r="34359738368"'))
+    with pytest.raises(UserError, match="a row is numbered 34359738368, and 3 are there"):
+        read_frame(path)
+
+
+def test_a_gzipped_bomb_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
+    from pscd import files
+
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"1,2\n" * 10**6))
+    monkeypatch.setattr(files, "_memory", lambda: 10**7)
+    with pytest.raises(UserError, match="more than there is memory"):
+        read_frame(tmp_path / "x.csv.gz")
+
+
+def test_a_file_without_a_record_is_told(tmp_path):
+    (tmp_path / "x.csv").write_bytes(b"\x1f")
+    with pytest.raises(UserError, match=r"x\.csv: "):
+        read_frame(tmp_path / "x.csv")

@@ -71,10 +71,10 @@ def test_damage_falls_back_to_the_checkpoint_before(state, small, tmp_path, how)
     train_step(state, x, small)
     checkpoint.save(checkpoint.snapshot(state), tmp_path)
     damage(RunFolder(tmp_path).state, how)
-    with pytest.warns(UserWarning, match=r"state\.pt is damaged .* going on from state-previous\.pt, step 3"):
+    with pytest.warns(UserWarning, match=r"state\.pt: damaged .* going on from state-previous\.pt, step 3"):
         assert checkpoint.load(tmp_path)["step"] == 3
     damage(RunFolder(tmp_path).previous_state, how)
-    with pytest.raises(UserError, match=r"state\.pt is damaged .* and .*state-previous\.pt is damaged"):
+    with pytest.raises(UserError, match=r"state\.pt: damaged .* and .*state-previous\.pt: damaged"):
         checkpoint.load(tmp_path)
 
 

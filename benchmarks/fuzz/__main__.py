@@ -1,0 +1,65 @@
+"""`make fuzz`: wrong files for every reader; each must give a value or one line, quickly and in little memory."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchmarks.fuzz.formats import Format, formats
+from benchmarks.fuzz.isolate import MEMORY, SECONDS, Outcome, run, wrong_file
+from benchmarks.reliability import PAGE, put_table
+from pscd.files import read_json, write_json
+
+FINDINGS = Path("runs/fuzz")
+COUNTS = PAGE.with_name("results") / "fuzz.json"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Fuzz, print a line for each format, keep the inputs that were findings; returns 1 if there are any."""
+    parser = argparse.ArgumentParser("python -m benchmarks.fuzz", description=__doc__)
+    parser.add_argument("--n", type=int, default=100_000, help="inputs for each format (default: 100000)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first input (default: 0)")
+    parser.add_argument("--seconds", type=float, default=1e9, help="the most for each format (default: no limit)")
+    parser.add_argument("--seed", type=int, default=0, help="another seed, other inputs (default: 0)")
+    parser.add_argument("--only", default="", help="formats with one of these in their names (a,b)")
+    parser.add_argument("--write", action="store_true", help="put the counts into docs/reliability.md")
+    args = parser.parse_args(argv)
+    found: dict[str, Outcome] = {}
+    for name, kind in formats().items():
+        if not any(word in name for word in args.only.split(",")):
+            continue
+        found[name] = run(name, kind, seed=args.seed, first=args.first, n=args.n, seconds=args.seconds)
+        _tell(name, kind, found[name], args.seed)
+        if args.write:
+            _put(found, args.seed)
+    return 1 if any(outcome.findings for outcome in found.values()) else 0
+
+
+def _tell(name: str, kind: Format, outcome: Outcome, seed: int) -> None:
+    print(
+        f"{name:<16} {outcome.read:>7} read {outcome.refused:>7} refused {len(outcome.findings):>3} findings "
+        f"{outcome.seconds:>6.0f} s",
+        flush=True,
+    )
+    for number, what in outcome.findings.items():
+        FINDINGS.mkdir(parents=True, exist_ok=True)
+        path = FINDINGS / f"{name.replace(', ', '-')}-{seed}-{number}{kind.suffix}"
+        path.write_bytes(wrong_file(name, kind, seed, number))
+        print(f"  {path}: {what}", flush=True)
+
+
+def _put(found: dict[str, Outcome], seed: int) -> None:
+    """Keep the counts, and write the table of all that are kept: formats that were left out now stay as they were."""
+    kept = read_json(COUNTS) if COUNTS.exists() else {}
+    for name, o in found.items():
+        kept[name] = {"read": o.read, "refused": o.refused, "findings": len(o.findings), "seed": seed}
+    write_json(COUNTS, kept)
+    rows = [
+        [name, f"{o['read'] + o['refused']:,}", f"{o['read']:,}", f"{o['refused']:,}", str(o["findings"])]
+        for name, o in kept.items()
+    ]
+    note = f"`make fuzz`; at most {SECONDS} s of the processor and {MEMORY / 2**30:.0f} GiB for each file."
+    put_table("fuzz", ["format", "inputs", "read", "refused in one line", "findings"], rows, note)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

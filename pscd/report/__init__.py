@@ -1,0 +1,10 @@
+"""Reports to look at: one HTML file for a run, a detector or an artefact, which needs no network.
+
+`write_report` is the door. Behind it, `write` collects what a folder holds, `training`, `rows`, `plane`, `pictures` and
+`artefacts` turn it into blocks, `charts` draws with altair, and `page` makes the file. `live` keeps it up to date while
+a run trains.
+"""
+
+from pscd.report.write import write_report
+
+__all__ = ["write_report"]

@@ -1,0 +1,210 @@
+"use strict";
+// The page is complete without this script; it draws the charts, and sorts, searches and opens rows.
+// Texts of the user reach the page as text nodes only.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const make = (tag, text, className) => {
+    const node = document.createElement(tag);
+    if (text !== undefined) node.textContent = text;
+    if (className) node.className = className;
+    return node;
+  };
+
+  // ---------- charts ----------
+  const muted = "var(--muted)", line = "var(--line)";
+  const look = {
+    background: null,
+    font: "system-ui, sans-serif",
+    view: { stroke: null },
+    axis: { labelColor: muted, titleColor: muted, gridColor: line, domainColor: line, tickColor: line,
+            labelFontSize: 11, titleFontSize: 12, titleFontWeight: "normal" },
+    legend: { labelColor: muted, titleColor: muted, labelFontSize: 12, titleFontWeight: "normal" },
+  };
+  const views = new Map(); // by the element that a chart is drawn into
+  const whenDrawn = new Map(); // what else is done then
+
+  async function draw(place, change = (text) => text) {
+    const chart = data.charts[place.dataset.chart];
+    const spec = JSON.parse(change(JSON.stringify(chart.spec)));
+    spec.description = chart.about || "chart";
+    const result = await vegaEmbed(place, spec, {
+      mode: "vega-lite", renderer: "svg", actions: false, ast: true, config: look, tooltip: { theme: "custom" },
+    });
+    // Vega gives the marks of a brush a role without a name, which screen readers would stumble over.
+    for (const mark of place.querySelectorAll("[role=graphics-symbol]:not([aria-label])")) {
+      mark.removeAttribute("role");
+      mark.removeAttribute("aria-roledescription");
+    }
+    views.get(place)?.finalize();
+    views.set(place, result.view);
+    whenDrawn.get(place)?.(result.view);
+    return result.view;
+  }
+
+  // ---------- which part of the run is shown ----------
+  for (const form of document.querySelectorAll("form.zoom")) {
+    const [first, last] = [form.querySelector(".first"), form.querySelector(".last")];
+    const charts = [...form.nextElementSibling.querySelectorAll("[data-chart]")];
+    const show = async () => {
+      const [low, high] = [+first.value, +last.value].sort((a, b) => a - b);
+      first.nextElementSibling.textContent = low;
+      last.nextElementSibling.textContent = high;
+      for (const place of charts) {
+        if (!views.has(place)) continue;
+        const view = views.get(place);
+        view.signal("first", low).signal("last", high);
+        view.data("brush_store", []);
+        view.runAsync();
+      }
+    };
+    let waiting;
+    const brushed = (_, value) => {
+      clearTimeout(waiting);
+      if (value.update?.length === 2 && value.update[1] > value.update[0]) {
+        waiting = setTimeout(() => {
+          [first.value, last.value] = value.update.map(Math.round);
+          show();
+        }, 400);
+      }
+    };
+    for (const place of charts) {
+      whenDrawn.set(place, (view) => {
+        view.addSignalListener("brush", brushed);
+        if (+first.value !== +form.dataset.first || +last.value !== +form.dataset.last) show();
+      });
+    }
+    form.addEventListener("input", show);
+    form.addEventListener("reset", () => setTimeout(show));
+    form.addEventListener("submit", (event) => event.preventDefault());
+  }
+
+  const places = [...document.querySelectorAll("[data-chart]")].filter((place) => !place.closest("section").querySelector("form.pairs"));
+  const started = new Map();
+  const start = (place) => started.get(place) ?? started.set(place, draw(place)).get(place);
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); start(entry.target); }
+  }, { rootMargin: "600px" });
+  for (const place of places) seen.observe(place);
+  addEventListener("beforeprint", () => places.forEach(start));
+
+  // ---------- pairs of columns ----------
+  for (const form of document.querySelectorAll("form.pairs")) {
+    const place = form.parentElement.querySelector("[data-chart]");
+    const [across, up, bulk] = [".across", ".up", ".bulk"].map((name) => form.querySelector(name));
+    const { windows } = data.charts[place.dataset.chart].options;
+    const show = () => draw(place, (text) => {
+      const name = (select) => JSON.stringify(select.selectedOptions[0].textContent);
+      const spec = JSON.parse(text.replaceAll('"§across"', () => name(across)).replaceAll('"§up"', () => name(up)));
+      const values = { across: +across.value, up: +up.value, bulk_only: bulk.checked };
+      [values.across_low, values.across_high] = windows[+across.value];
+      [values.up_low, values.up_high] = windows[+up.value];
+      for (const param of spec.params) if (param.name in values) param.value = values[param.name];
+      return JSON.stringify(spec);
+    });
+    form.addEventListener("change", show);
+    form.addEventListener("submit", (event) => event.preventDefault());
+    const near = new IntersectionObserver((entries) => {
+      if (entries.some((entry) => entry.isIntersecting)) { near.disconnect(); show(); }
+    }, { rootMargin: "600px" });
+    near.observe(place);
+    addEventListener("beforeprint", () => { if (!views.has(place)) show(); });
+  }
+
+  // ---------- the strangest rows ----------
+  const FIRST = 20; // rows that are shown before one asks for all
+  const darkness = (nats, most) => (Math.log1p(Math.max(0, nats)) / Math.log1p(most)) ** 2;
+  for (const table of document.querySelectorAll("table.strange")) {
+    const [head, ...rows] = data.tables[table.dataset.table];
+    const body = table.tBodies[0], lines = [...body.rows];
+    const most = Math.max(1, ...rows.flatMap((row) => row.cells.map((cell) => cell[3])));
+    for (const chip of table.querySelectorAll(".chip")) {
+      chip.style.setProperty("--part", darkness(parseFloat(chip.style.getPropertyValue("--nats")), most));
+    }
+
+    const close = (line) => {
+      if (line.nextElementSibling?.classList.contains("cells")) line.nextElementSibling.remove();
+      line.querySelector(".open").setAttribute("aria-expanded", "false");
+    };
+    const open = (line) => {
+      const row = rows[line.dataset.row - 1];
+      const panel = make("td"), holder = make("tr", undefined, "cells");
+      panel.colSpan = line.cells.length;
+      holder.append(panel);
+      const names = make("dl", undefined, "ids");
+      row.ids.forEach((text, i) => {
+        if (text.length <= 60) return; // it is all in the row
+        const value = make("dd");
+        value.append(make("bdi", text));
+        names.append(make("dt", head.ids[i]), value);
+      });
+      if (names.childElementCount) panel.append(names);
+      const grid = make("ul", undefined, "grid");
+      for (const [column, value, expected, nats] of row.cells) {
+        const cell = make("li", undefined, "cell");
+        cell.style.setProperty("--part", darkness(nats, most));
+        cell.append(make("bdi", head.names[column], "column"), make("b", value));
+        if (expected) cell.append(make("span", `expected ${expected}`, "expected"));
+        cell.append(make("small", `${nats > 0 ? "+" : ""}${nats.toFixed(1)} nats`));
+        grid.append(cell);
+      }
+      panel.append(grid);
+      line.after(holder);
+      line.querySelector(".open").setAttribute("aria-expanded", "true");
+    };
+    body.addEventListener("click", (event) => {
+      const line = event.target.closest("tr[data-row]");
+      if (!line || getSelection().toString()) return;
+      line.querySelector(".open").getAttribute("aria-expanded") === "true" ? close(line) : open(line);
+    });
+
+    const heads = [...table.tHead.rows[0].cells];
+    const sort = (column, down) => {
+      const key = (line) => line.cells[column].dataset.value;
+      const isNumber = lines.every((line) => key(line) !== "" && !isNaN(key(line)));
+      const compare = isNumber ? (a, b) => key(a) - key(b) : (a, b) => key(a).localeCompare(key(b));
+      lines.forEach(close);
+      lines.sort((a, b) => (down ? compare(b, a) : compare(a, b)));
+      body.append(...lines);
+      filter();
+      heads.forEach((cell, i) => cell.hasAttribute("aria-sort")
+        && cell.setAttribute("aria-sort", i !== column ? "none" : down ? "descending" : "ascending"));
+    };
+    heads.forEach((cell, column) => cell.querySelector("button")?.addEventListener("click", () => {
+      const now = cell.getAttribute("aria-sort");
+      sort(column, now === "none" ? cell.classList.contains("number") : now === "ascending");
+    }));
+
+    const form = table.previousElementSibling;
+    const words = new Map(lines.map((line) => {
+      const row = rows[line.dataset.row - 1];
+      const blamed = row.cells.filter((cell) => cell[3] > 0).map((cell) => `${head.names[cell[0]]} ${cell[1]}`);
+      return [line, [line.cells[0].dataset.value, ...row.ids, ...blamed].join("\n").toLowerCase()];
+    }));
+    const more = table.nextElementSibling.querySelector(".more");
+    let shown = FIRST; // of the rows that are found
+    const filter = () => {
+      const wanted = form.querySelector("input[type=search]").value.trim().toLowerCase();
+      const outliers = form.querySelector(".outliers")?.checked, ignored = form.querySelector(".ignored")?.checked;
+      let n = 0;
+      for (const line of lines) {
+        close(line);
+        const found = !((outliers && !("outlier" in line.dataset)) || (ignored && !("ignored" in line.dataset))
+          || !words.get(line).includes(wanted));
+        n += found;
+        line.hidden = !found || n > shown;
+      }
+      more.hidden = n <= shown;
+      more.textContent = `Show all ${n} rows`;
+      form.querySelector("output").textContent = `${n} of ${lines.length} rows`;
+    };
+    form.addEventListener("input", filter);
+    form.addEventListener("submit", (event) => event.preventDefault());
+    more.addEventListener("click", () => { shown = Infinity; filter(); });
+    filter();
+  }
+
+  // ---------- a run that goes on ----------
+  if (data.running) {
+    setInterval(() => { if (document.getElementById("follow").checked) location.reload(); }, 10000);
+  }
+})();

@@ -1,0 +1,108 @@
+"""Pictures inside a page: as `data:` addresses, so that the page needs no other file."""
+
+import base64
+import io
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pscd.errors import UserError
+from pscd.evaluation import load_run_data
+from pscd.images import chains, grids
+from pscd.model import Model
+from pscd.report.blocks import Block, Facts, Picture, Section, Text
+from pscd.rng import Stream, generator
+
+SHOWN = 60  # images of a grid
+SCORED = 2_000  # images among which the strangest are looked for
+CHAINS, STEPS = 6, 300  # of the strip
+LARGEST_FILE = 1_500_000  # bytes of a picture that is taken in as it is
+
+
+def as_address(picture: np.ndarray) -> str:
+    """A picture as a `data:` address.
+
+    Args:
+        picture: bytes `(H, W, 3)`.
+
+    Returns:
+        A PNG file in base 64.
+
+    >>> as_address(np.zeros((2, 2, 3), np.uint8))[:22]
+    'data:image/png;base64,'
+    """
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, "PNG", optimize=True)
+    return _address(file.getvalue())
+
+
+def file_address(path: Path) -> str | None:
+    """A PNG file as a `data:` address, scaled down if it is large.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        The address, or None if there is no readable picture.
+    """
+    from PIL import Image
+
+    try:
+        content = path.read_bytes()
+        if len(content) <= LARGEST_FILE:
+            Image.open(io.BytesIO(content)).verify()
+            return _address(content)
+        with Image.open(path) as picture:
+            picture.thumbnail((1600, 1600))
+            return as_address(np.array(picture.convert("RGB")))
+    except OSError:
+        return None
+
+
+def _address(png: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+
+
+def images_sections(model: Model, *, seed: int = 0) -> tuple[Section, ...]:
+    """Grids of data and samples, the strangest pictures, and chains on their way from noise.
+
+    Args:
+        model: of images.
+        seed: of the samples and chains.
+
+    Returns:
+        The sections.
+    """
+    samples = model.sample(SHOWN, seed=seed)
+    blocks: list[Block] = []
+    strange: list[Block] = []
+    try:
+        data = load_run_data(model).train
+    except UserError as error:
+        blocks.append(Text((f"Without the training images: {error}.",), "warning"))
+    else:
+        order = torch.randperm(len(data), generator=generator(seed, Stream.IMAGES_SHOWN))[:SCORED]
+        some = data[order]
+        energy = model.energies(some)
+        worst = energy.argsort(descending=True)[:SHOWN]
+        said = "all" if len(some) == len(data) else f"{len(some):,} random ones of"
+        blocks.append(_grid(some[:SHOWN], "Training images", "Training images."))
+        caption = f"The highest energies first, from {energy[worst[0]]:.4g} down, among {said} {len(data):,} images."
+        strange = [_grid(some[worst], "The strangest training images", caption)]
+        mean = float(model.energies(samples).mean())
+        facts = (("images", f"{len(data):,}"), ("mean energy", f"{energy.mean():.4g}"), ("of samples", f"{mean:.4g}"))
+        blocks.insert(0, Facts(facts))
+    blocks.append(_grid(samples, "Samples of the model", "Samples of the model."))
+    frames = chains.strip(model, CHAINS, STEPS, seed=seed)
+    address = as_address(grids.grid(frames.flatten(0, 1), frames.shape[1]))
+    about = f"One chain in each row, from noise on the left over {STEPS} steps, seen at steps that grow in proportion."
+    sections = [Section("Images and samples", tuple(blocks))]
+    sections += [Section("The strangest images", tuple(strange))] if strange else []
+    return (*sections, Section("Chains", (Picture(address, "Chains from noise to images", about),)))
+
+
+def _grid(x: torch.Tensor, about: str, caption: str) -> Picture:
+    return Picture(as_address(grids.grid(x[:SHOWN], 12)), about, caption)

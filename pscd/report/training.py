@@ -1,0 +1,187 @@
+"""The sections about a training run: its curves, the verdict, and its settings."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pscd.config import TrainConfig
+from pscd.errors import UserError
+from pscd.files import unsealed
+from pscd.presets import default_preset
+from pscd.report import charts
+from pscd.report.blocks import Block, Chart, Charts, Section, Table, Text
+from pscd.training.guard import verdict
+
+MOST = 1_000  # points of a curve; longer logs are thinned out
+NO_PROBLEM = "no problem found"
+
+# Panels in their order: title, what it shows, and the curves by their names in the log.
+PANELS: tuple[tuple[str, str, dict[str, str]], ...] = (
+    ("Energies", "Mean energy of a batch of data and of samples: they should stay together.",
+     {"e_pos": "data", "e_neg": "samples"}),
+    ("Effective sample size", "Share of a batch that the weights leave in play: near 0, a few rows do all the work.",
+     {"ess_pos": "data", "ess_neg": "samples"}),
+    ("Acceptance", "Share of proposed moves that the chains accept.", {"acceptance": "steps", "jumps": "jumps"}),
+    ("Gamma", "Robustness: 0 counts every row alike.", {"gamma": "gamma"}),
+    ("Loss", "What is minimised.", {"loss": "loss"}),
+    ("Gradient", "Norm of the gradient.", {"gradient": "gradient"}),
+    ("Gain", "Nats by which held-out rows are likelier than under the mixture at the start.", {"gain": "gain"}),
+)  # fmt: skip
+LOGARITHMIC = {"Gradient"}
+NOT_DRAWN = {"step", "retries", "gap"}
+
+
+def training_section(rows: Sequence[Mapping[str, float]], notes: Sequence[str] = ()) -> Section:
+    """Curves over the run, and the verdict in words.
+
+    Args:
+        rows: the rows of the log.
+        notes: what training said about the data.
+
+    Returns:
+        The section.
+    """
+    if not rows:
+        return Section("Training", (Text(("Nothing has been logged yet.",)),))
+    found = verdict([dict(row) for row in rows], retries=int(rows[-1].get("retries", 0)))
+    tone = "good" if found == [NO_PROBLEM] else "warning"
+    blocks: list[Block] = [Text(tuple(f"Verdict: {sentence}." for sentence in found), tone)]
+    if notes:
+        blocks.append(Text(tuple(f"{note[0].upper()}{note[1:]}." for note in notes if note)))
+    steps = [int(row["step"]) for row in rows]
+    blocks.append(Charts(tuple(_panels(rows)), updates=(min(steps), max(steps))))
+    thinned = _thinned(rows)
+    if len(thinned) < len(rows):
+        blocks.append(Text((f"Drawn are {len(thinned):,} of {len(rows):,} rows of the log.",)))
+    return Section("Training", tuple(blocks))
+
+
+def _thinned(rows: Sequence[Mapping[str, float]]) -> list[Mapping[str, float]]:
+    """Every so many rows, the last among them."""
+    stride = -(-len(rows) // MOST)
+    return list(rows[::-1][::stride][::-1])
+
+
+def _panels(rows: Sequence[Mapping[str, float]]) -> list[Chart]:
+    back = rolled_back(rows)
+    thinned = _thinned(rows)
+    known = NOT_DRAWN | {name for _, _, names in PANELS for name in names}
+    rest = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in known]
+    modes = {name: name.replace("_", " ") for name in rest if name.startswith("mode_") and name != "mode_error"}
+    panels = [
+        *PANELS,
+        *(
+            (name.replace("_", " ").capitalize(), "", {name: name.replace("_", " ")})
+            for name in rest
+            if name not in modes
+        ),
+    ]
+    if modes:
+        few = dict(list(modes.items())[: len(charts.PALETTE)])
+        panels.append(("Chains in each mode", "Share of the chains that are in each known mode of the data.", few))
+    made = []
+    for title, about, names in panels:
+        series = {}
+        for name, label in names.items():
+            there = [row for row in thinned if isinstance(row.get(name), int | float)]
+            if there:
+                series[label] = ([row["step"] for row in there], [row[name] for row in there])
+        if series:
+            positive = all(value > 0 for _, values in series.values() for value in values)
+            spec = charts.curves(series, rolled_back=back, log=title in LOGARITHMIC and positive)
+            ends = ", ".join(f"{label} {values[-1]:.4g}" for label, (_, values) in series.items())
+            marked = f" Dashed lines: rolled back {len(back)} times." if back else ""
+            made.append(Chart(title, spec, f"{about} At the end: {ends}.{marked}".strip()))
+    return made
+
+
+def rolled_back(rows: Sequence[Mapping[str, float]]) -> list[int]:
+    """The updates before which the guard rolled the run back, as far as the log tells.
+
+    Args:
+        rows: of the log.
+
+    Returns:
+        Updates, rising.
+
+    >>> rolled_back([{"step": 1, "retries": 0}, {"step": 2, "retries": 2}, {"step": 3, "retries": 2}])
+    [2]
+    """
+    before, found = 0.0, []
+    for row in rows:
+        if row.get("retries", 0) > before:
+            found.append(int(row["step"]))
+        before = row.get("retries", 0)
+    return found
+
+
+def settings_section(config: TrainConfig, n_columns: int | None, fingerprint: str | None) -> Section:
+    """The settings that differ from those that `pscd train` takes for such data, and all of them folded away.
+
+    Args:
+        config: of the run.
+        n_columns: how many columns the data have, if they are a table.
+        fingerprint: of the data.
+
+    Returns:
+        The section.
+    """
+    ours, usual = flat(config.to_dict()), flat(default_preset(config.data, n_columns).to_dict())
+    changed = tuple(
+        (name, _text(value), _text(usual.get(name)))
+        for name, value in ours.items()
+        if name != "data" and value != usual.get(name)
+    )
+    said = f"Data: {config.data or 'rows in memory'}, fingerprint {fingerprint or 'not kept'}."
+    if not changed:
+        blocks: list[Block] = [Text((said, "Every setting is the default for such data."))]
+    else:
+        blocks = [
+            Text((said, "Settings that differ from the defaults for such data:")),
+            Table(("setting", "this run", "default"), changed),
+        ]
+    everything = tuple((name, _text(value)) for name, value in ours.items())
+    blocks.append(Table(("setting", "this run"), everything, summary="All settings"))
+    return Section("Settings", tuple(blocks))
+
+
+def _text(value: object) -> str:
+    return "" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted names.
+
+    Args:
+        values: dictionaries of dictionaries.
+        prefix: of all names.
+
+    Returns:
+        The values by name.
+
+    >>> flat({"a": {"b": 1}, "c": 2})
+    {'a.b': 1, 'c': 2}
+    """
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return found
+
+
+def read_config(values: Mapping[str, Any]) -> tuple[TrainConfig, str | None]:
+    """The configuration that a run folder keeps, and the fingerprint of the data.
+
+    Args:
+        values: what `config.json` holds.
+
+    Returns:
+        Configuration and fingerprint.
+
+    Raises:
+        UserError: it is of another version, or damaged.
+    """
+    try:
+        kept = unsealed(dict(values))
+        fingerprint = kept.pop("fingerprint", None)
+        return TrainConfig.from_dict(kept), fingerprint
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise UserError("config.json is damaged, or of another version") from None

@@ -1,0 +1,375 @@
+"""`write_report`: from a run folder, a detector or an artefact to one HTML file."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from pscd.config import NotLoaded, TrainConfig
+from pscd.data import read_table, split_rows
+from pscd.errors import UserError
+from pscd.evaluation import load_run_data
+from pscd.files import file_digest, needs, read_json, read_tensors, unsealed
+from pscd.model import Model
+from pscd.objectives import OBJECTIVES, PseudoSpherical
+from pscd.report import rows as tables
+from pscd.report.artefacts import artefact_files, artefact_page
+from pscd.report.blocks import Block, Facts, Page, Section, Table, Text
+from pscd.report.cells import blame_by_detector, blame_by_model
+from pscd.report.page import write_page
+from pscd.report.pictures import images_sections
+from pscd.report.plane import plane_section
+from pscd.report.training import read_config, settings_section, training_section
+from pscd.run_folder import RunFolder
+from pscd.runs import load
+from pscd.sampling import SAMPLERS
+from pscd.training import prepare
+from pscd.training.loop import last_step
+
+if TYPE_CHECKING:
+    from pscd.detector.estimator import EnergyDetector
+
+N_SAMPLES = 2_000  # draws that rows are compared with
+EXTRA = ("altair", "vl_convert", "jinja2", "markdown_it")
+
+
+def write_report(
+    run: Path | str,
+    out: Path | str | None = None,
+    *,
+    data: Path | str | None = None,
+    ids: Sequence[str] | None = None,
+    seed: int = 0,
+) -> Path:
+    """Write a report of a run, a detector or an artefact: one HTML file that opens without a network.
+
+    Args:
+        run: a folder of `pscd train` or `pscd detect`, or the `NAME.json` or `NAME.md` of `pscd reproduce`.
+        out: the file; by default `report.html` in the folder, or `NAME.html` beside an artefact.
+        data: rows to show, if not those of the training, or if they have moved.
+        ids: columns of the rows that name them; by default those that the detector was given.
+        seed: of the samples.
+
+    Returns:
+        The path of the report.
+
+    Raises:
+        UserError: there is nothing to report on, the rows do not fit, or the extra `report` is not installed.
+
+    >>> import pscd, tempfile
+    >>> config = pscd.TrainConfig("moon", n_data=100, steps=10, batch_size=32, buffer_size=100)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = pscd.train(config, f"{folder}/run", progress=False)
+    ...     pscd.report.write_report(run).name
+    'report.html'
+    """
+    check_extra()
+    run, rows = Path(run), RowsWanted(None if data is None else Path(data), None if ids is None else tuple(ids), seed)
+    folder = RunFolder(run)
+    if run.is_dir() and folder.is_detector:
+        page = _detector_page(folder, rows)
+    elif run.is_dir() and folder.config.is_file():
+        page = run_page(folder, rows)
+    elif (found := artefact_files(run)) is not None:
+        if data is not None:
+            raise UserError("an artefact has no rows; leave --data out")
+        return write_page(artefact_page(*found), Path(out) if out is not None else found[0].with_suffix(".html"))
+    else:
+        what = "holds no run, detector or artefact" if run.exists() else "no such run"
+        raise UserError(f"{run}: {what}; give the folder of pscd train or detect, or the .json of pscd reproduce")
+    return write_page(page, Path(out) if out is not None else folder.report)
+
+
+def check_extra() -> None:
+    """Find out that something is not installed before any work is done.
+
+    Raises:
+        UserError: with what to install.
+    """
+    for module in EXTRA:
+        needs(module, "report", "a report")
+
+
+@dataclass(frozen=True)
+class RowsWanted:
+    """Which rows a report is to show.
+
+    Args:
+        path: a file, or None for the rows of the training.
+        ids: columns that name a row, or None for those that were given at the time.
+        seed: of the samples.
+    """
+
+    path: Path | None = None
+    ids: tuple[str, ...] | None = None
+    seed: int = 0
+
+
+# ---------- detectors ----------
+
+
+def _detector_page(folder: RunFolder, wanted: RowsWanted) -> Page:
+    from pscd.detector.estimator import IGNORED, EnergyDetector
+
+    detector = EnergyDetector.load(folder.path)
+    ignored = int((detector.sample_weight_ < IGNORED).sum())
+    facts = Facts(
+        (
+            ("rows learnt from", f"{detector.n_rows_:,}"),
+            ("gamma", f"{detector.gamma_:.3g}"),
+            ("estimated contamination", f"{detector.contamination_:.1%}"),
+            ("threshold", f"energy {-detector.offset_:.4g}"),
+        )
+    )
+    said = (
+        f"Gamma {detector.gamma_:.3g}: {ignored:,} of {detector.n_rows_:,} rows counted less than a tenth."
+        if detector.gamma_ > 0
+        else "Gamma 0: nothing to be robust against, every row counted."
+    )
+    blocks: list[Block] = [Text((said,)), facts]
+    parameters = tuple((name, str(value)) for name, value in detector.get_params().items() if name != "verbose")
+    blocks.append(Table(("parameter", "value"), parameters, summary="Parameters"))
+    sections = [Section("The detector", tuple(blocks))]
+    found = _detector_rows(folder, detector, wanted)
+    sections += tables.sections(found) if isinstance(found, tables.Rows) else [_without_rows(found)]
+    return Page(_name(folder), "Detector of strange rows", tuple(sections))
+
+
+def _detector_rows(folder: RunFolder, detector: "EnergyDetector", wanted: RowsWanted) -> "tables.Rows | str":
+    """The rows to show, or why there are none."""
+    import pandas as pd
+
+    source: dict[str, Any] = read_json(folder.source) if folder.source.is_file() else {}
+    path = wanted.path or (Path(source["data"]) if "data" in source else None)
+    if path is None:
+        return "the detector does not know its file; give it with --data FILE"
+    if wanted.path is None and not path.is_file():
+        return f"{path} is not there any more; give the file with --data FILE"
+    same = path.is_file() and file_digest(path) == source.get("fingerprint")
+    if wanted.path is None and not same:
+        return f"{path} has changed since; to show it as it is now, add --data {path}"
+    options = source.get("reading", {}) if same else {}
+    frame = detector.read_file(path, **options)
+    ids = wanted.ids if wanted.ids is not None else tuple(source.get("ids", ())) if same else ()
+    gone = [name for name in ids if name not in frame.columns]
+    if gone:
+        raise UserError(f"{path}: has no column {gone[0]!r} for --id")
+    carried = {name: frame[name].tolist() for name in ids}
+    reader = detector.reader_
+    table = frame[list(detector.feature_names_in_)] if reader.schema is None else frame
+    # A date has several parts, of which the first, its days, is drawn.
+    sources = reader.sources.tolist()
+    parts = [sources.index(j) for j in sorted(set(sources))]
+    columns = [sources[part] for part in parts]
+    names = [reader.names(table)[j] for j in columns]
+    samples = detector.sample(N_SAMPLES, random_state=wanted.seed)
+    levels = {}
+    if reader.schema is not None:
+        kinds = [reader.schema.columns[j] for j in columns]
+        levels = {k: kind.levels for k, kind in enumerate(kinds) if kind.levels}
+    else:
+        samples = pd.DataFrame(samples, columns=names)
+    return tables.Rows(
+        str(path) if same else f"{path}, other rows than those of the training",
+        tuple(names),
+        reader.read(table).x[:, parts].numpy(),
+        -detector.score_samples(table),
+        reader.read(samples).x[:, parts].numpy(),
+        -detector.score_samples(samples),
+        lambda some: blame_by_detector(detector, table.iloc[some], columns),
+        carried,
+        -float(detector.offset_),
+        detector.sample_weight_ if same and len(frame) == len(detector.sample_weight_) else None,
+        found=lambda i, k: table[names[k]].iloc[i],
+        levels=levels,
+    )
+
+
+# ---------- runs ----------
+
+
+def run_page(folder: RunFolder, wanted: RowsWanted | None = None, *, running: bool = False) -> Page:
+    """The report of a run of `pscd train`, finished or not.
+
+    Args:
+        folder: the run folder.
+        wanted: which rows to show.
+        running: whether training goes on; the page then shows the curves alone, and loads itself again.
+
+    Returns:
+        The report.
+
+    Raises:
+        UserError: a file of the folder is damaged.
+    """
+    wanted = wanted or RowsWanted()
+    config, fingerprint = read_config(read_json(folder.config))
+    log = folder.read_metrics()
+    step = int(log[-1]["step"]) if log else 0
+    has_model = folder.model.is_file() and not running
+    model, problem = _model(folder) if has_model else (None, "the same command goes on with the training")
+    updates = int(read_tensors(folder.model)[1]["step"]) if model is not None else step
+    facts = Facts(
+        (
+            ("state", _state(config, step, updates, has_model, running)),
+            ("updates", f"{max(step, updates):,} of {config.steps:,}"),
+            ("objective", _called(config.objective, {name: type(kind) for name, kind in OBJECTIVES.items()})),
+            ("gamma", _gamma(config if model is None else model.config)),
+            ("energy", config.energy.name),
+            ("sampler", _called(config.sampler, SAMPLERS)),
+        )
+    )
+    evaluation = _evaluation(folder)
+    first = Section("The run", (facts, *evaluation))
+    sections = [first, training_section(log, model.notes if model is not None else ())]
+    n_columns = None
+    if model is not None:
+        found, n_columns = _model_sections(folder, model, config, wanted, updates)
+        sections += found
+    elif not running:
+        sections.append(_without_rows(problem))
+    sections.append(settings_section(config, n_columns, fingerprint))
+    return Page(_name(folder), "Training run", tuple(sections), running)
+
+
+def _model(folder: RunFolder) -> tuple[Model | None, str]:
+    """The model of a run, or why it cannot be read: a network of one's own, or a damaged file."""
+    try:
+        return load(folder.path), ""
+    except UserError as error:
+        return None, str(error)
+
+
+def _state(config: TrainConfig, step: int, updates: int, has_model: bool, running: bool) -> str:
+    if running:
+        return "training"
+    if not has_model:
+        return "not finished"
+    return "finished" if max(step, updates) >= last_step(config) else "diverged"
+
+
+def _called(part: Any, known: Mapping[str, type]) -> str:
+    """The name of an objective or sampler: that of the command line, or of one's own class."""
+    if isinstance(part, PseudoSpherical) and type(part) is PseudoSpherical:
+        return "cd" if part.gamma == 0 else "ps-cd"
+    found = next((name for name, kind in known.items() if type(part) is kind), None)
+    return found or str(getattr(part, "kind", type(part).__name__))
+
+
+def _gamma(config: TrainConfig) -> str:
+    gamma = getattr(config.objective, "gamma", None) if not isinstance(config.objective, NotLoaded) else None
+    return "none" if gamma is None else f"{gamma:g}" if isinstance(gamma, float) else str(gamma)
+
+
+def _name(folder: RunFolder) -> str:
+    return "/".join(folder.path.resolve().parts[-2:])
+
+
+def _evaluation(folder: RunFolder) -> tuple[Block, ...]:
+    """How far samples are from held-out data, if that was measured."""
+    if not folder.evaluation.is_file():
+        return ()
+    try:
+        rows = unsealed(json.loads(folder.evaluation.read_text()))["rows"]
+        head = [name for name in rows[0] if name not in ("name", "features")]
+        shown = tuple(
+            (
+                str(row["name"]),
+                *(f"{row[name]:,}" if isinstance(row[name], int) else f"{row[name]:.4g}" for name in head),
+            )
+            for row in rows
+        )
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return ()
+    return (Text(("Distance to held-out data, of samples and of other data, which is the floor:",)),
+            Table(("", *(name.replace("_", " ") for name in head)), shown))  # fmt: skip
+
+
+def _model_sections(
+    folder: RunFolder, model: Model, config: TrainConfig, wanted: RowsWanted, updates: int
+) -> tuple[list[Section], int | None]:
+    """What can be shown of a finished run's rows, and how many columns they have."""
+    if model.is_image:
+        return list(images_sections(model, seed=wanted.seed)), None
+    if len(model.shape) != 1:
+        return [_without_rows("rows that are neither a table nor images are not drawn")], None
+    d = model.shape[0]
+    names = model.columns or tuple(f"x{j}" for j in range(d))
+    samples = model.sample(N_SAMPLES, seed=wanted.seed).numpy()
+    found = _model_rows(folder, model, config, wanted, names, samples)
+    rows = found if isinstance(found, tables.Rows) else None
+    sections = []
+    if d == 2:
+        sections.append(
+            plane_section(model, None if rows is None else rows.x, samples, names, folder.snapshots, updates)
+        )
+    sections += [_without_rows(found)] if isinstance(found, str) else list(tables.sections(found))
+    return sections, d
+
+
+def _model_rows(
+    folder: RunFolder,
+    model: Model,
+    config: TrainConfig,
+    wanted: RowsWanted,
+    names: tuple[str, ...],
+    samples: np.ndarray,
+) -> "tables.Rows | str":
+    """The rows to show, or why there are none. Rows of a file keep their numbers in it."""
+    table_ids: dict[str, list[Any]] = {}
+    counted = None
+    if wanted.path is not None:
+        named = wanted.path.suffix.lower() in (".csv", ".parquet")
+        table = read_table(wanted.path, model.columns if named else None, wanted.ids or ())
+        if tuple(table.x.shape[1:]) != model.shape:
+            raise UserError(f"{wanted.path}: rows of {tuple(table.x.shape[1:])}, trained on {model.shape}")
+        x, table_ids, source = table.x, table.ids, f"{wanted.path}, given for this report"
+    else:
+        try:
+            data = load_run_data(model)
+        except UserError as error:
+            return f"{error}; give rows with --data FILE"
+        counted = _counted(data.train, config, model)
+        x, source = data.train, config.data
+        if Path(config.data).is_file():
+            held_out, kept = split_rows(len(data.train) + len(data.held_out), config.seed)
+            order = torch.cat([kept, held_out]).argsort()
+            x = torch.cat([data.train, data.held_out])[order]
+            if counted is not None:
+                unseen = torch.full((len(data.held_out),), torch.nan, dtype=torch.float64)
+                counted = torch.cat([counted, unseen])[order]
+            if wanted.ids:
+                table_ids = read_table(config.data, config.columns, wanted.ids).ids
+    x = x.double()
+    return tables.Rows(
+        source,
+        names,
+        x.numpy(),
+        model.energies(x).double().numpy(),
+        samples,
+        model.energies(samples).double().numpy(),
+        lambda some: blame_by_model(model, x[some].numpy(), samples),
+        table_ids,
+        counted=None if counted is None else counted.numpy(),
+        ignored_below=prepare.IGNORED if config.start == "mixture" else 0.1,
+    )
+
+
+def _counted(x: torch.Tensor, config: TrainConfig, model: Model) -> torch.Tensor | None:
+    """How much each training row counted, `(n,)`; None if all alike."""
+    if config.start == "mixture":
+        clean = prepare.prepare(x, config, model.columns)[0].clean  # the same again, since everything is seeded
+        return None if clean is None else clean.double()
+    gamma = getattr(model.config.objective, "gamma", 0.0)
+    if not isinstance(gamma, int | float) or gamma <= 0 or getattr(config.objective, "unit", "nats") != "nats":
+        return None
+    energy = model.energies(x).double()
+    return torch.exp(gamma * (energy.median() - energy)).clamp(max=1)
+
+
+def _without_rows(why: str) -> Section:
+    return Section("Rows", (Text((f"Rows are not shown: {why}.",), "warning"),))

@@ -1,0 +1,205 @@
+"""Whole reports: what they show, that they need nothing else, and that a stranger's cells stay text."""
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pscd.errors import UserError
+from pscd.report import write_report
+from pscd.report.rows import STRANGEST
+from tests.report.conftest import HOSTILE, HOSTILE_COLUMN
+from tests.report.helpers import read
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+
+def test_a_detector_shows_its_strangest_rows_with_the_cells_to_blame(hostile):
+    page = read(write_report(hostile))
+    head, *rows = page.data["tables"][0]
+    assert head["ids"] == ["note"]
+    assert {row["ids"][0] for row in rows[: len(HOSTILE)]} == set(HOSTILE)
+    for row in rows[: len(HOSTILE)]:
+        column, value, expected, nats = row["cells"][0]
+        assert head["names"][column] == HOSTILE_COLUMN
+        assert float(value) > 25
+        assert abs(float(expected)) < 10
+        assert nats > 10
+    energies = [
+        float(attrs["data-value"]) for tag, attrs in page.tags if tag == "td" and attrs.get("class") == "number"
+    ]
+    assert max(energies) == energies[0]  # the strangest first
+    assert len([1 for tag, attrs in page.tags if tag == "tr" and "data-outlier" in attrs]) >= len(HOSTILE)
+    assert "Rows above" in page.text
+
+
+def test_hostile_cells_are_text_and_nothing_else(hostile):
+    path = write_report(hostile)
+    page = read(path)
+    allowed = {"a", "b", "bdi", "body", "button", "caption", "dd", "details", "div", "dl", "dt", "figcaption", "figure",
+               "footer", "form", "h1", "h2", "head", "header", "html", "input", "label", "li", "link", "main", "meta",
+               "nav", "noscript", "option", "output", "p", "script", "section", "select", "small", "span", "strong",
+               "style", "summary", "table", "tbody", "td", "th", "thead", "title", "tr", "ul"}  # fmt: skip
+    assert {tag for tag, _ in page.tags} == allowed
+    assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
+    assert len(page.scripts) == 3  # the data, the library, the page's own
+    assert page.data["tables"][0][0]["names"].count(HOSTILE_COLUMN) == 1
+    assert "window.broken" not in page.scripts[1] + page.scripts[2]
+    assert "{{ 7 * 7 }}" in page.text  # not computed
+
+
+def test_a_report_needs_no_other_file_and_no_network(hostile, two_moons):
+    for run in (hostile, two_moons):
+        page = read(write_report(run))
+        addresses = [attrs[name] for _, attrs in page.tags for name in ("src", "href") if name in attrs]
+        assert addresses
+        assert all(address.startswith(("#", "data:")) for address in addresses)
+        (policy,) = (
+            attrs["content"] for tag, attrs in page.tags if attrs.get("http-equiv") == "Content-Security-Policy"
+        )
+        assert policy.startswith("default-src 'none'")
+
+
+def test_a_run_shows_curves_verdict_settings_and_the_plane(two_moons, monkeypatch):
+    monkeypatch.chdir(two_moons.parent)
+    path = write_report(two_moons, ids=["who"])
+    page = read(path)
+    fingerprint = json.loads((two_moons / "config.json").read_text())["fingerprint"]
+    assert fingerprint in page.text
+    assert "Verdict:" in page.text
+    assert re.search(r"steps 20 4000", page.text)  # this run, and the default
+    assert "state finished" in page.text
+    assert "updates 20 of 20" in page.text
+    curves = [chart for chart in page.data["charts"] if "rows" in chart["spec"]["datasets"]]
+    energies = {row["name"] for row in curves[0]["spec"]["datasets"]["rows"]}
+    assert energies == {"data", "samples"}
+    landscape = next(chart["spec"] for chart in page.data["charts"] if "cells" in chart["spec"]["datasets"])
+    assert len(landscape["datasets"]["cells"][0]["v"]) == 3  # snapshots at the start, after 10 and after 20 updates
+    assert any("bind" in param for param in landscape["params"])
+    assert page.data["tables"][0][1]["ids"][0].startswith("nobody")
+
+
+def test_rows_keep_their_numbers_in_the_file(two_moons, monkeypatch):
+    monkeypatch.chdir(two_moons.parent)
+    table = pd.read_csv("moons.csv")
+    head, *rows = read(write_report(two_moons, ids=["who"])).data["tables"][0]
+    for row in rows[:20]:
+        at = table.index[table["who"] == row["ids"][0]][0]
+        for column, value, _, _ in row["cells"]:
+            assert float(value) == pytest.approx(table[head["names"][column]][at], rel=1e-5)
+
+
+def test_rows_that_have_gone_or_changed_are_told_and_can_be_given(two_moons, hostile, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "Rows are not shown: " in read(write_report(two_moons)).text
+    moons = tmp_path / "moons.csv"
+    pd.read_csv(two_moons.parent / "moons.csv").assign(left=1.0).to_csv(moons, index=False)
+    assert "changed" in read(write_report(two_moons)).text
+    page = read(write_report(two_moons, tmp_path / "given.html", data=moons))
+    assert "given for this report" in page.text
+
+    copy = tmp_path / "run"
+    shutil.copytree(hostile, copy)
+    source = json.loads((copy / "source.json").read_text())
+    (copy / "source.json").write_text(json.dumps({**source, "data": "gone.csv"}))
+    assert "gone.csv is not there any more" in read(write_report(copy)).text
+    page = read(write_report(copy, data=source["data"]))
+    assert "ignored in training" in page.text  # the very file that it learnt from
+    other = tmp_path / "other.csv"
+    pd.read_csv(source["data"]).iloc[:30].to_csv(other, index=False)
+    (copy / "source.json").write_text(json.dumps({**source, "data": str(other)}))
+    assert "has changed since" in read(write_report(copy)).text
+    assert "other rows than those of the training" in read(write_report(copy, data=other, ids=["note"])).text
+    (copy / "source.json").unlink()
+    assert "does not know its file" in read(write_report(copy)).text
+
+
+def test_a_run_that_stopped_is_reported_as_far_as_it_came(two_moons, tmp_path):
+    for name in ("config.json", "metrics.jsonl"):
+        shutil.copy(two_moons / name, tmp_path)
+    page = read(write_report(tmp_path))
+    assert "state not finished" in page.text
+    assert "the same command goes on" in page.text
+    (tmp_path / "metrics.jsonl").unlink()
+    assert "Nothing has been logged yet" in read(write_report(tmp_path)).text
+
+
+def test_a_hundred_thousand_rows_stay_under_three_megabytes(hostile, tmp_path):
+    rng = np.random.default_rng(0)
+    many = tmp_path / "many.npy"
+    np.save(many, rng.normal(size=(100_000, 3)))
+    copy = tmp_path / "run"
+    shutil.copytree(hostile, copy)
+    named = tmp_path / "many.csv"
+    pd.DataFrame(np.load(many), columns=["x", HOSTILE_COLUMN, "y"]).round(3).to_csv(named, index=False)
+    path = write_report(copy, data=named)
+    assert path.stat().st_size < 3e6
+    text = read(path).text
+    assert f"The {STRANGEST} rows of highest energy" in text
+    assert "900 of 100,000 rows, the strangest among them" in text
+
+
+def test_an_artefact_shows_its_page_numbers_and_figures(tmp_path):
+    page = read(write_report(RESULTS / "toys-2d.json", tmp_path / "toys.html"))
+    assert "Six 2-D sets" in page.text
+    assert page.data["charts"][0]["spec"]["datasets"]["rows"][0]["row"] == "cosine"
+    assert any(tag == "img" and attrs["src"].startswith("data:image/png") for tag, attrs in page.tags)
+    by_stem = read(write_report(RESULTS / "speed", tmp_path / "speed.html"))  # numbers of another kind
+    assert not by_stem.data["charts"]
+    assert "The page" in by_stem.text
+
+
+def test_html_and_far_away_files_in_the_page_of_an_artefact_are_text(tmp_path):
+    words = "<script>1</script> [on](javascript:1) [there](other.md) [out](https://x.y) ![p](../../secret.png)"
+    (tmp_path / "a.md").write_text(f"# T\n\n{words}\n\n|a|\n|-|\n|b|\n")
+    page = read(write_report(tmp_path / "a.md"))
+    assert len(page.scripts) == 2  # no charts, so no library
+    links = [attrs.get("href") for tag, attrs in page.tags if tag == "a"]
+    assert [link for link in links if link and not link.startswith("#")] == ["https://x.y"]
+    assert "secret.png is not there" in page.text
+    assert "<script>1</script>" in page.text
+
+
+def test_a_model_that_cannot_be_read_leaves_the_curves(two_moons, tmp_path):
+    for name in ("config.json", "metrics.jsonl"):
+        shutil.copy(two_moons / name, tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"damaged")
+    page = read(write_report(tmp_path))
+    assert "Rows are not shown: " in page.text
+    assert "model.safetensors: damaged" in page.text
+    assert page.data["charts"]
+
+
+@pytest.mark.parametrize("name", ["nothing", "empty", "broken.json", "list.json"])
+def test_what_is_no_run_is_told_in_one_line(name, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "list.json").write_text("[1]")
+    with pytest.raises(UserError) as error:
+        write_report(tmp_path / name)
+    assert "\n" not in str(error.value)
+    assert name in str(error.value)
+
+
+def test_settings_of_another_version_are_told(tmp_path):
+    (tmp_path / "config.json").write_text('{"data": "moon"}')
+    with pytest.raises(UserError, match="damaged, or of another version"):
+        write_report(tmp_path)
+
+
+def test_rows_of_another_width_are_refused(two_moons, hostile, tmp_path):
+    np.save(tmp_path / "wide.npy", np.zeros((30, 5)))
+    for run in (two_moons, hostile):
+        with pytest.raises(UserError, match=r"wide\.npy"):
+            write_report(run, data=tmp_path / "wide.npy")
+
+
+def test_without_the_extra_one_line_says_what_to_install(two_moons, monkeypatch):
+    monkeypatch.setitem(sys.modules, "altair", None)
+    with pytest.raises(UserError, match=re.escape("pip install '.[report]'")):
+        write_report(two_moons)
