@@ -88,6 +88,7 @@ FILES = {
     "pscd/fast/kernels.cpp": [
         "tests/fast/test_cpp.py",
         "tests/fast/test_gradients.py",
+        "tests/fast/test_sequence.py",
         "tests/properties/test_losses.py",
     ],
 }

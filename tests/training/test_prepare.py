@@ -229,3 +229,7 @@ def test_constant_columns_are_told_by_name_or_number():
     x[:, 3] = 1.0
     with pytest.raises(UserError, match="column 2 and 1 more is constant"):
         coordinates_of(x, config)
+
+
+def test_gamma_auto_is_the_one_that_the_documentation_names():
+    assert AUTO_GAMMA == 0.3
