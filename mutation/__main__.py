@@ -51,13 +51,13 @@ FILES = {
     "pscd/mixtures/neighbours.py": ["tests/mixtures/test_neighbours.py"],
     "pscd/mixtures/robust.py": ["tests/mixtures/test_robust.py"],
     "pscd/mixtures/ties.py": ["tests/mixtures/test_ties.py"],
-    "pscd/objectives/f_ebm.py": ["tests/objectives/test_objectives.py"],
+    "pscd/objectives/f_ebm.py": ["tests/objectives/test_objectives.py", "tests/training/test_one_update.py"],
     "pscd/objectives/flow_noise.py": ["tests/objectives/test_flow_noise.py"],
-    "pscd/objectives/gamma.py": ["tests/objectives/test_objectives.py"],
-    "pscd/objectives/nce.py": ["tests/objectives/test_objectives.py"],
-    "pscd/objectives/protocol.py": ["tests/objectives/test_objectives.py"],
-    "pscd/objectives/score_matching.py": ["tests/objectives/test_objectives.py"],
-    "pscd/objectives/trimmed.py": ["tests/objectives/test_objectives.py"],
+    "pscd/objectives/gamma.py": ["tests/objectives/test_objectives.py", "tests/training/test_one_update.py"],
+    "pscd/objectives/nce.py": ["tests/objectives/test_objectives.py", "tests/training/test_one_update.py"],
+    "pscd/objectives/protocol.py": ["tests/objectives/test_objectives.py", "tests/training/test_one_update.py"],
+    "pscd/objectives/score_matching.py": ["tests/objectives/test_objectives.py", "tests/training/test_one_update.py"],
+    "pscd/objectives/trimmed.py": ["tests/objectives/test_objectives.py", "tests/training/test_one_update.py"],
     "pscd/training/checkpoint.py": ["tests/training/test_checkpoint.py"],
     "pscd/training/guard.py": ["tests/training/test_guard.py"],
     "pscd/training/held_out.py": ["tests/training/test_held_out.py"],
@@ -85,7 +85,12 @@ FILES = {
     "pscd/data/pixels.py": ["tests/data/test_pixels.py"],
     "pscd/data/tables.py": ["tests/data/test_tables.py"],
     "pscd/data/toys.py": ["tests/data/test_toys.py"],
-    "pscd/fast/kernels.cpp": ["tests/fast/test_cpp.py", "tests/fast/test_gradients.py"],
+    "pscd/fast/kernels.cpp": [
+        "tests/fast/test_cpp.py",
+        "tests/fast/test_gradients.py",
+        "tests/fast/test_sequence.py",
+        "tests/properties/test_losses.py",
+    ],
 }
 # Tests of whole programs, which take long and say little about one line.
 NOT_ASKED = ("tests/paper/", "tests/benchmarks/", "tests/baselines/", "tests/examples/", "tests/mutation/",
@@ -101,7 +106,7 @@ def main(argv: list[str] | None = None) -> int:
     _preload()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         bench = Bench(Path(folder))
-        bench.record(Map(MAP), args.files)
+        bench.record(Map(MAP), args.files, everything=args.record)
         return _named(bench, args) if args.named else _sampled(bench, args)
 
 
@@ -123,6 +128,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the choice (0)")
     parser.add_argument("--named", action="store_true", help="the mistakes of mutation/named.toml instead")
     parser.add_argument("--fresh", action="store_true", help="try again what was noticed before, too")
+    parser.add_argument("--record", action="store_true", help="find out anew what every changed test file calls")
     parser.add_argument("--report", action="store_true", help="only write the table anew")
     return parser.parse_args(argv)
 
@@ -148,14 +154,14 @@ class Bench:
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
         os.environ["PYTHONPATH"] = str(self.root)
 
-    def record(self, known: Map, wanted: list[str]) -> None:
-        """Find out which test calls what, in test files that are new, or that have changed and are asked first."""
+    def record(self, known: Map, wanted: list[str], *, everything: bool) -> None:
+        """Find out which test calls what: in all files at first or on demand, then in those that are asked first."""
         self.map = known
         files = [str(p.relative_to(self.root)) for p in sorted(self.root.glob("tests/**/test_*.py"))]
         files = [f for f in files if not f.startswith(NOT_ASKED)]
         known.files = {name: value for name, value in known.files.items() if name in files}
         first = {own for file in _chosen(wanted) for own in FILES[file]}
-        stale = [f for f in known.stale(self.root, files) if f in first or f not in known.files]
+        stale = [f for f in known.stale(self.root, files) if f in first or everything or not known.files]
         for file in (bar := tqdm(stale, desc="recording tests", leave=False)):
             bar.set_postfix_str(file)
             found = self.output.with_name("record.json")
@@ -315,7 +321,8 @@ def _named(bench: Bench, args: argparse.Namespace) -> int:
     for entry in tomllib.loads((HERE / "named.toml").read_text())["mutant"]:
         if args.files and not any(part in entry["file"] for part in args.files):
             continue
-        row = bench.judge(named_mutant(entry, (ROOT / entry["file"]).read_text()), FILES[entry["file"]])
+        mutant = named_mutant(entry, (ROOT / entry["file"]).read_text())
+        row = bench.judge(mutant, entry.get("tests", FILES[entry["file"]]))
         unnoticed += row["status"] != "noticed"
         print(f"{row['status']:10} {entry['name']}  ({row['seconds']} s) {row['noticed_by']}", flush=True)
     print(f"{unnoticed} mistakes with a name went unnoticed")

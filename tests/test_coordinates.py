@@ -145,3 +145,10 @@ def test_a_column_with_one_value_or_none_beside_gaps_is_left_out():
     found = Coordinates.robust(x)
     assert found.kept.tolist() == [True, False, False]
     assert found.constants[2] == 5.0
+
+
+def test_integers_are_standardised_too():
+    found = Coordinates.standard(torch.arange(12).view(6, 2))
+    assert found.shift.tolist() == [5.0, 6.0]
+    torch.testing.assert_close(found.scale, torch.full((2,), 14.0).double().sqrt())
+    assert found.scale.dtype == torch.float64

@@ -235,6 +235,13 @@ def test_sub_folders_are_labels(tmp_path):
     assert "pictures beside sub-folders" in refused(image_formats.list_pictures, tmp_path)
 
 
+def test_numbers_of_one_byte_that_are_no_bytes_are_refused(tmp_path):
+    path = tmp_path / "data_batch_1"
+    path.write_bytes(pickle.dumps({"data": np.zeros((2, 3072), np.int8), "labels": [0, 1]}))
+    with pytest.raises(UserError, match="its data are not bytes"):
+        image_formats.read_cifar_pickle(path)
+
+
 def test_a_picture_far_larger_than_its_file_is_refused(tmp_path):
     """Memory for its pixels is never taken: a bomb of a few bytes, and one that Pillow knows."""
     for name, shape in (("small.tif", (5000, 4000)), ("large.tif", (40_000, 40_000))):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pscd.data import load_dataset, read_table
+from pscd.data.tables import count_columns
 from pscd.errors import UserError
 
 
@@ -173,3 +174,12 @@ def test_without_pyarrow_a_parquet_file_says_what_to_install(tmp_path, monkeypat
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UserError, match=r"a\.parquet: reading parquet needs pyarrow; .* pip install '\.\[parquet\]'"):
         read_table(tmp_path / "a.parquet")
+
+
+def test_columns_are_counted_without_reading_the_rows(tmp_path):
+    np.save(tmp_path / "table.npy", np.zeros((5, 3)))
+    np.save(tmp_path / "line.npy", np.zeros(5))
+    pd.DataFrame(np.zeros((5, 4)), columns=list("abcd")).to_csv(tmp_path / "x.csv", index=False)
+    pd.DataFrame(np.zeros((5, 2)), columns=list("ab")).to_parquet(tmp_path / "x.parquet")
+    found = {name: count_columns(tmp_path / name) for name in ("table.npy", "line.npy", "x.csv", "x.parquet", "no.npy")}
+    assert found == {"table.npy": 3, "line.npy": 1, "x.csv": 4, "x.parquet": 2, "no.npy": None}

@@ -46,3 +46,11 @@ def test_the_handlers_come_back_after_an_error_and_both_signals_are_noted():
         except RuntimeError:
             assert signal.getsignal(signal.SIGTERM) is before
     assert noted == [True, True]
+
+
+def test_the_handlers_come_back_without_any_signal():
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with deferred_interrupt() as interrupted:
+        assert not any(signal.getsignal(number) is handler for number, handler in before.items())
+    assert {number: signal.getsignal(number) for number in before} == before
+    assert not interrupted()

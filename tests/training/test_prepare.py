@@ -9,7 +9,7 @@ from pscd.coordinates import Coordinates
 from pscd.errors import UserError
 from pscd.presets import PRESETS, for_rows
 from pscd.rng import generator
-from pscd.training.prepare import AUTO_GAMMA, _notes, prepare
+from pscd.training.prepare import AUTO_GAMMA, _notes, coordinates_of, prepare
 
 ROBUST = pscd.PseudoSpherical(gamma=0.3, unit="spread")
 
@@ -216,3 +216,20 @@ def test_a_network_of_ones_own_needs_no_configuration_in_any_number_of_columns(m
     model = pscd.fit(x, energy=net)
     assert model.sample(3).shape == (3, 4)
     assert model.config.objective.gamma == 0
+
+
+def test_constant_columns_are_told_by_name_or_number():
+    x = torch.randn(30, 4, generator=generator(0))
+    x[:, 2] = 1.0
+    config = TrainConfig()
+    with pytest.raises(UserError, match="column 2 is constant; leave it out"):
+        coordinates_of(x, config)
+    with pytest.raises(UserError, match="column c is constant; leave it out"):
+        coordinates_of(x, config, ("a", "b", "c", "d"))
+    x[:, 3] = 1.0
+    with pytest.raises(UserError, match="column 2 and 1 more is constant"):
+        coordinates_of(x, config)
+
+
+def test_gamma_auto_is_the_one_that_the_documentation_names():
+    assert AUTO_GAMMA == 0.3
