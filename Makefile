@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 RIVALS := .venv/.rivals
+SITE := .venv/.site
 RUNS ?= 1
 
 .DEFAULT_GOAL := help
@@ -35,8 +36,13 @@ demo: $(READY) ## train on two moons in about a minute; numbers, samples and a p
 test: lint ## lint, type-check and test (under 5 minutes on 2 cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-test-slow: $(READY) ## the long scientific checks
+test-slow: $(READY) ## the long scientific checks, and property-based tests with many random examples
 	$(BIN)/python -m pytest -m slow
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest tests/properties
+
+mutants: $(READY) ## plant mistakes and count those that the tests notice, in docs/results/mutants.md (hours)
+	$(BIN)/python -m mutation --named
+	$(BIN)/python -m mutation --sample 20
 
 test-stress: $(READY) ## all tests in random order, with two copies of them for company; RUNS=20 for more
 	$(BIN)/python scripts/stress.py --runs $(RUNS)
@@ -77,12 +83,23 @@ $(RIVALS): $(READY)
 bench: $(RIVALS) ## speed beside other libraries, in docs/results/speed.md (over an hour, of an idle machine)
 	$(BIN)/python -m benchmarks.speed
 
+$(SITE): $(READY) docs/constraints.txt
+	$(PIP) -c constraints.txt -c docs/constraints.txt -e '.[dev,docs]'
+	@touch $@
+
+docs: $(SITE) ## build the site in build/site: gallery, API, doctests, links; warnings are errors (about 5 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -j auto -d build/doctrees docs build/site
+	$(BIN)/python scripts/check_site.py build/site
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest docs --doctest-glob='*.md' --ignore docs/gallery --ignore docs/conf.py
+	@echo "the site: build/site/index.html"
+
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 clean: ## remove the environment, builds and caches; runs stay
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache docs/gallery docs/api/generated
 
-.PHONY: help setup demo test test-slow test-browser test-stress faults fuzz hashes licences sbom audit bench lint clean
+.PHONY: help setup demo test test-slow test-browser test-stress mutants faults fuzz hashes licences sbom audit bench \
+	docs lint clean

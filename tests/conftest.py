@@ -1,11 +1,18 @@
+import os
 from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import settings
 
 from pscd.config import TrainConfig
 from pscd.energies import Architecture
 from pscd.sampling import Mala
+
+# The same examples in every run and no clock, so that a failure is one of the code; `make test-slow` looks further.
+settings.register_profile("quick", derandomize=True, max_examples=25, deadline=None, database=None)
+settings.register_profile("thorough", max_examples=500, deadline=None, database=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 torch.set_num_threads(1)  # the networks of the tests are too small for more to help
 

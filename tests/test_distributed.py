@@ -10,11 +10,14 @@ import pytest
 import torch
 
 from pscd import distributed
+from pscd.config import TrainConfig
 from pscd.energies import MLP
 from pscd.errors import UserError
 from pscd.losses import DIVERGENCES
 from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, PseudoSpherical, Trimmed
 from pscd.rng import generator
+from pscd.training import checkpoint
+from pscd.training.initial import init_state
 
 # All that the command line knows, and PS-CD over a range of gamma.
 EVERY = {
@@ -31,7 +34,7 @@ import torch
 import torch.distributed as dist
 from pscd import distributed
 from pscd.rng import generator
-from tests.test_distributed import EVERY, gradients, problem
+from tests.test_distributed import EVERY, gradients, problem, together
 
 torch.set_num_threads(1)
 assert distributed.start(torch.device("cpu"))
@@ -42,6 +45,7 @@ result = {name: gradients(energy, x_pos[half], x_neg[half], name, generator(0, r
 ranks = [torch.zeros(1), torch.zeros(1)]
 dist.all_gather(ranks, torch.tensor([float(distributed.rank())]))
 assert distributed.mean(torch.tensor(float(distributed.rank()))) == 0.5
+together(distributed.rank())
 if distributed.rank() == 0:
     torch.save(result, sys.argv[1])
 distributed.barrier()
@@ -74,6 +78,55 @@ def gradients(energy, x_pos, x_neg, name, rng):
     stats = distributed.sum_gradients(parameters, {"rank": torch.tensor(float(distributed.rank()))})
     assert stats["rank"] == (distributed.world_size() - 1) / 2
     return torch.cat([torch.zeros(p.numel()) if p.grad is None else p.grad.flatten() for p in parameters])
+
+
+def together(rank):
+    """What two processes must agree on, or must not; called in both."""
+    assert distributed.gather(torch.tensor([rank, 5])).tolist() == [0, 5, 1, 5]
+    parts = distributed.gather_parts(10 * rank + torch.arange(3), [1, 2])
+    assert [part.tolist() for part in parts] == [[0, 10], [1, 2, 11, 12]]
+    shared = [torch.full((2,), float(rank)), torch.tensor([rank + 7])]
+    distributed.broadcast(shared)
+    assert [t.tolist() for t in shared] == [[0.0, 0.0], [7]]
+    # A parameter that has a gradient in one process only, and statistics that differ.
+    here, there = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(3))
+    (here if rank == 0 else there).grad = torch.ones(2 if rank == 0 else 3)
+    frozen = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
+    stats = distributed.sum_gradients([here, frozen, there], {"a": torch.tensor(float(rank)), "b": torch.tensor(3.0)})
+    assert (here.grad.tolist(), there.grad.tolist(), frozen.grad) == ([1.0] * 2, [1.0] * 3, None)
+    assert {name: float(value) for name, value in stats.items()} == {"a": 0.5, "b": 3.0}
+    # Rows and weights that differ: the model, its coordinates and what is trained beside it are those of process 0.
+    for objective in (FEBM(), NoiseContrastive(components=2)):
+        torch.manual_seed(rank)
+        x = (1 + rank) * torch.randn(60, 2)
+        config = TrainConfig(batch_size=8, buffer_size=12, jump_components=2, objective=objective)
+        state = init_state(x, config, MLP((2,), width=4), torch.device("cpu"))
+        tensors = [*state.energy.state_dict().values(), *state.averaged.state_dict().values()]
+        tensors += [*state.coordinates.tensors().values(), *state.proposal.tensors().values()]
+        tensors += [t for t in state.aux.state_dict().values() if t.is_floating_point()]
+        same = distributed.gather(torch.cat([t.double().flatten() for t in tensors])[None])
+        assert torch.equal(same[0], same[1])
+        chains = distributed.gather(state.buffer.x[None])
+        assert chains.shape == (2, 6, 2)  # half of them each, and not the same ones
+        assert not torch.isclose(chains[0], chains[1]).any()
+    state.buffer.label = 2 * torch.arange(6) + rank
+    mine, values = state.buffer.x.clone(), checkpoint.snapshot(state)
+    assert torch.equal(values["buffer"], chains.flatten(0, 1))
+    state.buffer.x, state.buffer.label = torch.zeros(6, 2), torch.zeros(6, dtype=torch.long)
+    checkpoint.restore(state, values)
+    assert torch.equal(state.buffer.x, mine)
+    assert state.buffer.label.tolist() == (2 * torch.arange(6) + rank).tolist()
+    # A mistake of the first process ends both.
+    said = []
+
+    def fail():
+        said.append(rank)
+        raise UserError("no")
+
+    with pytest.raises(UserError, match="no"):
+        distributed.on_first(fail)
+    assert said == [0] * (rank == 0)
+    distributed.on_first(lambda: None)
 
 
 def torchrun(*arguments):

@@ -13,7 +13,7 @@ from pscd.errors import UserError
 from pscd.mixtures import Mixture
 from pscd.model import SCORE_BLOCK, Model
 from pscd.presets import PRESETS
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.sampling import Langevin
 
 
@@ -169,3 +169,100 @@ def test_images_have_no_log_z(small):
     config = PRESETS["digits"].changed({"energy.width": 2, "steps": 1, "buffer_size": 30, "batch_size": 8})
     with pytest.raises(UserError, match="models of tables only"):
         pscd.fit(images, config).log_z()
+
+
+def sampled_by_hand(model, n, seed, n_steps, start=None):
+    """Chains from the proposal, by the configuration's sampler with its jumps, mapped back to the data's units."""
+    rng = generator(seed, Stream.SAMPLE)
+    z = model.proposal.sample(n, rng).view(n, *model.shift.shape)
+    z = z if start is None else model.coordinates.forward(start)
+    z, stats = model.config.sampler.run(
+        model.energy, z, step_size=model.step_size, n_steps=n_steps, proposal=model.proposal, generator=rng
+    )
+    return model.coordinates.inverse(z), stats
+
+
+@pytest.mark.parametrize("jump_every", [0, 2])
+def test_samples_are_those_of_the_sampler_with_its_jumps(trained, jump_every):
+    model = pscd.load(trained)
+    model.config = model.config.changed({"sampler.jump_every": jump_every})
+    expected, stats = sampled_by_hand(model, 25, 3, 6)
+    assert ("jumps" in stats) == bool(jump_every)
+    assert torch.equal(model.sample(25, seed=3, n_steps=6), expected)
+    assert torch.equal(model.sample(25, seed=3, n_steps=6, progress=True), expected)
+    assert torch.equal(model.sample(25, seed=3), sampled_by_hand(model, 25, 3, model.config.sample_steps)[0])
+    start = torch.full((25, 2), 0.5)
+    assert torch.equal(model.sample(25, seed=3, n_steps=2, start=start), sampled_by_hand(model, 25, 3, 2, start)[0])
+    seen = []
+    model.sample(25, n_steps=6, callback=seen.append)
+    assert [at["step"] for at in seen] == list(range(6))
+    seen.clear()
+    model.sample(25, n_steps=6, callback=seen.append, progress=True)
+    assert [at["step"] for at in seen] == list(range(6))
+
+
+def test_one_sample_and_one_step_are_the_least(trained):
+    model = pscd.load(trained)
+    assert model.sample(1, n_steps=1).shape == (1, 2)
+    for settings in ({"n": 0}, {"n": 1, "n_steps": 0}):
+        with pytest.raises(UserError, match="must be at least 1, got 0"):
+            model.sample(**settings)
+    with pytest.raises(UserError, match="left out: the model is not conditional"):
+        model.sample(1, label=0)
+
+
+def test_labels_of_samples_are_those_asked_for():
+    x = torch.randint(256, (40, 1, 8, 8), generator=generator(0)).to(torch.uint8)
+    small = {"energy.width": 2, "energy.classes": 3, "buffer_size": 30, "batch_size": 8, "steps": 1}
+    model = pscd.fit(x, PRESETS["digits"].changed(small), label=torch.arange(40) % 3)
+    seen = []
+    run = Langevin.run
+
+    def spy(self, energy, x, **settings):
+        seen.append(energy.label.tolist())
+        return run(self, energy, x, **settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Langevin, "run", spy)
+        model.sample(4, n_steps=1, label=2)
+        model.sample(30, n_steps=1)
+    assert seen[0] == [2, 2, 2, 2]
+    assert sorted(seen[1]) == sorted(model.proposal.label.tolist())
+    for label in (-1, 3):
+        with pytest.raises(UserError, match=f"the label must be between 0 and 2, got {label}"):
+            model.sample(1, label=label)
+    e = model(x[:5].float() / 255, torch.tensor([0, 1, 2, 0, 1]))
+    z = model.coordinates.forward(x[:5].float() / 255, torch.float32)
+    assert torch.equal(e, model.energy(z, torch.tensor([0, 1, 2, 0, 1])))
+    assert model.is_image
+    assert model.shape == (1, 8, 8)
+
+
+def test_images_are_evaluated_and_sampled_in_blocks(monkeypatch):
+    monkeypatch.setattr("pscd.model.IMAGE_BLOCK", 7)
+    x = torch.randint(256, (20, 1, 8, 8), generator=generator(0)).to(torch.uint8)
+    small = {"energy.width": 2, "buffer_size": 30, "batch_size": 8, "steps": 1}
+    model = pscd.fit(x, PRESETS["digits"].changed(small))
+    sizes = []
+    model.energy.register_forward_hook(lambda module, args, out: sizes.append(len(args[0])))
+    assert model.energies(x).shape == (20,)
+    assert sizes == [7, 7, 6]
+    assert model.sample(20, n_steps=1).shape == (20, 1, 8, 8)
+
+
+def test_a_saved_model_knows_its_step_and_device(tmp_path, trained):
+    from pscd.files import read_tensors
+
+    model = pscd.load(trained)
+    model.save(tmp_path / "m.safetensors", step=17)
+    _, facts = read_tensors(tmp_path / "m.safetensors")
+    assert (facts["step"], facts["energy"]) == ("17", type(model.energy).__name__)
+    assert Model.load(tmp_path / "m.safetensors").fingerprint == model.fingerprint is not None
+
+
+def test_log_z_and_energies_are_those_of_the_network_at_rest():
+    model, _, x = by_hand()
+    for ask in (model.log_z, lambda: model.energies(x)):
+        model.train()
+        ask()
+        assert not model.training

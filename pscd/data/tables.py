@@ -267,7 +267,8 @@ def _check_finite(path: Path, values: np.ndarray, names: tuple[str, ...] | None)
     rows = np.flatnonzero(bad.reshape(len(bad), -1).any(1))
     where = f"row {rows[0] + 1}"
     if names is not None:
-        where += f", column {names[int(np.flatnonzero(bad[rows[0]])[0])]}"
+        name = names[int(np.flatnonzero(bad[rows[0]])[0])]
+        where += f", column {' '.join(name.split())}"  # names of a spreadsheet may have lines of their own
     count = "1 row is" if len(rows) == 1 else f"{len(rows)} rows are"
     raise UserError(f"{path}: {count} missing, infinite or over 1e30 (first: {where}); fill or remove them, or {ELSE}")
 

@@ -86,6 +86,8 @@ def _read_text_file(
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     text, encoding = read_text(path, encoding)
     with reading(path, f"not a readable {suffix_of(path)} file"):
+        if next(records(text, ","), None) is None:  # blank lines, or empty quotation marks
+            raise UserError(f"{path}: there are no rows in it")
         layout, notes = find_layout(text, encoding, delimiter=delimiter, header=header)
         every = (record for record, _, _ in records(text, layout.delimiter, quoted=layout.quoted))
         found = islice(every, layout.skip, None)

@@ -70,3 +70,33 @@ def test_interpolations_are_means_of_two_different_images():
     assert set(interpolations(x, 50, generator(0), weight=1.0).flatten().tolist()) == {2, 8, 32, 128}
     with pytest.raises(ValueError, match="two images"):
         interpolations(x[:1], 3)
+
+
+def test_no_row_and_nearly_every_row_may_be_noise():
+    x = torch.zeros(10, 2)
+    assert contaminate(x, 0.0, torch.ones(1, 2)).x.sum() == 0
+    assert contaminate(x, 0.99, torch.ones(1, 2)).is_noise.all()
+    for bad in (-0.01, 1.0, float("nan")):
+        with pytest.raises(ValueError, match="ratio must lie in"):
+            contaminate(x, bad, torch.ones(1, 2))
+
+
+def test_rows_of_noise_are_drawn_with_replacement_and_from_all_of_them():
+    """100 rows of 2 kinds: a kind is missed once in 2^99; and the places are drawn by the generator alone."""
+    noise = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+    first, again, other = (contaminate(torch.zeros(200, 1), 0.5, noise, generator(seed)) for seed in (0, 0, 1))
+    assert set(first.x[first.is_noise].flatten().tolist()) == {1.0, 2.0}
+    assert first.x.dtype == torch.float32
+    assert torch.equal(first.x, again.x)
+    assert not torch.equal(first.is_noise, other.is_noise)
+
+
+def test_interpolations_come_in_blocks_of_any_size(monkeypatch):
+    x = uniform_noise(9, (1, 4, 4), generator(0))
+    whole = interpolations(x, 25, generator(1), weight=0.3)
+    monkeypatch.setattr("pscd.data.noise.BLOCK", 4)
+    assert torch.equal(interpolations(x, 25, generator(1), weight=0.3), whole)
+    a, b = x[:2].float()
+    pair = interpolations(x[:2], 40, generator(2), weight=0.3)
+    mixes = {tuple((0.3 * p + 0.7 * q).round().to(torch.uint8).flatten().tolist()) for p, q in ((a, b), (b, a))}
+    assert {tuple(row.flatten().tolist()) for row in pair} == mixes

@@ -277,3 +277,45 @@ def test_rank_both_sees_a_single_cell_and_a_whole_row(tmp_path):
     both.save(tmp_path)
     np.testing.assert_array_equal(EnergyDetector.load(tmp_path).score_samples(x), both.score_samples(x))
     np.testing.assert_array_equal(energy.sample_weight_, both.sample_weight_)
+
+
+def ring(n, seed):
+    """A circle of radius 3 with a little noise: its Gaussian takes the empty middle for the most normal place."""
+    rng = np.random.default_rng(seed)
+    angle = rng.uniform(0, 2 * np.pi, n)
+    return np.stack([3 * np.cos(angle), 3 * np.sin(angle)], 1) + 0.3 * rng.normal(size=(n, 2))
+
+
+@pytest.fixture(scope="module")
+def on_a_ring():
+    return EnergyDetector(gamma=0.2, bound=4.0).fit(ring(1000, 0))
+
+
+def of_the_gaussian(x, gamma):
+    """A detector whose network may not say anything."""
+    return EnergyDetector(gamma=gamma, bound=1e-9, n_updates=1).fit(x)
+
+
+def test_the_network_sees_what_no_gaussian_can(on_a_ring):
+    """Rows in the middle of a ring: the Gaussian ranks them as the most normal of all, the network as the strangest."""
+    normal, strange = ring(500, 1), 0.6 * np.random.default_rng(2).normal(size=(200, 2))
+
+    def found(detector):
+        scores = detector.score_samples(np.concatenate([normal, strange]))
+        return roc_auc_score(np.repeat([0, 1], [500, 200]), -scores)
+
+    assert found(of_the_gaussian(ring(1000, 0), 0.2)) < 0.05
+    assert found(on_a_ring) > 0.95
+
+
+def test_the_network_is_trained_with_the_gamma_of_the_gaussian():
+    """A far cluster of a tenth of the rows: at gamma 0 the network makes room for it, at gamma 1 it does not."""
+    x = np.concatenate([ring(450, 3), 0.2 * np.random.default_rng(4).normal(size=(50, 2)) + [9.0, 9.0]])
+    corrections = []
+    for gamma in (0.0, 1.0):
+        detector = EnergyDetector(gamma=gamma, bound=4.0, n_updates=150).fit(x)
+        assert detector.gamma_ == gamma
+        corrected = of_the_gaussian(x, gamma).score_samples(x) - detector.score_samples(x)
+        corrections.append(corrected[450:].mean() - corrected[:450].mean())
+    assert corrections[0] < -0.5
+    assert corrections[1] > corrections[0] + 1

@@ -232,3 +232,10 @@ def test_a_mixture_without_background_calls_every_row_clean(found):
     assert isinstance(plain, RobustMixture)
     torch.testing.assert_close(plain.clean(torch.full((1, 3), 100.0).double()), torch.ones(1).double())
     assert found.clean(torch.full((1, 3), 7.9).double()) < 1e-6
+
+
+def test_which_rows_are_near_does_not_depend_on_the_units():
+    z = torch.randn(200, 3, generator=generator(0)).double().sinh()
+    units = torch.tensor([1.0, 1e3, 1e-3]).double()
+    torch.testing.assert_close(_near_rows(z * units), _near_rows(z) * units)
+    assert len(_near_rows(z)) < 200

@@ -1,14 +1,19 @@
 import copy
+import os
+from dataclasses import replace
 
 import pytest
 import torch
 
+from pscd.energies import Architecture
 from pscd.errors import UserError
+from pscd.objectives import OBJECTIVES
 from pscd.rng import generator
 from pscd.run_folder import RunFolder
 from pscd.training import checkpoint
 from pscd.training.initial import init_state
 from pscd.training.loop import train_step
+from pscd.training.state import Best
 
 
 @pytest.fixture
@@ -77,3 +82,117 @@ def test_a_kill_between_the_two_renames_loses_nothing(state, tmp_path):
     checkpoint.save(checkpoint.snapshot(state[0]), tmp_path)
     (RunFolder(tmp_path).state).rename(RunFolder(tmp_path).previous_state)
     assert checkpoint.load(tmp_path)["step"] == 3
+
+
+def changed(value):
+    """The same kind of value, but another one."""
+    if isinstance(value, dict):
+        return {key: changed(v) for key, v in value.items()}
+    if isinstance(value, torch.Tensor):
+        return ~value if value.dtype == torch.bool else value + 1
+    return f"{value}+" if isinstance(value, str) else value + 1
+
+
+FIELDS = ["step", "retries", "energy", "averaged", "aux", "buffer", "label", "step_size", "shift", "scale", "linear",
+          "kept", "constants", "proposal", "best"]  # fmt: skip
+
+
+def whole_state(small):
+    """A state in which no field is empty: labels, a critic, dropped columns, compressed tails, held-out rows."""
+    x = torch.randn(60, 3, generator=generator(0)).double()
+    x[:, 1] = 4.0
+    config = replace(
+        small, objective=OBJECTIVES["f-ebm"], standardise="robust", energy=Architecture("quadratic"), buffer_size=20
+    )
+    state = init_state(x, config, None, torch.device("cpu"))
+    state.buffer.label = torch.arange(20) % 3
+    state.best = Best(0.25, {name: t.clone() for name, t in state.averaged.state_dict().items()})
+    return state
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_every_field_comes_back_by_itself(small, tmp_path, field):
+    """One field of the file is changed, and that one alone is different in the state that is restored from it."""
+    state = whole_state(small)
+    before = checkpoint.snapshot(state)
+    assert before.keys() == {*FIELDS, "optimizer", "rows"}
+    assert not [name for name, value in before.items() if value is None]
+    values = copy.deepcopy(before)
+    values[field] = changed(values[field])
+    checkpoint.save(values, tmp_path)
+    checkpoint.restore(state, checkpoint.load(tmp_path))
+    after = checkpoint.snapshot(state)
+    assert same(after[field], values[field])
+    assert not same(after[field], before[field])
+    assert all(same(after[name], before[name]) for name in before if name != field)
+
+
+def test_the_optimiser_comes_back_with_its_moments_and_rate(state, small):
+    state, x = state
+    values = checkpoint.snapshot(state)
+    other = init_state(x, small, None, torch.device("cpu"))
+    checkpoint.restore(other, values)
+    moments = other.optimizer.state_dict()["state"]
+    assert moments
+    assert same(other.optimizer.state_dict(), values["optimizer"])
+    for one in (state, other):
+        train_step(one, x, small)
+    assert same(checkpoint.snapshot(state), checkpoint.snapshot(other))
+
+
+def test_a_snapshot_is_a_copy_and_so_is_what_is_restored_from_it(state):
+    state, _ = state
+    values = checkpoint.snapshot(state)
+    reference = copy.deepcopy(values)
+    with torch.no_grad():
+        state.buffer.x.add_(1)
+        state.step_size.add_(1)
+        state.coordinates.shift.add_(1)
+        for p in state.energy.parameters():
+            p.add_(1)
+    assert same(values, reference)
+    checkpoint.restore(state, values)
+    with torch.no_grad():
+        state.buffer.x.add_(1)
+        state.coordinates.shift.add_(1)
+    assert same(values, reference)
+
+
+class Hostile:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_hostile_file_runs_nothing(tmp_path):
+    trap = tmp_path / "trap"
+    torch.save({"step": 1, "energy": Hostile(trap)}, RunFolder(tmp_path).state)
+    with pytest.raises(UserError, match="damaged"):
+        checkpoint.load(tmp_path)
+    assert not trap.exists()
+
+
+def test_the_previous_checkpoint_is_kept(state, small, tmp_path):
+    state, x = state
+    for step in (3, 4, 5):
+        checkpoint.save(checkpoint.snapshot(state), tmp_path)
+        newest = torch.load(RunFolder(tmp_path).state, weights_only=True)
+        assert newest["step"] == step
+        train_step(state, x, small)
+    assert torch.load(RunFolder(tmp_path).previous_state, weights_only=True)["step"] == 4
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["state-previous.pt", "state.pt"]
+
+
+def test_a_branch_starts_at_zero_with_everything_else(state, tmp_path):
+    state, _ = state
+    state.retries, state.best = 2, Best(0.5, state.averaged.state_dict())
+    values = checkpoint.snapshot(state)
+    (tmp_path / "a").mkdir()
+    checkpoint.save(values, tmp_path / "a")
+    checkpoint.branch(tmp_path / "a", tmp_path / "deep" / "b")
+    found = checkpoint.load(tmp_path / "deep" / "b")
+    fresh = {"step": 0, "retries": 0, "rows": "", "best": None}
+    assert {name: found[name] for name in fresh} == fresh
+    assert all(same(found[name], values[name]) for name in values if name not in fresh)

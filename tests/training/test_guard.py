@@ -7,10 +7,11 @@ import torch
 
 from pscd.data.toys import TOYS
 from pscd.energies import Architecture
+from pscd.errors import Diverged
 from pscd.objectives import NoiseContrastive, PseudoSpherical
 from pscd.rng import generator
 from pscd.sampling import Langevin, Mala
-from pscd.training.guard import mode_shares, verdict
+from pscd.training.guard import check, mode_shares, summary, verdict
 from pscd.training.loop import fit
 
 
@@ -103,3 +104,78 @@ def test_gaps_of_images_are_in_spreads():
     row = {"gap": -0.3, "spread": 0.05, "ess_pos": 0.7, "ess_neg": 0.7}
     assert "6.0 spreads" in verdict([row])[0]
     assert verdict([{**row, "gap": -0.1}]) == ["no problem found"]
+
+
+def log(n=10, **values):
+    """A log of that many rows with these values in every row."""
+    return [dict(values) for _ in range(n)]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"ess_pos": 0.101}, None),
+        ({"ess_pos": 0.099}, "weights collapsed (ESS 0.099)"),
+        ({"ess_neg": 0.099, "ess_pos": 0.9}, "weights collapsed (ESS 0.099)"),
+        ({"gap": -0.99}, None),
+        ({"gap": -1.01}, "negatives lag behind the data by 1.0 nats"),
+        ({"gap": 0.99}, None),
+        ({"gap": 1.01}, "samples find 1.0 nats less energy"),
+        ({"gap": -0.99, "spread": 0.2}, None),
+        ({"gap": -1.01, "spread": 0.2}, "by 5.0 spreads"),
+        ({"gap": 1.01, "spread": 0.2}, "find 5.0 spreads"),
+        ({"acceptance": 0.21}, None),
+        ({"acceptance": 0.19}, "acceptance 0.19"),
+        ({"acceptance": 0.949}, None),
+        ({"acceptance": 0.96}, "acceptance 0.96"),
+        ({"jumps": 0.021}, None),
+        ({"jumps": 0.019}, "jumps are hardly ever accepted"),
+        ({"mode_error": 0.099}, None),
+        ({"mode_error": 0.101}, "off by 0.10"),
+        ({"told_apart": 0.949}, None),
+        ({"told_apart": 0.951}, "too easily (95%)"),
+    ],
+)
+def test_each_verdict_has_its_threshold(values, words):
+    found = verdict(log(**values))
+    assert len(found) == 1
+    assert (found[0] == "no problem found") if words is None else (words in found[0])
+
+
+def test_the_verdict_is_on_the_last_fifth_of_the_run():
+    early, late = log(8, gap=-9.0), log(2, gap=0.0)
+    assert verdict(early + late) == ["no problem found"]
+    assert verdict(log(8, gap=0.0) + log(2, gap=-3.0)) == [
+        "negatives lag behind the data by 3.0 nats: more sampling steps or a lower learning rate"
+    ]
+    assert "by 2.0 nats" in verdict([*log(8, gap=0.0), {"gap": -1.0}, {"gap": -3.0}])[0]  # their mean
+    assert len(verdict(log(3, gap=-3.0, ess_pos=0.01, acceptance=0.0), retries=2)) == 4
+    assert verdict([{"gap": -3.0}])[0].startswith("negatives lag")  # one row is enough
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("name", ["loss", "gradient", "e_pos"])
+def test_no_number_that_is_not_finite_passes(small, name, bad):
+    stats = {"loss": 1.0, "gradient": 2.0, "e_pos": 3.0, "gap": 0.5} | {name: bad}
+    with pytest.raises(Diverged, match=f"{name} is -?(nan|inf)"):
+        check({key: torch.tensor(value) for key, value in stats.items()}, small)
+
+
+def test_a_gap_is_allowed_up_to_its_limit_in_its_unit(small):
+    def checked(**stats):
+        check({key: torch.tensor(value) for key, value in {"loss": 0.0, **stats}.items()}, replace(small, max_gap=10.0))
+
+    checked()
+    for sign in (1.0, -1.0):
+        checked(gap=sign * 10.0)
+        checked(gap=sign * 30.0, spread=3.0)
+        with pytest.raises(Diverged, match="the energies of data and samples are 11 apart"):
+            checked(gap=sign * 11.0)
+        with pytest.raises(Diverged, match="are 12 spreads apart"):
+            checked(gap=sign * 1.2, spread=0.1)
+
+
+def test_the_progress_line_shows_what_is_there():
+    row = {"step": 5.0, "e_pos": 1.23456, "e_neg": -2.0, "ess_neg": 0.5, "acceptance": 0.61, "loss": 3.0}
+    assert summary(row) == "E data 1.23, E samples -2, ESS 0.5, accept 0.61"
+    assert summary({"temperature": 1.25e-6}) == "T 1.25e-06"

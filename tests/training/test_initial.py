@@ -1,13 +1,18 @@
+from dataclasses import replace
+
 import pytest
 import torch
+from torch import nn
 
 from pscd.config import TrainConfig
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
+from pscd.objectives import OBJECTIVES
 from pscd.presets import PRESETS
-from pscd.rng import generator
-from pscd.sampling import Chains
-from pscd.training.initial import check_label, init_state
+from pscd.rng import Stream, generator, seeded
+from pscd.sampling import Chains, Mala
+from pscd.training.initial import check_label, checksum, init_state
+from pscd.training.prepare import prepare
 
 SMALL = {"energy.width": 2, "buffer_size": 50}
 CPU = torch.device("cpu")
@@ -50,3 +55,79 @@ def test_labels_are_checked():
         check_label(None, 2, config, CPU)
     with pytest.raises(UserError, match="between 0 and 2"):
         check_label(torch.tensor([0, 3]), 2, config, CPU)
+
+
+def test_a_proposal_of_ones_own_is_where_chains_jump_to():
+    x = torch.randn(80, 3, generator=generator(0)).double()
+    own = Mixture.standard(3)
+    for start in ("none", "mixture"):
+        config = PRESETS["table"].changed({"start": start, "objective.gamma": 0.0, "buffer_size": 20, "hold_out": 0.0})
+        config = config.changed({"energy.name": "mlp"}) if start == "none" else config
+        state = init_state(x, config, None, CPU, proposal=own)
+        assert torch.equal(state.proposal.means, own.means)
+        fitted = init_state(x, config, None, CPU)
+        assert len(fitted.proposal.weights) != len(own.weights) or not torch.equal(fitted.proposal.means, own.means)
+
+
+def test_one_number_a_row():
+    x = torch.randn(20, 2, generator=generator(0))
+    config = TrainConfig(buffer_size=10, jump_components=1)
+    with pytest.raises(UserError, match=r"must map \(2, 2\) to \(2,\), .* gave \(2, 1\); end it with nn.Flatten\(0\)"):
+        init_state(x, config, nn.Linear(2, 1), CPU)
+    with pytest.raises(UserError, match=r"it gave \(2, 3\)$"):
+        init_state(x, config, nn.Linear(2, 3), CPU)
+
+
+def test_the_state_before_the_first_update():
+    x = torch.randn(50, 2, generator=generator(0)) * 4 + 1
+    config = TrainConfig(buffer_size=40, jump_components=2, lr=0.5, beta1=0.3, seed=3, sampler=Mala(step_size=0.7))
+    state = init_state(x, config, None, CPU)
+    assert (state.step, state.retries, state.best, state.aux, state.chances) == (0, 0, None, None, None)
+    assert len(state.buffer) == 40
+    assert state.step_size.item() == pytest.approx(0.7)
+    group = state.optimizer.param_groups[0]
+    assert (group["lr"], group["betas"]) == (0.5, (0.3, 0.999))
+    assert [id(p) for p in group["params"]] == [id(p) for p in state.energy.parameters()]
+    assert not any(p.requires_grad for p in state.averaged.parameters())
+    assert all(p.requires_grad for p in state.energy.parameters())
+    for a, b in zip(state.energy.parameters(), state.averaged.parameters(), strict=True):
+        assert torch.equal(a, b)
+        assert a is not b
+    expected = seeded(lambda: config.energy.build((2,)), 3)
+    torch.testing.assert_close(state.energy.state_dict(), expected.state_dict(), rtol=0, atol=0)
+    first = state.start.draw(40, generator(3, Stream.BUFFER, 0))
+    assert torch.equal(state.buffer.x, first)
+    assert state.rows == checksum(x) != checksum(x + 1)
+    other = init_state(x, replace(config, seed=4), None, CPU)
+    assert not torch.equal(other.buffer.x, state.buffer.x)
+
+
+def test_what_is_trained_beside_the_energy_is_moved_by_the_same_optimiser():
+    x = torch.randn(50, 2, generator=generator(0))
+    config = TrainConfig(buffer_size=10, jump_components=1, objective=OBJECTIVES["f-ebm"])
+    state, again = (init_state(x, config, None, CPU) for _ in range(2))
+    moved = {id(p) for p in state.optimizer.param_groups[0]["params"]}
+    assert moved == {id(p) for p in (*state.energy.parameters(), *state.aux.parameters())}
+    torch.testing.assert_close(state.aux.state_dict(), again.aux.state_dict(), rtol=0, atol=0)
+    other = init_state(x, replace(config, seed=1), None, CPU)
+    mine, theirs = (next(s.aux.network.parameters()) for s in (state, other))
+    assert not torch.equal(mine, theirs)
+
+
+def test_labels_of_chains_are_equally_likely_and_seeded():
+    x = torch.rand(30, 1, 8, 8, generator=generator(0))
+    config = PRESETS["digits"].changed({"energy.width": 2, "buffer_size": 900, "energy.classes": 3})
+    label = init_state(x, config, None, CPU).buffer.label
+    # 900 labels of 3 kinds: 300 each, with a deviation of 14.
+    assert (torch.bincount(label) - 300).abs().max() <= 5 * 14.2
+    assert torch.equal(label, init_state(x, config, None, CPU).buffer.label)
+
+
+def test_rows_are_drawn_by_their_chance_of_being_clean():
+    x = torch.randn(100, 2, generator=generator(0)).double()
+    x[:15] += 40 * torch.rand(15, 2, generator=generator(1)).double()
+    config = PRESETS["plane"].changed({"objective.gamma": 0.3, "buffer_size": 10})
+    prepared, config = prepare(x, config)
+    state = init_state(x, config, None, CPU, prepared=prepared)
+    torch.testing.assert_close(state.chances, prepared.clean.double().cumsum(0))
+    assert state.chances.dtype == torch.float64

@@ -1,4 +1,5 @@
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 import pscd
+from pscd.coordinates import Coordinates
 from pscd.data.toys import TOYS
 from pscd.energies import MLP
 from pscd.errors import Diverged, UserError
@@ -24,11 +26,16 @@ from pscd.training import checkpoint
 from pscd.training.initial import init_state
 from pscd.training.loop import (
     RETRY_FACTOR,
+    _draw_rows,
+    _hold_out,
     fit,
     last_step,
     learning_rate,
+    settle_step_size,
     train_step,
+    update_average,
 )
+from pscd.training.prepare import Prepared
 
 
 @pytest.fixture
@@ -431,3 +438,96 @@ def test_a_folder_of_other_rows_is_refused(small, tmp_path):
     assert torch.equal(first(x), again(x))
     with pytest.raises(UserError, match="holds a run on other rows; choose another folder"):
         fit(x + 1, config, folder=tmp_path)
+
+
+def test_rows_are_drawn_by_their_chances():
+    """4,000 draws against shares of 0, .1, .2, .7: five standard errors, and what has no chance is never drawn."""
+    chances = torch.tensor([0.0, 0.3, 0.6, 2.1, 0.0]).double().cumsum(0)
+    index = _draw_rows(5, 4000, chances, generator(0))
+    share = torch.bincount(index, minlength=5) / 4000
+    expected = torch.tensor([0.0, 0.1, 0.2, 0.7, 0.0])
+    assert (share[[0, 4]] == 0).all()
+    assert ((share - expected).abs() <= 5 * (expected * (1 - expected) / 4000).sqrt()).all()
+    even = torch.bincount(_draw_rows(5, 4000, None, generator(0)), minlength=5) / 4000
+    assert (even - 0.2).abs().max() <= 5 * (0.16 / 4000) ** 0.5
+
+
+def test_the_average_takes_over_buffers_and_remembers_little_at_first():
+    averaged, energy = nn.BatchNorm1d(2), nn.BatchNorm1d(2)
+    with torch.no_grad():
+        averaged.weight.fill_(1.0)
+        energy.weight.fill_(3.0)
+        energy.running_mean.fill_(5.0)
+    update_average(averaged, energy, 0.99, 0)  # memory 1 / 10
+    assert averaged.weight.tolist() == pytest.approx([2.8, 2.8])
+    assert averaged.running_mean.tolist() == [5.0, 5.0]
+    update_average(averaged, energy, 0.25, 1000)
+    assert averaged.weight.tolist() == pytest.approx([2.95, 2.95])
+
+
+def test_held_out_rows_are_a_share_and_no_row_is_in_both(small):
+    z = torch.arange(50.0)[:, None]
+    prepared = Prepared(z, Coordinates.identity((1,)), clean=torch.arange(50.0))
+    kept, held = _hold_out(prepared, replace(small, hold_out=0.3))
+    assert (len(kept.z), len(held.z)) == (35, 15)
+    assert sorted([*kept.z[:, 0].tolist(), *held.z[:, 0].tolist()]) == list(range(50))
+    assert torch.equal(held.z[:, 0], held.clean)
+    assert torch.equal(kept.z[:, 0], kept.clean)
+    assert kept.z[:, 0].tolist() != sorted(kept.z[:, 0].tolist())
+    assert _hold_out(prepared, replace(small, hold_out=0.0)) == (prepared, None)
+
+
+def test_the_learning_rate_by_hand(small):
+    config = replace(small, steps=400, lr=2.0)
+    assert learning_rate(config, 49) == pytest.approx(2 * 0.5 * 0.5 * (1 + math.cos(math.pi * 49 / 400)))
+    assert learning_rate(config, 99) == pytest.approx(2 * 0.5 * (1 + math.cos(math.pi * 99 / 400)))
+    assert learning_rate(replace(config, schedule="constant"), 9) == pytest.approx(0.2)
+
+
+def test_the_log_and_the_checkpoints_come_when_they_are_due(small, x, tmp_path):
+    rows, saved = [], []
+    config = replace(small, steps=25, log_every=10, checkpoint_every=8)
+    with pytest.MonkeyPatch.context() as patch:
+        save = checkpoint.save
+        patch.setattr(checkpoint, "save", lambda values, folder: saved.append(values["step"]) or save(values, folder))
+        fit(x, config, folder=tmp_path, log=rows.append)
+    assert [row["step"] for row in rows] == [10, 20, 25]
+    assert saved == [8, 16, 24, 25]
+    assert all(row["retries"] == 0 for row in rows)
+
+
+def test_batches_need_not_hold_every_row_and_the_energy_is_in_training(small, x):
+    seen = []
+
+    class Spy(MLP):
+        def forward(self, x):
+            seen.append((self.training, torch.is_grad_enabled(), len(x)))
+            return super().forward(x)
+
+    state = init_state(x, small, Spy((2,), width=8), torch.device("cpu"))
+    state.energy.eval()
+    train_step(state, x, replace(small, gradients="plain"))
+    assert seen[-1] == (True, True, 2 * small.batch_size)
+
+
+def test_the_step_settles_without_chains_only_and_at_the_sampler_s_target(small, x):
+    config = replace(small, objective=OBJECTIVES["dsm"], sampler=Mala(step_size=5.0))
+    state = init_state(x, config, None, torch.device("cpu"))
+    settle_step_size(state, replace(config, objective=OBJECTIVES["cd"]))
+    assert state.step_size == 5.0
+    settle_step_size(state, config)
+    assert state.step_size != 5.0
+    fixed = replace(config, sampler=Langevin(step_size=5.0))
+    state = init_state(x, fixed, None, torch.device("cpu"))
+    settle_step_size(state, fixed)
+    assert state.step_size == 5.0
+
+
+def test_labels_are_checked_and_an_energy_without_classes_ignores_them(small, x):
+    config = replace(small, steps=2)
+    plain, labelled = fit(x, config), fit(x, config, label=torch.arange(len(x)))
+    torch.testing.assert_close(plain.state_dict(), labelled.state_dict(), rtol=0, atol=0)
+    images = torch.zeros(30, 1, 8, 8, dtype=torch.uint8)
+    conditional = PRESETS["digits"].changed({"energy.width": 2, "energy.classes": 3, "buffer_size": 8, "steps": 1})
+    with pytest.raises(UserError, match="labels must lie between 0 and 2"):
+        fit(images, conditional, label=torch.full((30,), 3))

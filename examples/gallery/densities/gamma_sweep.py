@@ -1,0 +1,38 @@
+"""
+How large a gamma
+=================
+
+Gamma decides how much a row counts that the model finds unlikely. Too small, and junk counts; too large, and the fit
+rests on few rows. A trained Gaussian shows both.
+"""
+
+import matplotlib.pyplot as plt
+import torch
+
+import pscd
+
+clean = torch.randn(4000, 1, generator=torch.Generator().manual_seed(0))
+dirty = pscd.contaminate(clean, 0.1, lambda n, rng: 4 + 0.5 * torch.randn(n, 1, generator=rng)).x
+
+gammas = (0.0, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0)
+found, in_play = [], []
+for gamma in gammas:
+    objective = pscd.PseudoSpherical(gamma=gamma, warmup=0)
+    settings = {"steps": 250, "batch_size": 512, "lr": 0.03, "ema": 0.98, "standardise": "none"}
+    model = pscd.fit(dirty, pscd.TrainConfig(objective=objective, **settings), energy=pscd.Quadratic(0.0, 1.5))
+    found.append((float(model.energy.mu), float(model.energy.sigma)))
+    weights = pscd.importance_weights(model.energies(dirty), gamma)
+    in_play.append(float(pscd.effective_sample_fraction(weights)))
+
+# %%
+# From about 0.5 on the junk has no say left, and what more gamma does is to leave fewer rows in play.
+
+figure, (left, right) = plt.subplots(1, 2, sharex=True)
+mean, deviation = zip(*found, strict=True)
+left.plot(gammas, mean, "o-", label="mean (clean: 0)")
+left.plot(gammas, deviation, "s-", label="deviation (clean: 1)")
+left.set(xlabel="gamma", title="What is learnt")
+left.legend()
+right.plot(gammas, in_play, "o-", color="#009E73")
+right.set(xlabel="gamma", ylim=(0, 1.02), title="Effective share of the rows")
+plt.show()

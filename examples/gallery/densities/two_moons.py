@@ -1,0 +1,35 @@
+"""
+Two moons among junk
+====================
+
+A tenth of the rows is junk, evenly spread. The same network is trained twice: by contrastive divergence (CD), which has
+to explain every row, and by pseudo-spherical contrastive divergence (PS-CD), where a row counts in proportion to how
+likely the model finds it.
+"""
+
+import matplotlib.pyplot as plt
+import torch
+
+import pscd
+
+torch.manual_seed(0)
+moon = pscd.load_dataset("moon", n=5000, seed=0)
+dirty = pscd.contaminate(moon.train, 0.1, lambda n, rng: 12 * torch.rand(n, 2, generator=rng) - 6)
+
+network = pscd.Architecture("mlp", width=64)
+panels = {"data": dirty.x}
+for name, gamma in {"CD": 0.0, "PS-CD": 1.0}.items():
+    objective = pscd.PseudoSpherical(gamma=gamma, warmup=0)
+    model = pscd.fit(dirty.x, pscd.TrainConfig(objective=objective, energy=network, steps=1200, lr=0.005))
+    panels[f"samples of {name}"] = model.sample(5000)
+
+# %%
+# Junk far from the moons has been learnt by CD, and hardly by PS-CD.
+
+figure, axes = plt.subplots(1, 3, figsize=(9, 3.2), sharex=True, sharey=True)
+for axis, (title, x) in zip(axes, panels.items(), strict=True):
+    far = (x.abs() > 4).any(1)
+    axis.plot(*x[~far].T, ".", markersize=1.5)
+    axis.plot(*x[far].T, ".", markersize=3)
+    axis.set(title=f"{title}: {far.float().mean():.1%} far out", xlim=(-6, 6), ylim=(-6, 6), aspect="equal")
+plt.show()

@@ -1,0 +1,36 @@
+"""
+Digits, and which of them are strange
+=====================================
+
+A convolutional energy learns pictures of 8 x 8 pixels. It draws new ones, and ranks the old ones from ordinary to
+strange.
+"""
+
+import matplotlib.pyplot as plt
+import torch
+
+import pscd
+from pscd.data import to_unit
+from pscd.images.grids import grid
+
+digits = pscd.load_dataset("digits", seed=0)
+config = pscd.presets.PRESETS["digits"].changed({"steps": 700, "energy.width": 16})
+model = pscd.fit(digits.train, config)
+
+energy = model.energies(digits.train)
+order = torch.argsort(energy)
+panels = {
+    "samples": model.sample(40),
+    "most ordinary": to_unit(digits.train[order[:40]]),
+    "strangest": to_unit(digits.train[order[-40:]]),
+}
+
+# %%
+# 700 updates on one core: a first look. ``pscd train digits`` trains for longer.
+
+figure, axes = plt.subplots(1, 3, figsize=(9, 4))
+for axis, (title, x) in zip(axes, panels.items(), strict=True):
+    axis.imshow(grid(x.float(), columns=5), cmap="gray")
+    axis.set(title=title)
+    axis.axis("off")
+plt.show()

@@ -1,0 +1,26 @@
+"""
+One model for all labels
+========================
+
+A conditional energy E(x, y) has one output for each label. Chains of a label only see its own output, so samples can
+be asked for by label; and the label with the lowest energy is a guess at what a picture shows.
+"""
+
+import matplotlib.pyplot as plt
+import torch
+
+import pscd
+from pscd.images.grids import grid
+
+digits = pscd.load_dataset("digits", seed=0)
+config = pscd.presets.PRESETS["digits"].changed({"steps": 700, "energy.width": 16, "energy.classes": 10})
+model = pscd.fit(digits.train, config, label=digits.train_labels)
+
+# %%
+# A row for each label, eight samples of it.
+
+rows = torch.cat([model.sample(8, label=label) for label in range(10)])
+figure, axis = plt.subplots(figsize=(4, 5))
+axis.imshow(grid(rows.float(), columns=8), cmap="gray")
+axis.axis("off")
+plt.show()

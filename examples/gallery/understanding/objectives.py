@@ -1,0 +1,41 @@
+"""
+Objectives side by side
+=======================
+
+When the model is too simple for the data, each objective gives up something else. One Gaussian is fitted to a mixture
+of a narrow and a broad one by six objectives, through the same trainer.
+"""
+
+import matplotlib.pyplot as plt
+import torch
+
+import pscd
+from pscd.data.toys import MIXTURE_1D
+
+data = MIXTURE_1D.sample(20_000, torch.Generator().manual_seed(0))
+objectives = {
+    "CD": pscd.PseudoSpherical(gamma=0.0),
+    "PS-CD, gamma 1": pscd.PseudoSpherical(gamma=1.0),
+    "PS-CD, gamma -0.5": pscd.PseudoSpherical(gamma=-0.5),
+    "density power, beta 1": pscd.DensityPower(beta=1.0),
+    "trimmed, a fifth": pscd.Trimmed(alpha=0.2),
+    "score matching": pscd.ScoreMatching(),
+}
+settings = {"steps": 250, "batch_size": 512, "lr": 0.03, "ema": 0.98, "standardise": "none"}
+
+x = torch.linspace(-4, 7, 400, dtype=torch.float64)[:, None]
+figure, axis = plt.subplots(figsize=(8, 4))
+axis.fill_between(x[:, 0], MIXTURE_1D.log_prob(x).exp(), alpha=0.2, color="grey", label="data")
+for name, objective in objectives.items():
+    config = pscd.TrainConfig(objective=objective, **settings)
+    energy = pscd.fit(data, config, energy=pscd.Quadratic(1.0, 1.8)).energy
+    mean, deviation = energy.mu.item(), energy.sigma.item()
+    q = torch.distributions.Normal(mean, deviation).log_prob(x[:, 0]).exp()
+    axis.plot(x[:, 0], q, label=f"{name}: {mean:.2f} ± {deviation:.2f}")
+axis.set(xlabel="x", ylabel="density", ylim=(0, 0.6))
+axis.legend(fontsize="small")
+plt.show()
+
+# %%
+# :doc:`/objectives` says what each of them minimises, needs and costs; :doc:`/results/objectives-1d` has the exact
+# optima beside what training reaches.

@@ -1,0 +1,138 @@
+"""Which tests call which functions, and how long they take, so that a mistake meets only tests that can notice it."""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+MOST_FILES = 12  # to import for one mistake
+
+
+class Recorder:
+    """A pytest plugin that notes the functions of the package that each test calls.
+
+    Args:
+        root: folder of the project.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.inside = f"{root / 'pscd'}/"
+        self.skip = len(f"{root}/")
+        self.seen: set[str] = set()
+        self.tests: dict[str, dict] = {}
+        self.failed: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Remember what fails."""
+        if report.failed:
+            self.failed.add(report.nodeid)
+
+    def _on_call(self, frame: FrameType, event: str, arg: object) -> None:
+        code = frame.f_code
+        if code.co_filename.startswith(self.inside):
+            self.seen.add(f"{code.co_filename[self.skip :]}::{code.co_qualname}")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Around each test, its fixtures included."""
+        self.seen = set()
+        start = processor_time()
+        sys.settrace(self._on_call)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            calls = sorted(name for name in self.seen if "<lambda>" not in name)
+            self.tests[item.nodeid] = {"seconds": round(processor_time() - start, 3), "calls": calls}
+
+
+class Chosen:
+    """A pytest plugin that runs the given tests only, in the given order, and remembers the first that fails.
+
+    Args:
+        names: of the tests, as pytest spells them.
+    """
+
+    def __init__(self, names: list[str]) -> None:
+        self.place = {name: i for i, name in enumerate(names)}
+        self.failed = ""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Drop all others."""
+        items[:] = sorted((i for i in items if i.nodeid in self.place), key=lambda item: self.place[item.nodeid])
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Remember the first failure."""
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
+
+
+class Map:
+    """The recorded tests of all test files, kept in a file; only files that have changed are recorded again.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.files: dict[str, dict] = json.loads(path.read_text()) if path.exists() else {}
+
+    def stale(self, root: Path, files: list[str]) -> list[str]:
+        """Test files that were not recorded as they are now."""
+        return [f for f in files if self.files.get(f, {}).get("digest") != digest(root / f)]
+
+    def keep(self, root: Path, file: str, tests: dict[str, dict]) -> None:
+        """Keep what a `Recorder` found for one test file."""
+        self.files[file] = {"digest": digest(root / file), "tests": tests}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps(self.files))
+
+    def choose(self, file: str, function: str, first: list[str], budget: float) -> tuple[list[str], float]:
+        """Tests that may notice a mistake: those of the module's own test files first, then the quickest.
+
+        Args:
+            file: where the mistake is.
+            function: that it is in; empty: outside of any, so that every test of the file may notice.
+            first: the module's own test files.
+            budget: seconds of tests, at most; the module's own count in full.
+
+        Returns:
+            Names of the tests, and the seconds that they take without the mistake.
+        """
+        wanted = f"{file}::{function}"
+        found = []
+        for test_file, record in self.files.items():
+            own = test_file in first
+            for name, test in record["tests"].items():
+                calls = test["calls"]
+                called = wanted in calls if function else any(call.startswith(f"{file}::") for call in calls)
+                if called or (own and not function):
+                    found.append((not own, test["seconds"], name))
+        if not any(not other for other, *_ in found):  # called in another process only, or not at all
+            found += [
+                (False, t["seconds"], n) for f in first if f in self.files for n, t in self.files[f]["tests"].items()
+            ]
+        chosen, total = [], 0.0
+        for other, seconds, name in sorted(found):
+            if other and (total + seconds > budget or len({n.split("::")[0] for n in chosen}) > MOST_FILES):
+                break
+            chosen.append(name)
+            total += seconds
+        return chosen, total
+
+
+def processor_time() -> float:
+    """Seconds of this process and its children, which a busy machine does not stretch."""
+    return sum(os.times()[:4])
+
+
+def digest(path: Path) -> str:
+    """Of a file's content."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
