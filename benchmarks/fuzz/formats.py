@@ -27,7 +27,7 @@ from pscd.files import read_tensors, sealed, unsealed, write_tensors
 from pscd.frames import read_frame
 from pscd.run_folder import RunFolder
 from pscd.sampling import Mala
-from pscd.training import loop
+from pscd.training import checkpoint
 from pscd.training.guard import verdict
 from pscd.training.initial import init_state
 
@@ -133,7 +133,7 @@ def _runs() -> Iterator[tuple[str, Format]]:
     fresh = init_state(x, config, None, torch.device("cpu"))
 
     def read_state(path: Path) -> None:
-        loop._resume(copy.deepcopy(fresh), RunFolder(path.parent))
+        checkpoint.resume(copy.deepcopy(fresh), path.parent)
 
     yield "state.pt", Format("state.pt", [state], read_state, [inside_zip])
 

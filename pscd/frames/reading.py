@@ -173,7 +173,12 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     about = pq.read_metadata(path)
     groups = (about.row_group(i).total_byte_size for i in range(about.num_row_groups))
     check_fits(path, max(8 * about.num_rows * about.num_columns, sum(groups)))
-    return pd.read_parquet(path)
+    frame = pd.read_parquet(path)
+    for _, column in frame.items():
+        text = getattr(column.array, "_pa_array", None)  # of Arrow, which reads bytes that are no text and fails later
+        if text is not None:
+            text.validate(full=True)
+    return frame
 
 
 def _check_workbook(path: Path) -> None:

@@ -83,6 +83,26 @@ def _check_moments(optimizer: torch.optim.Optimizer) -> None:
                 raise ValueError(f"{name} of the optimiser has the shape {tuple(t.shape)}, not {tuple(p.shape)}")
 
 
+def resume(state: TrainState, folder: Path | None) -> None:
+    """Go on from the newest checkpoint of a folder, if there is any.
+
+    Args:
+        state: the state to overwrite.
+        folder: the run folder; None: there is none to go on from.
+
+    Raises:
+        UserError: it belongs to other rows, which would give a model of neither, or to another network.
+    """
+    values = load(folder) if folder is not None else None
+    if values is None or folder is None:
+        return
+    found = values.get("rows")
+    if found and found != state.rows:
+        raise UserError(f"{folder} holds a run on other rows; choose another folder")
+    with reading(RunFolder(folder).state, "damaged, or of another network"):
+        restore(state, values)
+
+
 def save(values: dict[str, Any], folder: Path) -> None:
     """Write a snapshot; the previous one is kept, and a kill at any moment leaves one intact.
 

@@ -18,7 +18,7 @@ from pscd.config import TrainConfig
 from pscd.data import Rows, as_rows
 from pscd.energies import CorrectedEnergy, TemperedEnergy, as_function
 from pscd.errors import Diverged, NotFinite, UserError
-from pscd.files import locked, reading
+from pscd.files import locked
 from pscd.mixtures import Mixture
 from pscd.model import Model, run_chains
 from pscd.presets import for_rows
@@ -198,7 +198,7 @@ def fit(
     prepared, held_out = _hold_out(prepared, config)
     state = init_state(x, config, energy, device, columns, proposal, prepared)
     judge = _judge(held_out, state, config)
-    _resume(state, run)
+    checkpoint.resume(state, None if run is None else run.path)
     # Without negatives there are no chains to count.
     modes = modes if config.objective.needs_negatives else None
     true_shares = mode_shares(x, modes, int(modes(x).max()) + 1) if modes is not None else None
@@ -434,15 +434,3 @@ def _as_model(
         fingerprint=fingerprint,
         notes=notes,
     )
-
-
-def _resume(state: TrainState, run: RunFolder | None) -> None:
-    """Resume from the newest checkpoint, if any; refuse one of other rows, which would give a model of neither."""
-    resumed = checkpoint.load(run.path) if run is not None else None
-    if resumed is None or run is None:
-        return
-    found = resumed.get("rows")
-    if found and found != state.rows:
-        raise UserError(f"{run.path} holds a run on other rows; choose another folder")
-    with reading(run.state, "damaged, or of another network"):
-        checkpoint.restore(state, resumed)

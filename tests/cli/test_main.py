@@ -67,7 +67,7 @@ def test_every_command_has_a_help_that_fits_its_line(name, capsys):
     assert not line.endswith(".")
     assert line[1:] in text
     assert " fit " not in text
-    reads_a_run = name in ("score", "sample", "evaluate", "plot", "strip", "mend")
+    reads_a_run = name in ("score", "sample", "evaluate", "plot", "strip", "mend", "report")
     assert ("--import MODULE" in text) == reads_a_run
 
 

@@ -91,7 +91,9 @@ def test_tensors_of_a_file_rebuild_it_to_the_last_bit():
     assert torch.equal(again(z), energy(z))
     assert torch.equal(again.mixture.sample(9, generator(0)), energy.mixture.sample(9, generator(0)))
     plain = Architecture("mlp", width=4)
-    assert type(plain.rebuild((3,), {})) is type(plain.build((3,)))
+    assert type(plain.rebuild((3,), plain.build((3,)).state_dict())) is type(plain.build((3,)))
+    with pytest.raises(RuntimeError, match="another network"):
+        plain.rebuild((3,), {})
     with pytest.raises(UserError, match="set start to mixture"):
         architecture.build((3,))
 

@@ -219,3 +219,12 @@ def test_a_file_without_a_record_is_told(tmp_path):
     (tmp_path / "x.csv").write_bytes(b"\x1f")
     with pytest.raises(UserError, match=r"x\.csv: "):
         read_frame(tmp_path / "x.csv")
+
+
+def test_text_of_a_parquet_file_that_is_none_is_told(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "x.parquet"
+    pd.DataFrame({"a": ["abcdefgh", "x"]}).to_parquet(path, compression=None)
+    path.write_bytes(path.read_bytes().replace(b"abcdefgh", b"abc\xffefgh"))
+    with pytest.raises(UserError, match=r"x\.parquet: not a readable \.parquet file .*UTF"):
+        read_frame(path)
