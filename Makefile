@@ -83,8 +83,8 @@ $(RIVALS): $(READY)
 bench: $(RIVALS) ## speed beside other libraries, in docs/results/speed.md (over an hour, of an idle machine)
 	$(BIN)/python -m benchmarks.speed
 
-$(SITE): $(READY)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
+$(SITE): $(READY) docs/constraints.txt
+	$(PIP) -c constraints.txt -c docs/constraints.txt -e '.[dev,docs]'
 	@touch $@
 
 docs: $(SITE) ## build the site in build/site: gallery, API, doctests, links; warnings are errors (about 5 minutes)
