@@ -345,7 +345,8 @@ def _write(rows: list[dict], args: argparse.Namespace) -> int:
             row["reason"] = reason(row, skip)
             row["status"] = "equivalent" if row["reason"] else "unnoticed"
     _keep(rows)
-    RESULTS.with_suffix(".md").write_text(table(rows))
+    reading = RESULTS.with_suffix(".reading.md")
+    RESULTS.with_suffix(".md").write_text(table(rows) + ("\n" + reading.read_text() if reading.exists() else ""))
     return 0
 
 
