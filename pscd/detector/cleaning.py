@@ -67,6 +67,25 @@ class CellMethods:
         rows = self._read(X)
         return self.reader_.labelled(rows, self._cells(rows, false_alarms)[1].numpy())
 
+    def expected(self, X: ArrayLike) -> Any:
+        """What should stand in each cell, given the trusted others of its row.
+
+        Args:
+            X: rows, `(n, d)`.
+
+        Returns:
+            `(n, d)`, conditional means and the likeliest categories, a data frame if `X` is one; None for columns that
+            are left out.
+        """
+        rows = self._read(X)
+        x = self.cells_.inverse(self._cells(rows, FALSE_ALARMS)[0].mean)
+        if self.reader_.schema is None:
+            return self.reader_.labelled(rows, x.numpy())
+        values = np.empty((len(x), self.reader_.n_columns), dtype=object)
+        for j, column in enumerate(self.reader_.values(x)):
+            values[:, j] = column
+        return self.reader_.labelled(rows, values)
+
     def suspects(self, X: ArrayLike, *, false_alarms: float = FALSE_ALARMS, level: float = 0.9) -> "pd.DataFrame":
         """The cells that look wrong, the worst first, with what should stand there.
 

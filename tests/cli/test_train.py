@@ -92,7 +92,7 @@ def test_help_shows_the_flags_that_people_change_and_help_all_the_rest(capsys):
     short, full = (help_of(["train", flag], capsys) for flag in ("--help", "--help-all"))
     assert {"--out", "--gamma", "--objective", "--preset", "--steps", "--seed", "--columns"} <= flags_in(short)
     assert {"--batch-size", "--lr", "--device", "--energy", "--width", "--depth", "--help-all"} <= flags_in(short)
-    assert len(flags_in(short)) <= 16
+    assert len(flags_in(short)) <= 17
     assert "default: 1.0" in short
     assert flags_in(short) < flags_in(full)
     for flag in ("--sampler-steps", "--ema", "--chains", "--max-gap", "--import", "--fourier", "--warmup"):
