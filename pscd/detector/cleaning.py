@@ -74,11 +74,11 @@ class CellMethods:
             X: rows, `(n, d)`.
 
         Returns:
-            `(n, d)`, conditional means and the likeliest categories, a data frame if `X` is one; None for columns that
-            are left out.
+            `(n, d)`, a data frame if `X` is one: conditional means, the likeliest categories, and what undoes a common
+            mistake in cells that look wrong; None for columns that are left out.
         """
         rows = self._read(X)
-        x = self.cells_.inverse(self._cells(rows, FALSE_ALARMS)[0].mean)
+        x = self._suggested(rows, *self._cells(rows, FALSE_ALARMS))[0]
         if self.reader_.schema is None:
             return self.reader_.labelled(rows, x.numpy())
         values = np.empty((len(x), self.reader_.n_columns), dtype=object)

@@ -63,6 +63,15 @@ def test_suspects_say_what_should_stand_there(detector, dirty):
     assert found["cost"].is_monotonic_decreasing
 
 
+def test_expected_values_are_those_of_the_suggestions_and_of_the_gaps(detector, dirty):
+    expected, suspects = detector.expected(dirty), detector.suspects(dirty)
+    for cell in suspects.to_dict("records"):
+        assert expected.loc[cell["row"], cell["column"]] == cell["suggested"]
+    gap = detector.gaps(dirty).iloc[0]
+    assert expected.loc[gap["row"], gap["column"]] == gap["suggested"]
+    assert expected.shape == dirty.shape
+
+
 def test_repaired_cells_and_no_others(detector, dirty):
     made, wrong = detector.repair(dirty), detector.flag_cells(dirty)
     pd.testing.assert_frame_equal(made.mask(wrong), dirty.mask(wrong), check_dtype=False)
