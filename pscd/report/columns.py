@@ -15,7 +15,7 @@ MISSING = "missing"
 
 
 @dataclass(frozen=True)
-class Column:
+class DrawnColumn:
     """A column of a table, and of samples of the model.
 
     Args:
@@ -53,7 +53,7 @@ class Column:
         return shown(cell, digits)
 
 
-def column(name: str, values: Sequence[Any], samples: Sequence[Any]) -> Column:
+def column(name: str, values: Sequence[Any], samples: Sequence[Any]) -> DrawnColumn:
     """A column of whatever kind.
 
     Args:
@@ -69,10 +69,10 @@ def column(name: str, values: Sequence[Any], samples: Sequence[Any]) -> Column:
     """
     there = [value for part in (values, samples) for value in part if not is_missing(value)]
     if all(isinstance(value, int | float | np.number) and not isinstance(value, bool | np.bool_) for value in there):
-        return Column(name, _floats(values), _floats(samples))
+        return DrawnColumn(name, _floats(values), _floats(samples))
     if all(hasattr(value, "timetuple") for value in there):
-        return Column(name, _floats(values, _year), _floats(samples, _year), unit="years")
-    return Column(name, _words(values), _words(samples))
+        return DrawnColumn(name, _floats(values, _year), _floats(samples, _year), unit="years")
+    return DrawnColumn(name, _words(values), _words(samples))
 
 
 def shown(value: object, digits: int = 6) -> str:

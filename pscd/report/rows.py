@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pscd.report import charts
 from pscd.report.blocks import Block, Cell, Chart, Charts, Facts, Pairs, Section, StrangeRow, StrangeRows, Text
 from pscd.report.cells import Blame
-from pscd.report.columns import MISSING, Column, shown
+from pscd.report.columns import MISSING, DrawnColumn, shown
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -42,7 +42,7 @@ class Rows:
     """
 
     source: str
-    columns: tuple[Column, ...]
+    columns: tuple[DrawnColumn, ...]
     energy: Floats
     sample_energy: Floats
     blame: Callable[[Index], Blame]
@@ -146,7 +146,7 @@ def _columns(rows: Rows, suspects: list[int]) -> Section:
     return Section("Columns", (Text(tuple(lines)), Charts(tuple(made), small=True)))
 
 
-def _numbers(column: Column) -> Chart:
+def _numbers(column: DrawnColumn) -> Chart:
     values, drawn = (v[np.isfinite(v)] for v in (column.values, column.samples))
     if not len(values) or not len(drawn):
         return _words(replace(column, values=np.array([None]), samples=np.array([None])))
@@ -163,7 +163,7 @@ def _numbers(column: Column) -> Chart:
     )
 
 
-def _words(column: Column) -> Chart:
+def _words(column: DrawnColumn) -> Chart:
     """The commonest words of a column, and all others together."""
     counts, drawn = (Counter(v for v in part if v is not None) for part in (column.values, column.samples))
     n, m = max(1, counts.total()), max(1, drawn.total())

@@ -22,7 +22,7 @@ from pscd.report import rows as tables
 from pscd.report.artefacts import artefact_files, artefact_page
 from pscd.report.blocks import Block, Facts, Page, Section, Table, Text
 from pscd.report.cells import blame_by_detector, blame_by_model
-from pscd.report.columns import MISSING, Column, column, shown
+from pscd.report.columns import MISSING, DrawnColumn, column, shown
 from pscd.report.page import write_page
 from pscd.report.pictures import images_sections
 from pscd.report.plane import plane_section
@@ -389,7 +389,7 @@ def _model_rows(
     values = x.numpy()
     return tables.Rows(
         source,
-        tuple(Column(name, values[:, j], samples[:, j]) for j, name in enumerate(names)),
+        tuple(DrawnColumn(name, values[:, j], samples[:, j]) for j, name in enumerate(names)),
         model.energies(x).double().numpy(),
         model.energies(samples).double().numpy(),
         lambda index: blame_by_model(model, values[index], samples),

@@ -3,7 +3,7 @@ from datetime import datetime
 import numpy as np
 import pytest
 
-from pscd.report.columns import LONGEST, Column, column, shown
+from pscd.report.columns import LONGEST, DrawnColumn, column, shown
 
 
 def test_dates_become_years_and_flags_words():
@@ -24,7 +24,7 @@ def test_numbers_among_words_stay_words():
 
 
 def test_a_cell_of_numbers_is_short_and_a_word_is_what_it_is():
-    numbers, words = (Column("a", np.array(v), np.array(v)) for v in ([1.0], np.array(["x"], dtype=object)))
+    numbers, words = (DrawnColumn("a", np.array(v), np.array(v)) for v in ([1.0], np.array(["x"], dtype=object)))
     assert numbers.text("16.739039719934468", 4) == "16.74"
     assert numbers.text("1,5") == "1,5"
     assert numbers.text("") == numbers.text(None) == numbers.text(np.nan) == "missing"
