@@ -167,6 +167,8 @@ def _decoded(values: dict[str, np.ndarray], column: Column) -> pd.Series:
     if column.kind in ("category", "boolean"):
         codes = np.where(gone, 0, np.round(found)).astype(int).clip(0, len(column.levels) - 1)
         return _among(np.array(column.levels, dtype=object)[codes], gone, column)
+    if column.lowest is not None and column.lowest >= 0:
+        found = np.maximum(found, 0.0)  # a count or a price is not below nothing
     if column.decimals is not None:
         found = np.round(found, column.decimals)
     if column.kind == "integer":

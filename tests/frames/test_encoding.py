@@ -99,3 +99,8 @@ def test_rare_and_new_values_are_the_level_other():
     assert schema.columns[0].levels[int(encoded.x[0, 0])] == "w3"
     assert encoded.x[1, 0] == len(schema.columns[0].levels) - 1
     assert not encoded.stray.any()
+
+
+def test_what_never_is_negative_does_not_become_so():
+    counts = Schema((Column("n", "integer", decimals=0, lowest=0.0), Column("t", "integer", decimals=0, lowest=-3.0)))
+    assert decode(np.array([[-1.2, -1.2], [np.nan, 2.0]]), counts).values.tolist()[0] == [0, -1]
