@@ -59,10 +59,15 @@ class Mutant:
         """What identifies a mistake although lines above it may come and go."""
         return self.file, self.function, self.before, self.after
 
+    @property
+    def row(self) -> dict[str, str | int]:
+        """What the results say about it."""
+        return {name: getattr(self, name) for name in ("file", "function", "line", "kind", "before", "after")}
+
 
 def mutants_of(file: str, source: str) -> list[Mutant]:
     """All mistakes of one file, in the order of the text; those that look alike come once."""
-    edits = _cpp_edits(source) if file.endswith(".cpp") else _python_edits(source)
+    edits = _cpp_edits(source) if file.endswith((".cpp", ".h")) else _python_edits(source)
     found: dict[tuple[str, ...], Mutant] = {}
     for start, end, new, kind, function in sorted(edits):
         mutated = source[:start] + new + source[end:]

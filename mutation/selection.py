@@ -13,8 +13,8 @@ import pytest
 MOST_FILES = 12  # to import for one mistake
 
 
-class Recorder:
-    """A pytest plugin that notes the functions of the package that each test calls.
+class Tracer:
+    """Notes the functions of the package that are called.
 
     Args:
         root: folder of the project.
@@ -24,6 +24,31 @@ class Recorder:
         self.inside = f"{root / 'pscd'}/"
         self.skip = len(f"{root}/")
         self.seen: set[str] = set()
+
+    def start(self) -> None:
+        """Begin anew."""
+        self.seen = set()
+        sys.settrace(self._on_call)
+
+    def stop(self) -> None:
+        """No more notes."""
+        sys.settrace(None)
+
+    def _on_call(self, frame: FrameType, event: str, arg: object) -> None:
+        code = frame.f_code
+        if code.co_filename.startswith(self.inside):
+            self.seen.add(f"{code.co_filename[self.skip :]}::{code.co_qualname}")
+
+
+class Recorder:
+    """A pytest plugin that notes the functions of the package that each test calls, and how long it takes.
+
+    Args:
+        root: folder of the project.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.tracer = Tracer(root)
         self.tests: dict[str, dict] = {}
         self.failed: set[str] = set()
 
@@ -32,22 +57,16 @@ class Recorder:
         if report.failed:
             self.failed.add(report.nodeid)
 
-    def _on_call(self, frame: FrameType, event: str, arg: object) -> None:
-        code = frame.f_code
-        if code.co_filename.startswith(self.inside):
-            self.seen.add(f"{code.co_filename[self.skip :]}::{code.co_qualname}")
-
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Around each test, its fixtures included."""
-        self.seen = set()
         start = processor_time()
-        sys.settrace(self._on_call)
+        self.tracer.start()
         try:
             return (yield)
         finally:
-            sys.settrace(None)
-            calls = sorted(name for name in self.seen if "<lambda>" not in name)
+            self.tracer.stop()
+            calls = sorted(name for name in self.tracer.seen if "<lambda>" not in name)
             self.tests[item.nodeid] = {"seconds": round(processor_time() - start, 3), "calls": calls}
 
 
