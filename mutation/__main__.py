@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from mutation.bench import ROOT, Bench, preload
+from mutation.bench import ROOT, Bench, asked, preload
 from mutation.changes import Mutant, mutants_of
 from mutation.files import CORE, FILES
 from mutation.results import HERE, Results, equivalents, key, ordered, reason
@@ -51,8 +51,12 @@ Plan = list[tuple[Mutant, list[str]]]
 _benches: list[Bench] = []  # of a worker: one
 
 
-def _work(folder: Path) -> None:
+def _start(folder: Path) -> None:
     _benches.append(Bench(Path(tempfile.mkdtemp(dir=folder)), Map(MAP)))
+
+
+def _record(file: str) -> list[str]:
+    return _benches[0].record(file)
 
 
 def _judge(task: tuple[int, Mutant, list[str]]) -> tuple[int, dict]:
@@ -62,15 +66,21 @@ def _judge(task: tuple[int, Mutant, list[str]]) -> tuple[int, dict]:
 
 def _judged(plan: Plan, folder: Path, args: argparse.Namespace) -> Iterator[tuple[int, dict]]:
     """Rows as they come, with the places of their mistakes in the plan."""
-    (folder / "first").mkdir()
-    with Bench(folder / "first", Map(MAP)) as bench:
-        bench.record({name for _, own in plan for name in own}, everything=args.record)
-        if args.jobs == 1:
-            for place, (mutant, own) in enumerate(plan):
-                yield place, bench.judge(mutant, own)
-            return
-    with get_context("fork").Pool(args.jobs, _work, (folder,)) as pool:
+    with get_context("fork").Pool(args.jobs, _start, (folder,)) as pool:
+        stale = _stale(plan, args)
+        for failed in tqdm(pool.imap_unordered(_record, stale), "recording tests", len(stale), disable=not stale):
+            for name in failed:  # it depends on where it is run, and would notice anything
+                tqdm.write(f"left out, since it fails without any mistake: {name}", file=sys.stderr)
         yield from pool.imap_unordered(_judge, [(i, *task) for i, task in enumerate(plan)])
+
+
+def _stale(plan: Plan, args: argparse.Namespace) -> list[str]:
+    """Test files to be recorded: all at first or on demand, then those that are asked first; long ones first."""
+    known = Map(MAP)
+    first = {name for _, own in plan for name in own}
+    everything = args.record or not known.files
+    files = [file for file in known.stale(ROOT, asked(ROOT)) if everything or file in first]
+    return sorted(files, key=lambda file: -(ROOT / file).stat().st_size)
 
 
 def sample(file: str, source: str, seed: int, at_least: int, share: float) -> list[Mutant]:

@@ -20,13 +20,12 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 import pytest
 from _pytest.main import pytest_runtestloop
-from tqdm import tqdm
 
 from mutation.changes import Mutant
 from mutation.files import NOT_ASKED
@@ -87,6 +86,7 @@ class Bench:
         os.environ |= {"PYTHONPATH": str(self.root), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
                        "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
         sys.dont_write_bytecode = True
+        self.asked = asked(self.root)
         self.options = [*PYTEST, f"--basetemp={folder / 'pytest'}"]
         self.warm: Warm | None = None
 
@@ -102,30 +102,25 @@ class Bench:
     def start(self) -> "Warm":
         """The warm process, which takes a while to warm up."""
         if not self.warm:
-            self.warm = Warm(self.root, [*self.options, *asked(self.root)], self.output)
+            self.warm = Warm(self.root, [*self.options, *self.asked], self.output)
         return self.warm
 
-    def record(self, wanted: Iterable[str], *, everything: bool) -> None:
-        """Find out which test calls what: in all files at first or on demand, then in those that are wanted."""
-        files = asked(self.root)
-        self.map.files = {name: value for name, value in self.map.files.items() if name in files}
-        first, known = set(wanted), bool(self.map.files)
-        stale = [f for f in self.map.stale(self.root, files) if f in first or everything or not known]
-        for file in (bar := tqdm(stale, desc="recording tests", leave=False)):
-            bar.set_postfix_str(file)
-            found = self.output.with_name("record.json")
-            found.unlink(missing_ok=True)
-            self.start().ask(record=file, found=str(found), patience=900)
-            if not found.exists():
-                raise SystemExit(f"{file} cannot be run:\n{self.output.read_text()[-3000:]}")
-            record = json.loads(found.read_text())
-            for name in record["failed"]:  # it depends on where it is run, and would notice anything
-                bar.write(f"left out, since it fails without any mistake: {name}", file=sys.stderr)
-            self.map.keep(self.root, file, record["tests"])
+    def record(self, file: str) -> list[str]:
+        """Find out which test of a file calls what; returns those that fail without any mistake, and are left out."""
+        found = self.output.with_name("record.json")
+        found.unlink(missing_ok=True)
+        self.start().ask(record=file, found=str(found), patience=900)
+        if not found.exists():
+            raise SystemExit(f"{file} cannot be run:\n{self.output.read_text()[-3000:]}")
+        record = json.loads(found.read_text())
+        self.map.keep(self.root, file, record["tests"])
+        return record["failed"]
 
     def judge(self, mutant: Mutant, own: list[str]) -> dict:
         """Run the tests that may notice a mistake; returns a row of the results."""
+        self.map.read()  # other processes may have added to it
         tests, usual = self.map.choose(mutant.file, mutant.function, own, BUDGET)
+        tests = [name for name in tests if name.split("::")[0] in self.asked]
         path = self.root / mutant.file
         sound = path.read_text()
         self.failed.write_text("")
@@ -210,7 +205,7 @@ def _try(root: Path, options: list[str], tests: list[str], own: list[str], faile
         chosen = Chosen(part)
         code = pytest.main([*options, "-x", *files], plugins=[chosen])
         failed.write_text(chosen.failed)
-        if code != 0:
+        if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             return int(code)
     return 0
 

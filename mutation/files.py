@@ -98,5 +98,6 @@ FILES = CORE | FURTHER
 
 # Tests of whole programs, which take long and say little about one line.
 NOT_ASKED = ("tests/paper/", "tests/benchmarks/", "tests/baselines/", "tests/examples/", "tests/mutation/",
-             "tests/scripts/", "tests/report/", "tests/test_packaging.py", "tests/test_architecture.py",
-             "tests/test_docstrings.py", "pscd/paper/", "pscd/baselines/", "pscd/report/")  # fmt: skip
+             "tests/scripts/", "tests/report/", "tests/images/", "tests/cli/test_train.py", "tests/test_timing.py",
+             "tests/test_packaging.py", "tests/test_architecture.py",
+             "tests/test_docstrings.py", "pscd/paper/", "pscd/baselines/", "pscd/report/", "pscd/images/")  # fmt: skip

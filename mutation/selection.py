@@ -1,5 +1,6 @@
 """Which tests call which functions, and how long they take, so that a mistake meets only tests that can notice it."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -101,17 +102,30 @@ class Map:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.files: dict[str, dict] = json.loads(path.read_text()) if path.exists() else {}
+        self.files: dict[str, dict] = {}
+        self.as_of = 0
+        self.read()
+
+    def read(self) -> None:
+        """Take what the file holds by now."""
+        now = self.path.stat().st_mtime_ns if self.path.exists() else 0
+        if now != self.as_of:
+            self.files, self.as_of = json.loads(self.path.read_text()), now
 
     def stale(self, root: Path, files: list[str]) -> list[str]:
         """Test files that were not recorded as they are now."""
         return [f for f in files if self.files.get(f, {}).get("digest") != digest(root / f)]
 
     def keep(self, root: Path, file: str, tests: dict[str, dict]) -> None:
-        """Keep what a `Recorder` found for one test file."""
-        self.files[file] = {"digest": digest(root / file), "tests": tests}
+        """Keep what a `Recorder` found for one test file; other processes may do so at the same time."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(json.dumps(self.files))
+        with open(self.path.with_suffix(".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.read()
+            self.files[file] = {"digest": digest(root / file), "tests": tests}
+            temporary = self.path.with_suffix(".tmp")
+            temporary.write_text(json.dumps(self.files))
+            temporary.replace(self.path)
 
     def choose(self, file: str, function: str, first: list[str], budget: float) -> tuple[list[str], float]:
         """Tests that may notice a mistake: those of the module's own test files first, then the quickest.
