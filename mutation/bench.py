@@ -39,7 +39,7 @@ PRELOADED = ("torch", "numpy", "pandas", "polars", "scipy.stats", "sklearn.mixtu
 # Of what is preloaded, pytest complains that it cannot rewrite it; nobody needs that.
 PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:random_order", "--assert=plain", "--tb=short",
           "-W", "ignore::pytest.PytestAssertRewriteWarning")  # fmt: skip
-BUDGET = 10.0  # seconds of tests for each mistake, after which no neighbour is asked any more
+BUDGET, MORE = 40.0, 8.0  # seconds of the file's own tests for each mistake, the quickest first, and of all others
 PATIENCE = (8.0, 4.0)  # a mistake that takes longer than so many seconds, plus so many times the usual, was noticed
 BUSY = 12.0  # by how much a busy machine may stretch the processor's seconds
 CANNOT = 99  # exit code of a child that could not exchange the code
@@ -119,7 +119,7 @@ class Bench:
     def judge(self, mutant: Mutant, own: list[str]) -> dict:
         """Run the tests that may notice a mistake; returns a row of the results."""
         self.map.read()  # other processes may have added to it
-        tests, usual = self.map.choose(mutant.file, mutant.function, own, BUDGET)
+        tests, usual = self.map.choose(mutant.file, mutant.function, own, BUDGET, MORE)
         tests = [name for name in tests if name.split("::")[0] in self.asked]
         path = self.root / mutant.file
         sound = path.read_text()

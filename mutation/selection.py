@@ -127,14 +127,15 @@ class Map:
             temporary.write_text(json.dumps(self.files))
             temporary.replace(self.path)
 
-    def choose(self, file: str, function: str, first: list[str], budget: float) -> tuple[list[str], float]:
+    def choose(self, file: str, function: str, first: list[str], budget: float, more: float) -> tuple[list[str], float]:
         """Tests that may notice a mistake: those of the module's own test files first, then the quickest.
 
         Args:
             file: where the mistake is.
             function: that it is in; empty: outside of any, so that every test of the file may notice.
             first: the module's own test files.
-            budget: seconds of tests, at most; the module's own count in full.
+            budget: seconds of tests, at most, for the module's own.
+            more: seconds for all others.
 
         Returns:
             Names of the tests, and the seconds that they take without the mistake.
@@ -152,13 +153,14 @@ class Map:
             found += [
                 (False, t["seconds"], n) for f in first if f in self.files for n, t in self.files[f]["tests"].items()
             ]
-        chosen, total = [], 0.0
+        chosen: list[str] = []
+        spent = {False: 0.0, True: 0.0}
         for other, seconds, name in sorted(found):
-            if other and (total + seconds > budget or len({n.split("::")[0] for n in chosen}) > MOST_FILES):
-                break
-            chosen.append(name)
-            total += seconds
-        return chosen, total
+            limit = more if other else budget
+            if spent[other] + seconds <= limit and len({n.split("::")[0] for n in chosen}) <= MOST_FILES:
+                chosen.append(name)
+                spent[other] += seconds
+        return chosen, sum(spent.values())
 
 
 def processor_time() -> float:

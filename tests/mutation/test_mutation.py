@@ -107,9 +107,10 @@ def test_tests_that_call_the_function_are_asked_own_ones_first(tmp_path):
     known.files["far.py"] = {
         "tests": {"far.py::quick": {"seconds": 1, "calls": [a]}, "far.py::long": {"seconds": 90, "calls": [a]}}
     }
-    assert known.choose("pscd/a.py", "f", ["own.py"], 60) == (["own.py::slow", "far.py::quick"], 51)
-    assert known.choose("pscd/a.py", "", ["own.py"], 10)[0] == ["own.py::other", "own.py::slow"]
-    assert known.choose("pscd/a.py", "unknown", ["own.py"], 60)[0] == ["own.py::other", "own.py::slow"]
+    assert known.choose("pscd/a.py", "f", ["own.py"], 60, 60) == (["own.py::slow", "far.py::quick"], 51)
+    assert known.choose("pscd/a.py", "f", ["own.py"], 40, 60) == (["far.py::quick"], 1)
+    assert known.choose("pscd/a.py", "", ["own.py"], 60, 0)[0] == ["own.py::other", "own.py::slow"]
+    assert known.choose("pscd/a.py", "unknown", ["own.py"], 60, 60)[0] == ["own.py::other", "own.py::slow"]
     again = Map(tmp_path / "map.json")
     assert again.stale(tmp_path, ["own.py"]) == []
     (tmp_path / "own.py").write_text("2")
