@@ -21,7 +21,11 @@ class Results:
 
     def __init__(self, path: Path = RESULTS) -> None:
         self.path = path
-        kept = json.loads(path.read_text()) if path.exists() else {}
+        self.read()
+
+    def read(self) -> None:
+        """Take what the file holds by now."""
+        kept = json.loads(self.path.read_text()) if self.path.exists() else {}
         self.mutants: list[dict] = kept.get("mutants", [])
         self.named: list[dict] = kept.get("named", [])
 

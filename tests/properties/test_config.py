@@ -7,7 +7,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pscd.cli.main import main
@@ -211,6 +211,7 @@ def one_clear_line(code, text):
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(words=["--restart", "1.5"])
 @given(words=lines(4))
 def test_any_flags_are_a_configuration_or_one_clear_line(words, capsys):
     try:
