@@ -77,7 +77,7 @@ def _judged(plan: Plan, folder: Path, args: argparse.Namespace) -> Iterator[tupl
 def _stale(plan: Plan, args: argparse.Namespace) -> list[str]:
     """Test files to be recorded: all at first or on demand, then those that are asked first; long ones first."""
     known = Map(MAP)
-    first = {name for _, own in plan for name in own}
+    first = {name.split("::")[0] for _, own in plan for name in own}
     everything = args.record or not known.files
     files = [file for file in known.stale(ROOT, asked(ROOT)) if everything or file in first]
     return sorted(files, key=lambda file: -(ROOT / file).stat().st_size)

@@ -197,8 +197,9 @@ def _enter(root: Path) -> None:
 def _try(root: Path, options: list[str], tests: list[str], own: list[str], failed: Path) -> int:
     """The module's own tests, then its neighbours', whose files need not be imported if that was enough."""
     _enter(root)
+    own_files = {name.split("::")[0] for name in own}
     for near in (True, False):
-        part = [name for name in tests if (name.split("::")[0] in own) == near]
+        part = [name for name in tests if (name.split("::")[0] in own_files) == near]
         files = list(dict.fromkeys(name.split("::")[0] for name in part))
         if not part:
             continue

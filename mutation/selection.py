@@ -133,7 +133,7 @@ class Map:
         Args:
             file: where the mistake is.
             function: that it is in; empty: outside of any, so that every test of the file may notice.
-            first: the module's own test files.
+            first: the module's own test files, and tests that are always asked, since they call it in other processes.
             budget: seconds of tests, at most, for the module's own.
             more: seconds for all others.
 
@@ -147,7 +147,9 @@ class Map:
             for name, test in record["tests"].items():
                 calls = test["calls"]
                 called = wanted in calls if function else any(call.startswith(f"{file}::") for call in calls)
-                if called or (own and not function):
+                if name in first:
+                    found.append((False, test["seconds"], name))
+                elif called or (own and not function):
                     found.append((not own, test["seconds"], name))
         if not any(not other for other, *_ in found):  # called in another process only, or not at all
             found += [
