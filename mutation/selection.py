@@ -44,6 +44,8 @@ class Tracer:
 class Recorder:
     """A pytest plugin that notes the functions of the package that each test calls, and how long it takes.
 
+    What a fixture of a whole file calls counts for every test that uses it, not only for the first.
+
     Args:
         root: folder of the project.
     """
@@ -52,6 +54,8 @@ class Recorder:
         self.tracer = Tracer(root)
         self.tests: dict[str, dict] = {}
         self.failed: set[str] = set()
+        self.shared: dict[str, tuple[float, set[str]]] = {}  # of fixtures: seconds and calls
+        self.within = 0.0  # seconds of fixtures within the current test
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Remember what fails."""
@@ -59,16 +63,41 @@ class Recorder:
             self.failed.add(report.nodeid)
 
     @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef) -> Generator[None, object, object]:
+        """Around each fixture that others may share; those that it uses itself were made before."""
+        before, start = self.tracer.seen, processor_time()
+        self.tracer.seen = set()
+        try:
+            return (yield)
+        finally:
+            calls, seconds = self.tracer.seen, processor_time() - start
+            self.tracer.seen = before | calls
+            if fixturedef.scope != "function":
+                known = self.shared.get(_fixture(fixturedef), (0.0, set()))
+                self.shared[_fixture(fixturedef)] = (round(max(known[0], seconds), 3), known[1] | calls)
+                self.within += seconds
+
+    @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Around each test, its fixtures included."""
-        start = processor_time()
+        start, self.within = processor_time(), 0.0
         self.tracer.start()
         try:
             return (yield)
         finally:
             self.tracer.stop()
-            calls = sorted(name for name in self.tracer.seen if "<lambda>" not in name)
-            self.tests[item.nodeid] = {"seconds": round(processor_time() - start, 3), "calls": calls}
+            made = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+            used = {_fixture(one) for several in made.values() for one in several} & self.shared.keys()
+            calls = self.tracer.seen.union(*(self.shared[name][1] for name in used))
+            self.tests[item.nodeid] = {
+                "seconds": round(processor_time() - start - self.within, 3),
+                "fixtures": {name: self.shared[name][0] for name in sorted(used)},
+                "calls": sorted(name for name in calls if "<lambda>" not in name),
+            }
+
+
+def _fixture(made: pytest.FixtureDef) -> str:
+    return f"{made.baseid}::{made.argname}"
 
 
 class Chosen:
@@ -156,12 +185,16 @@ class Map:
                 (False, t["seconds"], n) for f in first if f in self.files for n, t in self.files[f]["tests"].items()
             ]
         chosen: list[str] = []
+        made: dict[str, float] = {}
         spent = {False: 0.0, True: 0.0}
         for other, seconds, name in sorted(found):
-            limit = more if other else budget
-            if spent[other] + seconds <= limit and len({n.split("::")[0] for n in chosen}) <= MOST_FILES:
+            fixtures = self.files[name.split("::")[0]]["tests"][name].get("fixtures", {})
+            new = {key: value for key, value in fixtures.items() if key not in made}
+            cost, limit = seconds + sum(new.values()), more if other else budget
+            if spent[other] + cost <= limit and len({n.split("::")[0] for n in chosen}) <= MOST_FILES:
                 chosen.append(name)
-                spent[other] += seconds
+                spent[other] += cost
+                made |= new
         return chosen, sum(spent.values())
 
 

@@ -15,7 +15,7 @@ from mutation.changes import mutants_of
 from mutation.files import FILES
 from mutation.live import Live, changed_functions
 from mutation.results import Results, equivalents, page, reason, table
-from mutation.selection import Map, digest
+from mutation.selection import Map, Recorder, digest
 
 SOURCE = '''"""Text - with + signs."""
 
@@ -26,7 +26,7 @@ def clipped(x: int = 1, *, low: float = 0.0) -> float:
     """Between 0 < x."""
     if x > LIMIT and not low:
         raise ValueError(f"{x + 1} is too large")
-    y = [v for v in range(x)]
+    y = [v for v in range(x, 9)]
     y.sort()
     return max(-x, low) + len(y)
 '''
@@ -49,7 +49,7 @@ def changes(source, file="pscd/some.py"):
         ('raise ValueError(f"{x + 1} is too large")', "pass"),
         ("y.sort()", "pass"),
         ("return max(-x, low) + len(y)", "return max(x, low) + len(y)"),
-        ("return max(-x, low) + len(y)", "return max(low, -x) + len(y)"),
+        ("y = [v for v in range(x, 9)]", "y = [v for v in range(9, x)]"),
         ("return max(-x, low) + len(y)", "return min(-x, low) + len(y)"),
         ("return max(-x, low) + len(y)", "return max(-x, low) - len(y)"),
         (
@@ -69,6 +69,7 @@ def test_texts_are_left_alone_and_every_mistake_is_python():
         assert mutant.function == ("" if mutant.before.startswith("LIMIT") else "clipped")
         assert mutant.source.count("\n") == SOURCE.count("\n")
     assert not any("x - 1" in after or "x + 2" in after for _, after in changes(SOURCE))
+    assert not any("max(low, -x)" in after for _, after in changes(SOURCE))  # it would be the same
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -117,6 +118,41 @@ def test_tests_that_call_the_function_are_asked_own_ones_first(tmp_path):
     (tmp_path / "own.py").write_text("2")
     assert again.stale(tmp_path, ["own.py"]) == ["own.py"]
     assert digest(tmp_path / "own.py") != known.files["own.py"]["digest"]
+
+
+def test_a_fixture_of_a_whole_file_counts_for_each_of_its_tests_and_is_paid_for_once(tmp_path):
+    known = Map(tmp_path / "map.json")
+    test = {"seconds": 1, "calls": ["pscd/a.py::f"], "fixtures": {"own.py::fitted": 8}}
+    known.files["own.py"] = {"tests": {"own.py::one": test, "own.py::two": test, "own.py::three": test}}
+    assert known.choose("pscd/a.py", "f", ["own.py"], 10, 0) == (["own.py::one", "own.py::three"], 10)
+
+
+RECORDED = """
+import pytest
+from pscd.rng import generator
+
+@pytest.fixture(scope="module")
+def rng():
+    return generator(0)
+
+def test_one(rng):
+    pass
+
+def test_two(rng):
+    pass
+
+def test_three():
+    pass
+"""
+
+
+def test_the_recorder_notes_what_fixtures_call(tmp_path):
+    (tmp_path / "test_it.py").write_text(RECORDED)
+    recorder = Recorder(ROOT)
+    pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)], plugins=[recorder])
+    called = {name.split("::")[1]: "pscd/rng.py::generator" in test["calls"] for name, test in recorder.tests.items()}
+    assert called == {"test_one": True, "test_two": True, "test_three": False}
+    assert not recorder.failed
 
 
 def test_a_reason_is_found_by_its_text_with_stars():
