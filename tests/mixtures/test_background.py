@@ -66,9 +66,11 @@ def test_the_gaussian_is_that_of_torch_with_robust_deviations(rows, background):
 
 
 def test_a_column_that_hardly_varies_has_a_density_too():
-    z = torch.zeros(100, 2, dtype=torch.float64)
+    z = torch.full((100, 2), 5.0, dtype=torch.float64)
     z[:, 0] = torch.arange(100) / 100
     found = Background.of(z)
+    assert found.low[:, 1].tolist() == pytest.approx([5 - THINNEST] * len(BOXES))
+    assert found.deviation[1].item() == pytest.approx(BROAD * THINNEST)
     assert (found.high - found.low)[:, 1].tolist() == pytest.approx([2 * THINNEST] * len(BOXES))
     log_density = found.log_prob(z)
     assert log_density.isfinite().all()
