@@ -268,3 +268,11 @@ def test_numbers_of_components_are_tried_until_two_in_a_row_are_no_better(scores
         pytest.approx(scores[best]),
     )
     assert asked == tried
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_k_means_ends_where_every_row_is_nearest_to_the_mean_of_its_own_cluster(seed):
+    z = torch.randn(40, 2, generator=generator(seed), dtype=torch.float64)
+    group = k_means(z, 3, generator(seed, 1))
+    means = torch.stack([z[group == j].mean(0) for j in range(3)])
+    assert torch.equal(torch.cdist(z, means).argmin(1), group)
