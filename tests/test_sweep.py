@@ -153,9 +153,12 @@ def test_what_cannot_be_swept_is_told(tiny, tmp_path):
         sweep([Run(replace(tiny, data="no_such.csv"), {})], tmp_path / "data", engine=HERE, show=False)
     with pytest.raises(UserError, match="no run was begun in time"):
         sweep([Run(tiny, {})], tmp_path / "late", engine=HERE, hours=0.0, show=False)
-    with ThreadPoolExecutor(1) as other, locked(tmp_path / "late" / ".lock"):
-        with pytest.raises(InUse, match="is in use by another run"):
-            other.submit(sweep, [Run(tiny, {})], tmp_path / "late", engine=HERE, show=False).result()
+    with (
+        ThreadPoolExecutor(1) as other,
+        locked(tmp_path / "late" / ".lock"),
+        pytest.raises(InUse, match="is in use by another run"),
+    ):
+        other.submit(sweep, [Run(tiny, {})], tmp_path / "late", engine=HERE, show=False).result()
 
 
 def test_a_worker_that_does_not_see_the_folder_says_so(tiny, tmp_path):
