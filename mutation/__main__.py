@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from mutation.bench import ROOT, Bench, asked, preload
+from mutation.bench import ROOT, Bench, asked, make_template, preload
 from mutation.changes import Mutant, mutants_of
 from mutation.files import CORE, FILES
 from mutation.results import HERE, Results, equivalents, key, ordered, reason
@@ -51,8 +51,8 @@ Plan = list[tuple[Mutant, list[str]]]
 _benches: list[Bench] = []  # of a worker: one
 
 
-def _start(folder: Path) -> None:
-    _benches.append(Bench(Path(tempfile.mkdtemp(dir=folder)), Map(MAP)))
+def _start(folder: Path, template: Path) -> None:
+    _benches.append(Bench(Path(tempfile.mkdtemp(dir=folder)), Map(MAP), template))
 
 
 def _record(file: str) -> list[str]:
@@ -66,7 +66,7 @@ def _judge(task: tuple[int, Mutant, list[str]]) -> tuple[int, dict]:
 
 def _judged(plan: Plan, folder: Path, args: argparse.Namespace) -> Iterator[tuple[int, dict]]:
     """Rows as they come, with the places of their mistakes in the plan."""
-    with get_context("fork").Pool(args.jobs, _start, (folder,)) as pool:
+    with get_context("fork").Pool(args.jobs, _start, (folder, make_template(folder / "template"))) as pool:
         stale = _stale(plan, args)
         for failed in tqdm(pool.imap_unordered(_record, stale), "recording tests", len(stale), disable=not stale):
             for name in failed:  # it depends on where it is run, and would notice anything

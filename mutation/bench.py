@@ -39,7 +39,7 @@ PRELOADED = ("torch", "numpy", "pandas", "polars", "scipy.stats", "sklearn.mixtu
 # Of what is preloaded, pytest complains that it cannot rewrite it; nobody needs that.
 PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:random_order", "--assert=plain", "--tb=short",
           "-W", "ignore::pytest.PytestAssertRewriteWarning")  # fmt: skip
-BUDGET, MORE = 40.0, 8.0  # seconds of the file's own tests for each mistake, the quickest first, and of all others
+BUDGET, MORE = 30.0, 6.0  # seconds of the file's own tests for each mistake, the quickest first, and of all others
 PATIENCE = (8.0, 4.0)  # a mistake that takes longer than so many seconds, plus so many times the usual, was noticed
 BUSY = 12.0  # by how much a busy machine may stretch the processor's seconds
 CANNOT = 99  # exit code of a child that could not exchange the code
@@ -56,27 +56,34 @@ def preload() -> None:
     torch.optim.Adam([weight]).step()  # imports half of torch on first use; a backward pass would forbid to fork
 
 
+def make_template(folder: Path) -> Path:
+    """Copy the project to a folder that is not there yet, and compile it."""
+    folder.mkdir()
+    ignore = shutil.ignore_patterns("__pycache__", "*.png")
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=ignore)
+        elif (ROOT / name).exists():
+            shutil.copy(ROOT / name, folder / name)
+    for name in ("pscd", "tests"):  # by content, since a mistake may be planted within the clock's resolution
+        mode = py_compile.PycInvalidationMode.CHECKED_HASH
+        compileall.compile_dir(folder / name, quiet=2, invalidation_mode=mode)
+    return folder
+
+
 class Bench:
     """A copy of the project; use it as a context, which stops its processes at the end.
 
     Args:
         folder: where to put the copy.
         known: which test calls what.
+        template: what `make_template` made.
     """
 
-    def __init__(self, folder: Path, known: Map) -> None:
+    def __init__(self, folder: Path, known: Map, template: Path) -> None:
         self.map = known
         self.root = folder / "project"
-        self.root.mkdir()
-        ignore = shutil.ignore_patterns("__pycache__", "*.png")
-        for name in COPIED:
-            if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, self.root / name, ignore=ignore)
-            elif (ROOT / name).exists():
-                shutil.copy(ROOT / name, self.root / name)
-        for name in ("pscd", "tests"):  # by content, since a mistake may be planted within the clock's resolution
-            mode = py_compile.PycInvalidationMode.CHECKED_HASH
-            compileall.compile_dir(self.root / name, quiet=2, invalidation_mode=mode)
+        shutil.copytree(template, self.root)
         self.output, self.failed = folder / "output.txt", folder / "failed.txt"
         # Compiled kernels of mistakes must not stay in the user's cache, nor temporary files in everybody's.
         for variable, name in (("XDG_CACHE_HOME", "cache"), ("TMPDIR", "temporary")):
