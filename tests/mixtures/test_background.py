@@ -50,6 +50,12 @@ def test_boxes_are_nested_and_leave_out_what_they_should(rows, background):
         assert (left_out - 2 * share).abs().max() <= 2 / len(rows)
 
 
+def test_the_outermost_rows_are_inside_the_widest_box(rows, background):
+    assert (background.log_prob(rows)[:, 0] > OUTSIDE).all()
+    corners = torch.stack([background.low[0], background.high[0]])
+    assert (background.log_prob(corners)[:, 0] > OUTSIDE).all()
+
+
 def test_outside_a_box_there_is_next_to_nothing(background):
     outside = background.high[:1] + torch.tensor([[0.1, -0.1]]).double()
     found = background.log_prob(outside)

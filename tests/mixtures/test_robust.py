@@ -276,3 +276,17 @@ def test_k_means_ends_where_every_row_is_nearest_to_the_mean_of_its_own_cluster(
     group = k_means(z, 3, generator(seed, 1))
     means = torch.stack([z[group == j].mean(0) for j in range(3)])
     assert torch.equal(torch.cdist(z, means).argmin(1), group)
+
+
+@pytest.mark.parametrize("junk", [True, False])
+def test_em_starts_with_a_tail_of_twice_the_deviations_and_little_junk(junk):
+    """By hand: the ridge is d / (d + n) of the variances, 3 / 203, and next to nothing for columns without any."""
+    z = skewed(200, 3)
+    found = _first(z, 2, Background.of(z) if junk else None, generator(0))
+    covariance = torch.cov(z.T, correction=0)
+    ridge = torch.diag((3 / 203 + 1e-6) * covariance.diagonal() + 1e-12)
+    (mean,), (factor,) = found.tail.means, found.tail.factors
+    torch.testing.assert_close(mean, z.mean(0))
+    torch.testing.assert_close(factor @ factor.T, 4 * (covariance + ridge))
+    assert found.junk.tolist() == (pytest.approx([0.05 / 4] * 4) if junk else [])
+    assert found.components.weights.sum().item() == pytest.approx(1)
