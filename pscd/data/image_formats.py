@@ -309,7 +309,20 @@ def _open(path: Path) -> "Image.Image":
 
 
 def decode_picture(path: Path, channels: int, size: int | None = None, crop: int | None = None) -> np.ndarray:
-    """One picture as `read_pictures` reads each of them, `(channels, height, width)`; raises whatever Pillow raises."""
+    """One picture, as `read_pictures` reads each of them; raises whatever Pillow raises.
+
+    Args:
+        path: the file.
+        channels: 1 (grey) or 3 (colour).
+        size: side to scale to, after a square is cut from the middle; None: as it is.
+        crop: side of that square (default: the largest).
+
+    Returns:
+        Bytes `(channels, height, width)`.
+
+    Raises:
+        ValueError: it is smaller than `crop`.
+    """
     from PIL import Image
 
     picture = open_picture(path, channels)
