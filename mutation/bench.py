@@ -273,6 +273,8 @@ class _Waiting:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Answer requests until there are no more."""
         self.tracer.stop()
+        if session.testsfailed:  # nothing could be collected, and everything would seem to be noticed
+            raise session.Interrupted("the tests cannot be collected")
         called = {f"{self.root}/{name}" for name in self.tracer.seen}
         live = Live(f"{self.root / 'pscd'}/", called)
         items = {item.nodeid: item for item in session.items}
