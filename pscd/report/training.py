@@ -21,34 +21,55 @@ PANELS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("Effective sample size", "Share of a batch that the weights leave in play: near 0, a few rows do all the work.",
      {"ess_pos": "data", "ess_neg": "samples"}),
     ("Acceptance", "Share of proposed moves that the chains accept.", {"acceptance": "steps", "jumps": "jumps"}),
-    ("Gamma", "Robustness: 0 counts every row alike.", {"gamma": "gamma"}),
-    ("Loss", "What is minimised.", {"loss": "loss"}),
-    ("Gradient", "Norm of the gradient.", {"gradient": "gradient"}),
-    ("Gain", "Nats by which held-out rows are likelier than under the mixture at the start.", {"gain": "gain"}),
+    ("Gamma", "Robustness: at 0 every row counts alike.", {"gamma": "gamma"}),
+    ("Loss", "What is minimised; its height says little, a jump much.", {"loss": "loss"}),
+    ("Gradient", "Norm of the loss's gradient; the axis is logarithmic.", {"gradient": "gradient"}),
+    ("Gain", "Nats by which held-out rows are likelier than under the mixture at the start; the best update is kept.",
+     {"gain": "gain"}),
+    ("Spread", "How far the energies of data lie apart: the unit of gamma in this run.",
+     {"spread": "spread"}),
+    ("Temperature", "Of the chains: noise squared over twice the step; 1 samples the model itself.",
+     {"temperature": "temperature"}),
+    ("Mode error", "How far the chains' shares of the known modes are from those of the data: 0 is right.",
+     {"mode_error": "mode error"}),
 )  # fmt: skip
 LOGARITHMIC = {"Gradient"}
 NOT_DRAWN = {"step", "retries", "gap"}
 
 
-def training_section(rows: Sequence[Mapping[str, float]], notes: Sequence[str] = ()) -> Section:
-    """Curves over the run, and the verdict in words.
+def verdict_blocks(rows: Sequence[Mapping[str, float]], notes: Sequence[str] = ()) -> list[Block]:
+    """How the run went, in words.
 
     Args:
         rows: the rows of the log.
         notes: what training said about the data.
 
     Returns:
-        The section.
+        The verdict and the notes.
     """
     if not rows:
-        return Section("Training", (Text(("Nothing has been logged yet.",)),))
+        return []
     found = verdict([dict(row) for row in rows], retries=int(rows[-1].get("retries", 0)))
     tone = "good" if found == [NO_PROBLEM] else "warning"
     blocks: list[Block] = [Text(tuple(f"Verdict: {sentence}." for sentence in found), tone)]
     if notes:
         blocks.append(Text(tuple(f"{note[0].upper()}{note[1:]}." for note in notes if note)))
+    return blocks
+
+
+def training_section(rows: Sequence[Mapping[str, float]]) -> Section:
+    """Curves over the run.
+
+    Args:
+        rows: the rows of the log.
+
+    Returns:
+        The section.
+    """
+    if not rows:
+        return Section("Training", (Text(("Nothing has been logged yet.",)),))
     steps = [int(row["step"]) for row in rows]
-    blocks.append(Charts(tuple(_panels(rows)), updates=(min(steps), max(steps))))
+    blocks: list[Block] = [Charts(tuple(_panels(rows)), updates=(min(steps), max(steps)))]
     thinned = _thinned(rows)
     if len(thinned) < len(rows):
         blocks.append(Text((f"Drawn are {len(thinned):,} of {len(rows):,} rows of the log.",)))

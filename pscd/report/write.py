@@ -26,7 +26,7 @@ from pscd.report.columns import MISSING, DrawnColumn, column, shown
 from pscd.report.page import write_page
 from pscd.report.pictures import images_sections
 from pscd.report.plane import plane_section
-from pscd.report.training import read_config, settings_section, training_section
+from pscd.report.training import read_config, settings_section, training_section, verdict_blocks
 from pscd.run_folder import RunFolder
 from pscd.runs import load
 from pscd.sampling import SAMPLERS
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 N_SAMPLES = 2_000  # draws that rows are compared with
 WORST_CELLS, LONGEST_CELL = 30, 60  # that are listed, and characters of each
+MEASURES = {"mmd": "MMD^2 x 1e4", "frechet": "Fréchet distance", "n_real": "held-out rows", "n_fake": "compared rows"}
 EXTRA = ("altair", "vl_convert", "jinja2", "markdown_it")
 
 
@@ -130,21 +131,25 @@ def _detector_page(folder: RunFolder, wanted: RowsWanted) -> Page:
         )
     )
     said = (
-        f"Gamma {detector.gamma_:.3g}: {ignored:,} of {detector.n_rows_:,} rows counted less than a tenth."
+        f"Training was robust, with gamma {detector.gamma_:.3g}: {ignored:,} of {detector.n_rows_:,} rows were all but "
+        "ignored, since they counted less than a tenth."
         if detector.gamma_ > 0
-        else "Gamma 0: nothing to be robust against, every row counted."
+        else "Training found nothing to be robust against: gamma is 0, and every row counted."
     )
     blocks: list[Block] = [Text((said,)), facts]
     parameters = tuple((name, str(value)) for name, value in detector.get_params().items() if name != "verbose")
     blocks.append(Table(("parameter", "value"), parameters, summary="Parameters"))
-    sections = [Section("The detector", tuple(blocks))]
     found = _detector_frame(folder, detector, wanted)
     if isinstance(found, str):
-        sections.append(_without_rows(found))
+        sections = [_without_rows(found)]
     else:
         rows, wrong = detector_rows(detector, *found, seed=wanted.seed)
         first, strangest, *rest = tables.sections(rows)
-        sections += [first, strangest, wrong, *rest]
+        sections = [first, strangest, wrong, *rest]
+        outliers = int(rows.outlier.sum())
+        summary = f"{outliers:,} of {len(rows):,} rows are outliers: their energy is above {rows.threshold:.4g}."
+        blocks.insert(0, Text((summary,)))
+    sections.insert(0, Section("The detector", tuple(blocks)))
     return Page(_name(folder), "Detector of strange rows", tuple(sections))
 
 
@@ -261,8 +266,8 @@ def run_page(folder: RunFolder, wanted: RowsWanted | None = None, *, running: bo
         )
     )
     evaluation = _evaluation(folder)
-    first = Section("The run", (facts, *evaluation))
-    sections = [first, training_section(log, model.notes if model is not None else ())]
+    said = verdict_blocks(log, model.notes if model is not None else ())
+    sections = [Section("The run", (*said, facts, *evaluation)), training_section(log)]
     n_columns = None
     if model is not None:
         found, n_columns = _model_sections(folder, model, config, wanted, updates)
@@ -313,17 +318,17 @@ def _evaluation(folder: RunFolder) -> tuple[Block, ...]:
     try:
         rows = unsealed(json.loads(folder.evaluation.read_text()))["rows"]
         head = [name for name in rows[0] if name not in ("name", "features")]
-        shown = tuple(
-            (
-                str(row["name"]),
-                *(f"{row[name]:,}" if isinstance(row[name], int) else f"{row[name]:.4g}" for name in head),
-            )
-            for row in rows
-        )
+        shown = tuple((str(row["name"]), *(_measured(name, row[name]) for name in head)) for row in rows)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         return ()
-    return (Text(("Distance to held-out data, of samples and of other data, which is the floor:",)),
-            Table(("", *(name.replace("_", " ") for name in head)), shown))  # fmt: skip
+    said = "Compared with held-out data. Samples can hardly do better than other data do:"
+    return (Text((said,)), Table(("", *(MEASURES.get(name, name.replace("_", " ")) for name in head)), shown))
+
+
+def _measured(name: str, value: float) -> str:
+    if name == "mmd":
+        return f"{1e4 * value:.2f}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
 
 
 def _model_sections(
