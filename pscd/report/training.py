@@ -1,5 +1,6 @@
 """The sections about a training run: its curves, the verdict, and its settings."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,9 +10,11 @@ from pscd.files import unsealed
 from pscd.presets import default_preset
 from pscd.report import charts
 from pscd.report.blocks import Block, Chart, Charts, Section, Table, Text
+from pscd.run_folder import RunFolder
 from pscd.training.guard import verdict
 
 MOST = 1_000  # points of a curve; longer logs are thinned out
+MEASURES = {"mmd": "MMD^2 x 1e4", "frechet": "Fréchet distance", "n_real": "held-out rows", "n_fake": "compared rows"}
 NO_PROBLEM = "no problem found"
 
 # Panels in their order: title, what it shows, and the curves by their names in the log.
@@ -133,6 +136,33 @@ def rolled_back(rows: Sequence[Mapping[str, float]]) -> list[int]:
             found.append(int(row["step"]))
         before = row.get("retries", 0)
     return found
+
+
+def evaluation_blocks(folder: RunFolder) -> tuple[Block, ...]:
+    """How far samples are from held-out data.
+
+    Args:
+        folder: the run folder.
+
+    Returns:
+        A table, or nothing if that was not measured.
+    """
+    if not folder.evaluation.is_file():
+        return ()
+    try:
+        rows = unsealed(json.loads(folder.evaluation.read_text()))["rows"]
+        head = [name for name in rows[0] if name not in ("name", "features")]
+        shown = tuple((str(row["name"]), *(_measured(name, row[name]) for name in head)) for row in rows)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return ()
+    said = "Compared with held-out data. Samples can hardly do better than other data do:"
+    return (Text((said,)), Table(("", *(MEASURES.get(name, name.replace("_", " ")) for name in head)), shown))
+
+
+def _measured(name: str, value: float) -> str:
+    if name == "mmd":
+        return f"{1e4 * value:.2f}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
 
 
 def settings_section(config: TrainConfig, n_columns: int | None, fingerprint: str | None) -> Section:

@@ -1,6 +1,5 @@
 """`write_report`: from a run folder, a detector or an artefact to one HTML file."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from pscd.data import read_table, split_rows
 from pscd.data.tables import ARRAYS
 from pscd.errors import UserError
 from pscd.evaluation import load_run_data
-from pscd.files import file_digest, needs, read_json, read_tensors, suffix_of, unsealed
+from pscd.files import file_digest, needs, read_json, read_tensors, suffix_of
 from pscd.model import Model
 from pscd.objectives import OBJECTIVES, PseudoSpherical
 from pscd.report import rows as tables
@@ -26,7 +25,7 @@ from pscd.report.columns import MISSING, DrawnColumn, column, shown
 from pscd.report.page import write_page
 from pscd.report.pictures import images_sections
 from pscd.report.plane import plane_section
-from pscd.report.training import read_config, settings_section, training_section, verdict_blocks
+from pscd.report.training import evaluation_blocks, read_config, settings_section, training_section, verdict_blocks
 from pscd.run_folder import RunFolder
 from pscd.runs import load
 from pscd.sampling import SAMPLERS
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 N_SAMPLES = 2_000  # draws that rows are compared with
 WORST_CELLS, LONGEST_CELL = 30, 60  # that are listed, and characters of each
-MEASURES = {"mmd": "MMD^2 x 1e4", "frechet": "Fréchet distance", "n_real": "held-out rows", "n_fake": "compared rows"}
 EXTRA = ("altair", "vl_convert", "jinja2", "markdown_it")
 
 
@@ -267,9 +265,8 @@ def run_page(folder: RunFolder, wanted: RowsWanted | None = None, *, running: bo
             ("sampler", _called(config.sampler, SAMPLERS)),
         )
     )
-    evaluation = _evaluation(folder)
     said = verdict_blocks(log, model.notes if model is not None else ())
-    sections = [Section("The run", (*said, facts, *evaluation)), training_section(log)]
+    sections = [Section("The run", (*said, facts, *evaluation_blocks(folder))), training_section(log)]
     n_columns = None
     if model is not None:
         found, n_columns = _model_sections(folder, model, config, wanted, updates)
@@ -311,26 +308,6 @@ def _gamma(config: TrainConfig) -> str:
 
 def _name(folder: RunFolder) -> str:
     return "/".join(folder.path.resolve().parts[-2:])
-
-
-def _evaluation(folder: RunFolder) -> tuple[Block, ...]:
-    """How far samples are from held-out data, if that was measured."""
-    if not folder.evaluation.is_file():
-        return ()
-    try:
-        rows = unsealed(json.loads(folder.evaluation.read_text()))["rows"]
-        head = [name for name in rows[0] if name not in ("name", "features")]
-        shown = tuple((str(row["name"]), *(_measured(name, row[name]) for name in head)) for row in rows)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        return ()
-    said = "Compared with held-out data. Samples can hardly do better than other data do:"
-    return (Text((said,)), Table(("", *(MEASURES.get(name, name.replace("_", " ")) for name in head)), shown))
-
-
-def _measured(name: str, value: float) -> str:
-    if name == "mmd":
-        return f"{1e4 * value:.2f}"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
 
 
 def _model_sections(
