@@ -284,7 +284,7 @@ from mutation.changes import Mutant
 from mutation.selection import Map
 
 folder = Path(sys.argv[1])
-bench = tool.Bench(folder, Map(folder / "map.json"), tool.make_template(folder / "template"))
+bench = tool.Bench(folder, Map(folder / "map.json"), ["tests/test_planted.py"])
 bench.map.keep(tool.ROOT, "tests/test_rng.py", {})
 source = (tool.ROOT / "pscd/version.py").read_text()
 tests = bench.root / "tests" / "test_planted.py"
