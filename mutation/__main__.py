@@ -14,7 +14,7 @@ from tqdm import tqdm
 from mutation.bench import ROOT, Bench, preload, test_files
 from mutation.changes import Mutant, mutants_of
 from mutation.files import CORE, FILES
-from mutation.results import HERE, Results, equivalents, key, ordered, reason
+from mutation.results import HERE, RESULTS, Results, equivalents, key, ordered, reason
 from mutation.selection import Map
 
 MAP = ROOT / ".mutants" / "tests.json"
@@ -23,7 +23,7 @@ MAP = ROOT / ".mutants" / "tests.json"
 def main(argv: list[str] | None = None) -> int:
     """Run the command; the exit code is 1 if a mistake with a name went unnoticed."""
     args = _arguments(argv)
-    results = Results()
+    results = Results(args.results)
     if not args.report:
         preload()
         with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
@@ -43,6 +43,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--named", action="store_true", help="the mistakes of mutation/named.toml instead")
     parser.add_argument("--fresh", action="store_true", help="try again what was noticed before, too")
     parser.add_argument("--record", action="store_true", help="find out anew what every changed test file calls")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where to keep them (docs/results/mutants.json)")
     parser.add_argument("--report", action="store_true", help="only write the table anew")
     return parser.parse_args(argv)
 
