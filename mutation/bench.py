@@ -104,7 +104,7 @@ class Bench:
         found.unlink(missing_ok=True)
         self.start().ask(record=file, found=str(found), patience=900)
         if not found.exists():
-            raise SystemExit(f"{file} cannot be run:\n{self.output.read_text()[-3000:]}")
+            raise RuntimeError(f"{file} cannot be run:\n{self.output.read_text()[-3000:]}")
         record = json.loads(found.read_text())
         self.map.keep(self.root, file, record["tests"])
         return record["failed"]
@@ -254,7 +254,7 @@ class Warm:
         print(json.dumps(request), file=self.requests, flush=True)
         answer = self.answers.readline()
         if not answer:
-            raise SystemExit(f"the tests cannot be collected:\n{self.output.read_text()[-3000:]}")
+            raise RuntimeError(f"the tests cannot be collected:\n{self.output.read_text()[-3000:]}")
         return json.loads(answer)
 
     def stop(self) -> None:
