@@ -225,9 +225,7 @@ def _open_dataset(path: Path, seed: int, columns: Sequence[str] | None) -> Datas
     held_out = source.sample(min(source.n_rows // 10, N_HELD_OUT), seed, Stream.SPLIT)
     source = source.leaving_out(held_out.position)
     sample = source.sample(sample_size(source.shape), seed)
-    # In a random order, as the first rows of either stand for all of them.
-    first, then = (torch.randperm(len(part.x), generator=generator(seed, Stream.SPLIT)) for part in (held_out, sample))
-    return Dataset(sample.x[then], held_out.x[first], source.columns, stream=source)
+    return Dataset(sample.x, held_out.x, source.columns, stream=source)
 
 
 def _load_image_dataset(name: str, seed: int, root: Path | str | None, size: int | None) -> Dataset:

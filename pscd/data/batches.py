@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pscd.data.chunks import as_batch
-from pscd.data.streams import WINDOW_NUMBERS, Part, Sample, Window, check_finite
+from pscd.data.streams import WINDOW_NUMBERS, Part, Sample, Window, check_finite, shuffled
 from pscd.errors import UserError
 from pscd.files import one_line
 from pscd.rng import Stream, generator, integer_seed
@@ -112,7 +112,7 @@ class BatchSource:
             stream: what the rows are for.
 
         Returns:
-            The rows in the order of the iterable.
+            The rows in a random order; all of them in that of the iterable, if there are no more than `n`.
         """
         key = (n, seed, stream)
         if key not in self._samples:
@@ -144,8 +144,8 @@ class BatchSource:
                 break
         if x is None:
             raise UserError("the iterable gives no rows")
-        order = np.argsort(position[:seen], kind="stable")
-        return Sample(x[order], position[:seen][order], None if label is None else label[order])
+        found = Sample(x[:seen], position[:seen], None if label is None else label[:seen])
+        return shuffled(found, rng, whole=seen <= n)
 
     def windows(self, seed: int, position: int, rank: int = 0, world: int = 1) -> Iterator[Window]:
         """All windows of a process, epoch after epoch without end, from the one that holds its row `position`.

@@ -65,8 +65,8 @@ class Sample:
     """Random rows of a source, for what has to be known before the first update.
 
     Args:
-        x: `(n, *shape)`, in the order of the source.
-        position: `(n,)`, where they are in the source, ascending.
+        x: `(n, *shape)`, in a random order; all rows of a source stay in theirs.
+        position: `(n,)`, where they are in the source.
         label: `(n,)`, or None.
     """
 
@@ -113,6 +113,15 @@ def fingerprint(source: Source, *samples: Sample) -> str:
             if part is not None:
                 total = zlib.crc32(np.ascontiguousarray(part.numpy()).data, total)
     return f"{total:08x}"
+
+
+def shuffled(sample: Sample, rng: torch.Generator, *, whole: bool) -> Sample:
+    """A sample in a random order, since its first rows may stand for all of them; a whole source stays as it is."""
+    if whole:
+        return sample
+    order = torch.randperm(len(sample.x), generator=rng)
+    label = None if sample.label is None else sample.label[order]
+    return Sample(sample.x[order], sample.position[order.numpy()], label)
 
 
 class Chunks(Protocol):
@@ -195,7 +204,7 @@ class ChunkedSource:
             stream: what the rows are for.
 
         Returns:
-            The rows in the order of the source; all of them, if there are no more than `n`.
+            The rows in a random order; all of them in that of the source, if there are no more than `n`.
         """
         key = (n, seed, stream)
         if key not in self._samples:
@@ -219,9 +228,8 @@ class ChunkedSource:
             parts.append(part)
             positions.append(rows + self.first[some[i]])
         labels = [part.label for part in parts if part.label is not None]
-        return Sample(
-            torch.cat([part.x for part in parts]), np.concatenate(positions), torch.cat(labels) if labels else None
-        )
+        x, label = torch.cat([part.x for part in parts]), torch.cat(labels) if labels else None
+        return shuffled(Sample(x, np.concatenate(positions), label), rng, whole=n == self.n_rows)
 
     def windows(self, seed: int, position: int, rank: int = 0, world: int = 1) -> Iterator[Window]:
         """All windows of a process, epoch after epoch without end, from the one that holds its row `position`.

@@ -108,7 +108,7 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
 
 def _prepare_large(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None) -> tuple[Prepared, TrainConfig]:
     """Everything from a sample of the rows; then all rows in blocks, so that there is one copy of them and no more."""
-    some = distinct(len(x), SAMPLE_ROWS, generator(config.seed, Stream.STREAM_SAMPLE)).sort().values
+    some = distinct(len(x), SAMPLE_ROWS, generator(config.seed, Stream.STREAM_SAMPLE))
     found, config = prepare(x[some], config, columns)
     z = torch.empty(len(x), *found.z.shape[1:])
     clean = None if found.clean is None else torch.empty(len(x))
