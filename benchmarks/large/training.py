@@ -152,7 +152,7 @@ def section(values: dict[str, Any]) -> list[str]:
         markdown_table(head, rows),
         "",
         f"Updates: one network of the preset `table`, trained in turn on each kind, {values['segment']} updates at a "
-        f"time, {len(times['npy']['seconds'])} times; medians, and the smallest and largest ratio of neighbours. Memory: "
+        f"time, {len(times['npy']['seconds'])} times; medians, the smallest and largest ratio of neighbours. Memory: "
         f"a whole run of {values['steps']} updates in a process of its own, preparation included, wanted below "
         f"{MOST_MB:.0f} MB; in memory, the most before the first update, {held:,.0f} MB of which are the rows that the "
         f"user holds. `import pscd`, with all that training needs, takes {values['side by side']['import_mb']:.0f} MB.",

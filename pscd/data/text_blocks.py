@@ -102,9 +102,11 @@ def _text_blocks(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[np
             except (OSError, EOFError) as error:
                 raise UserError(f"{path}: damaged ({one_line(error)})") from None
             whole, _, rest = (rest + more).rpartition(b"\n") if more else (rest, b"", b"")
+            if more and not whole:
+                continue
             if header is None:
-                header = _header(path, whole or rest)
-                whole = whole.removeprefix(header)
+                header = _header(path, whole)
+                whole = (whole + b"\n").removeprefix(header)
             if whole.strip():
                 part.write_bytes(header + whole + b"\n")
                 try:
