@@ -44,12 +44,14 @@ def streams_file(path: Path, stream: StreamChoice) -> bool:
         True if it is.
 
     Raises:
-        UserError: it was asked for, and files of this kind cannot be streamed.
+        UserError: files of this kind cannot be streamed, or cannot but be.
     """
+    if path.is_dir():
+        if stream == "no":
+            raise UserError(f"{path}: a folder of Parquet files is always streamed; leave --stream out")
+        return True
     if stream == "no" or not path.exists():
         return False
-    if path.is_dir():
-        return True
     suffix = suffix_of(path)
     if suffix not in STREAMED:
         if stream == "yes":
@@ -67,8 +69,13 @@ def _is_large(path: Path, suffix: str) -> bool:
     if suffix == ".npy":
         array = open_array(path)
         return 4 * array.size > STREAM_BYTES
-    chunks = ParquetChunks(path)
-    return 4 * int(chunks.sizes.sum()) * chunks.shape[0] > STREAM_BYTES
+    try:
+        import pyarrow.parquet as pq
+
+        about = pq.read_metadata(path)
+    except Exception:  # whatever is wrong with it is told when it is read
+        return False
+    return 4 * about.num_rows * about.num_columns > STREAM_BYTES
 
 
 def open_source(path: Path, columns: Sequence[str] | None = None, *, show: bool = True) -> ChunkedSource:

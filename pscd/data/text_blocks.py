@@ -48,9 +48,12 @@ def as_array_file(
     home = cache_folder() / "tables"
     made = home / f"{path.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy"
     names = made.with_suffix(".json")
-    if not (made.is_file() and names.is_file()):
-        distributed.on_first(lambda: _make(path, made, names, columns, chunks, show))
-    distributed.barrier()
+
+    def make() -> None:
+        if not (made.is_file() and names.is_file()):
+            _make(path, made, names, columns, chunks, show)
+
+    distributed.on_first(make)
     return made, tuple(json.loads(names.read_text(encoding="utf-8")))
 
 

@@ -82,6 +82,10 @@ def test_files_are_streamed_by_their_size_alone(monkeypatch, tmp_path, npy):
     monkeypatch.setattr(opening, "TEXT_BYTES", 5)
     assert all(streams_file(path, "auto") for path in files)
     assert not any(streams_file(path, "no") for path in files)
+    with pytest.raises(UserError, match="a folder of Parquet files is always streamed"):
+        streams_file(tmp_path / "f", "no")
+    parquet.write_bytes(b"PAR1" * 20)
+    assert not streams_file(parquet, "auto")  # what is wrong with it is told when it is read
     (tmp_path / "x.npz").write_bytes(b"PK")
     assert not streams_file(tmp_path / "x.npz", "auto")
     with pytest.raises(UserError, match=r"\.npz cannot be streamed; write it as \.npy"):
