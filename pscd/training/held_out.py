@@ -1,5 +1,6 @@
 """Early stopping: held-out rows decide which update is kept, so that a network does not memorise a small table."""
 
+import copy
 import math
 from dataclasses import dataclass, replace
 
@@ -10,8 +11,10 @@ from pscd import losses
 from pscd.config import TrainConfig
 from pscd.data.streams import SAMPLE_ROWS, distinct
 from pscd.energies import CorrectedEnergy
+from pscd.errors import UserError
 from pscd.rng import Stream, generator
 from pscd.training.prepare import Prepared
+from pscd.training.state import Best, TrainState
 
 N_DRAWS = 16_384  # from the mixture, to estimate integrals
 
@@ -102,6 +105,30 @@ class HeldOut:
         return score_gain(
             energy.network(self.z), self.log_m, self.clean, energy.network(self.draws), self.log_m_draws, self.gamma
         )
+
+
+def judge_of(held_out: Prepared | None, state: TrainState, config: TrainConfig) -> HeldOut | None:
+    """What tells how good a correction is; at first the mixture alone is the best there is.
+
+    Args:
+        held_out: the rows to judge by; None: there are none.
+        state: before the first update; its best weights are set.
+        config: of the run, with a number for gamma.
+
+    Returns:
+        The judge; None without rows.
+
+    Raises:
+        UserError: the network corrects no mixture.
+    """
+    if held_out is None:
+        return None
+    if not isinstance(state.averaged, CorrectedEnergy):
+        raise UserError("hold_out judges a network that corrects a mixture; set it to 0, or the energy to corrected")
+    state.best = Best(0.0, copy.deepcopy(state.averaged.state_dict()))
+    gamma, unit = getattr(config.objective, "gamma", 0.0), getattr(config.objective, "unit", "nats")
+    z = held_out.z.to(state.coordinates.shift.device)
+    return HeldOut.of(state.averaged, z, held_out.clean, gamma=gamma, unit=unit, seed=config.seed)
 
 
 def score_gain(f: Tensor, log_m: Tensor, clean: Tensor, f_draws: Tensor, log_m_draws: Tensor, gamma: float) -> float:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pscd import distributed, fast, theory
 from pscd.config import TrainConfig
 from pscd.data import RowsOrStream
-from pscd.energies import CorrectedEnergy, TemperedEnergy, as_function
+from pscd.energies import TemperedEnergy, as_function
 from pscd.errors import Diverged, NotFinite, UserError
 from pscd.files import locked
 from pscd.mixtures import Mixture
@@ -31,10 +31,10 @@ from pscd.training import checkpoint
 from pscd.training.batches import Batches
 from pscd.training.given import Given
 from pscd.training.guard import Modes, check, last_words, mode_shares, summary
-from pscd.training.held_out import HeldOut, hold_out
+from pscd.training.held_out import HeldOut, hold_out, judge_of
 from pscd.training.initial import init_state
 from pscd.training.interrupt import deferred_interrupt
-from pscd.training.prepare import Prepared, prepare
+from pscd.training.prepare import prepare
 from pscd.training.state import Best, TrainState
 
 WARMUP_STEPS = 100  # updates over which the learning rate rises, while Adam's moment estimates are rough
@@ -205,7 +205,7 @@ def fit(
     given = given.without(index)
     state = init_state(rows, config, energy, device, columns, proposal, prepared)
     state.rows = given.checksum(state.rows)
-    judge = _judge(held_out, state, config)
+    judge = judge_of(held_out, state, config)
     checkpoint.resume(state, None if run is None else run.path)
     # Without negatives there are no chains to count.
     modes = modes if config.objective.needs_negatives else None
@@ -265,18 +265,6 @@ def _made(folder: Path | str | None) -> RunFolder | None:
     run = RunFolder(Path(folder))
     run.make()
     return run
-
-
-def _judge(held_out: Prepared | None, state: TrainState, config: TrainConfig) -> HeldOut | None:
-    """What tells how good a correction is; at first the mixture alone is the best there is."""
-    if held_out is None:
-        return None
-    if not isinstance(state.averaged, CorrectedEnergy):
-        raise UserError("hold_out judges a network that corrects a mixture; set it to 0, or the energy to corrected")
-    state.best = Best(0.0, copy.deepcopy(state.averaged.state_dict()))
-    gamma, unit = getattr(config.objective, "gamma", 0.0), getattr(config.objective, "unit", "nats")
-    z = held_out.z.to(state.coordinates.shift.device)
-    return HeldOut.of(state.averaged, z, held_out.clean, gamma=gamma, unit=unit, seed=config.seed)
 
 
 def _row(state: TrainState, stats: dict[str, Tensor], judge: HeldOut | None) -> dict[str, float]:
