@@ -57,10 +57,11 @@ def run_score(args: argparse.Namespace) -> None:
     check_ids(args.id)
     named = suffix_of(args.file) not in ARRAYS
     if is_detector(args.run):
-        score_rows(args, source_of(args, args.file, always=_in_blocks(args)))
+        score_rows(args, in_blocks=_in_blocks(args))
         return
     model = load_model(args.run, args.device)
     if model.is_image and args.file.is_dir():
+        check_out(args.out, args.force)
         score_folder(model, args.file, args.out)
         return
     source = source_of(args, args.file, always=_in_blocks(args))
