@@ -4,7 +4,7 @@ Each partition is a pandas frame, and is worked on by itself: the model goes to 
 on its partition alone, so one that is killed is replaced without a trace. Neither engine is imported here: a table
 brings its own. `pip install 'pscd[dask]'` or `'pscd[ray]'` installs them.
 
-For Spark, which wants a function of its own, see docs/clusters.md.
+For Spark, which wants a function of its own, see docs/how-to/score-large-tables.md.
 """
 
 from collections.abc import Callable
