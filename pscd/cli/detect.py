@@ -218,7 +218,9 @@ def score_rows(args: argparse.Namespace, *, in_blocks: bool = False) -> None:
         check_out(args.out, args.force)
         score_pictures(detector, args.file, args.out)
         return
-    source = source_of(args, args.file, always=in_blocks)
+    # One that was fitted to an array, in Python, knows no names of columns.
+    nameless = detector.reader_.schema is None and not hasattr(detector, "feature_names_in_")
+    source = source_of(args, args.file, always=in_blocks or nameless)
     if source is not None:
         from pscd.cli.scoring import score_by_detector
 
