@@ -13,7 +13,7 @@ def progress_bar(
     done: int = 0,
     show: bool = True,
     unit: str = "step",
-    scale: bool = False,
+    in_thousands: bool = False,
     about: str | None = None,
 ) -> "tqdm[None]":
     """A progress bar that a terminal or a notebook redraws often and a log file receives a line of every ten seconds.
@@ -23,7 +23,7 @@ def progress_bar(
         done: steps done before.
         show: False for a silent bar.
         unit: what a step is called.
-        scale: whether to count in thousands and millions: 1.2M.
+        in_thousands: whether to write 1.2M for 1,200,000.
         about: what is going on, at the start of the line.
 
     Returns:
@@ -35,7 +35,7 @@ def progress_bar(
         initial=done,
         disable=not show,
         unit=unit,
-        unit_scale=scale,
+        unit_scale=in_thousands,
         desc=about,
         mininterval=interval,
         dynamic_ncols=True,

@@ -65,7 +65,9 @@ def _make(
         with (
             replacing(made) as temporary,
             temporary.open("wb") as out,
-            progress_bar(path.stat().st_size, show=show, unit="B", scale=True, about=f"{path.name}, once") as bar,
+            progress_bar(
+                path.stat().st_size, show=show, unit="B", in_thousands=True, about=f"{path.name}, once"
+            ) as bar,
         ):
             n, found = 0, tuple[str, ...]()
             for block, known, done in _parquet_blocks(chunks) if chunks else _text_blocks(path, columns):
