@@ -156,7 +156,7 @@ def section(values: dict[str, Any]) -> list[str]:
         f"Updates: one network of the preset `table`, trained in turn on each kind, {values['segment']} updates at a "
         f"time, {len(times['npy']['seconds'])} times; medians, the least and the largest ratio of neighbours. Memory: "
         f"a whole run of {values['steps']} updates in a process of its own, preparation included, wanted below "
-        f"{MOST_MB:.0f} MB beyond `import pscd`, which takes {values['side by side']['import_mb']:.0f} MB with all that "
+        f"{MOST_MB:.0f} MB beyond `import pscd`, which takes {values['side by side']['import_mb']:.0f} MB with what "
         "training needs. Training has one thread, and a second one reads ahead.",
         "",
         f"The streamed run says: {'; '.join(values['streamed']['npy']['notes'])}.",
