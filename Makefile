@@ -76,6 +76,10 @@ test-browser: $(READY) ## reports in a real browser; needs Chromium from the sys
 	$(PIP) -c constraints.txt -e '.[dev,browser]'
 	$(BIN)/python -m pytest -m browser -rs
 
+test-scale: $(READY) ## real clusters of Dask and Ray on this machine (about 5 minutes)
+	$(PIP) -c constraints.txt -e '.[dev,dask,ray]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m scale -rs
+
 $(RIVALS): $(READY)
 	$(PIP) -c constraints.txt -e '.[dev,bench]'
 	@touch $@
@@ -101,5 +105,5 @@ lint: $(READY) ## ruff and mypy
 clean: ## remove the environment, builds and caches; runs stay
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache docs/gallery docs/api/generated
 
-.PHONY: help setup demo test test-slow test-browser test-stress mutants faults fuzz hashes licences sbom audit bench \
+.PHONY: help setup demo test test-slow test-browser test-scale test-stress mutants faults fuzz hashes licences sbom audit bench \
 	docs lint clean

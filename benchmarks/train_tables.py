@@ -23,9 +23,9 @@ import torch
 from pscd.errors import Diverged, UserError
 from pscd.files import markdown_table, write_json, write_text_atomic
 from pscd.metrics import auroc
-from pscd.paper.artefact import machine, versions
 from pscd.presets import default_preset
 from pscd.runs import load, train
+from pscd.version import machine, versions
 
 GAMMAS = ("auto", 0.0, 1.0)
 MOST_ROWS = 3000

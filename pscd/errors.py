@@ -21,6 +21,10 @@ class UserError(ValueError):
         return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 
+class InUse(UserError):
+    """Another process is writing to a folder; it may be free later."""
+
+
 class NotFinite(ValueError):
     """An energy is NaN: the network or its input has overflowed."""
 

@@ -1,18 +1,20 @@
 """What a finished run can do: sample, score, and be measured against data it has not seen."""
 
 from dataclasses import asdict, dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from pscd.data import Dataset, Rows, as_rows, find_toy, to_bytes
 from pscd.errors import UserError
+from pscd.files import sealed, write_json, writing_to
 from pscd.html import table_html
 from pscd.images.features import load_feature_map
 from pscd.metrics import frechet_distance, mmd, prdc
 from pscd.model import Model
 from pscd.rng import Stream, generator
+from pscd.run_folder import RunFolder
 from pscd.runs import load_config_data
 
 FEWEST_IMAGES = 10  # a tenth of a folder, and more than the neighbours that PRDC looks at
@@ -73,6 +75,21 @@ class Measurements(list[M]):
         rows = [asdict(measurement) for measurement in self]
         shown = ([f"{v:.4g}" if isinstance(v, float) else v for v in row.values()] for row in rows)
         return table_html([name.replace("_", " ") for name in rows[0]] if rows else [], shown)
+
+
+def keep(measurements: Measurements[Any], run: RunFolder, *, seed: int = 0) -> None:
+    """Write measurements to the run folder, as `evaluation.json`.
+
+    Args:
+        measurements: what `evaluate` or `evaluate_images` returned.
+        run: the folder.
+        seed: they were made with.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    with writing_to(run.evaluation):
+        write_json(run.evaluation, sealed({"seed": seed, "rows": [asdict(m) for m in measurements]}))
 
 
 def load_run_data(model: Model) -> Dataset:

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from pscd.errors import UserError
+from pscd.errors import InUse, UserError
 
 try:
     import fcntl
@@ -77,7 +77,7 @@ def locked(path: Path) -> Iterator[None]:
         path: of the lock, a file in that folder; it is removed at the end.
 
     Raises:
-        UserError: another process, or another thread, is writing there.
+        InUse: another process, or another thread, is writing there.
     """
     key = (path.resolve(), threading.get_ident())
     if fcntl is None or key in _held:
@@ -109,7 +109,7 @@ def _lock(path: Path) -> int | None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            raise UserError(f"{path.parent} is in use by another run; wait for it, or choose another --out") from None
+            raise InUse(f"{path.parent} is in use by another run; wait for it, or choose another --out") from None
         except OSError:
             os.close(descriptor)
             return None

@@ -19,7 +19,7 @@ ROOMS = [
     {"losses", "metrics", "theory"},
     {"discrete", "exact"},  # pure, as those before: neither samplers nor C++
     {"fast"},
-    {"mixtures"},
+    {"mixtures", "parallel"},
     {"normalise"},
     {"data", "energies"},
     {"sampling"},
@@ -30,7 +30,7 @@ ROOMS = [
     {"images", "runs"},
     {"baselines", "detector", "evaluation", "timing"},
     {"plots", "report"},
-    {"paper"},
+    {"paper", "sweep"},
     {"cli"},
     {"__main__"},
 ]

@@ -14,6 +14,7 @@ from pscd.cli.common import Parser
 from pscd.errors import UserError
 from pscd.files import write_json, write_text_atomic
 from pscd.paper.artefact import Artefact, CellResult, run, with_reading
+from pscd.parallel import Engine
 
 PROGRAM = "benchmarks.cells"
 NAME = "cells"
@@ -129,7 +130,7 @@ def benchmark(
         table_rows,
         draw,
     )
-    path = run(artefact, out, quick=quick, seeds=plan.seeds, n_jobs=n_jobs, show=show, hours=hours)
+    path = run(artefact, out, quick=quick, seeds=plan.seeds, engine=Engine(n_jobs=n_jobs), show=show, hours=hours)
     written = json.loads(path.with_suffix(".json").read_text())
     done = [
         CellResult(cell["settings"], {name: value for name, value in cell.items() if name != "settings"})

@@ -26,7 +26,7 @@ from benchmarks.cells.rivals import RIVALS
 from benchmarks.cells.tables import LABELLED, MIXED, NUMERIC, Table
 from benchmarks.detection.cells import code_checksum
 from pscd.errors import UserError
-from pscd.paper.artefact import Result, Settings
+from pscd.parallel import Result, Settings
 
 FIND, FILL, RANK = "find", "fill", "rank"
 METHODS: dict[str, Method] = {**OURS, **RIVALS}

@@ -15,6 +15,7 @@ from pscd.cli.common import Parser
 from pscd.errors import UserError
 from pscd.files import write_json, write_text_atomic
 from pscd.paper.artefact import Artefact, CellResult, Row, run
+from pscd.parallel import Engine
 
 PROGRAM = "benchmarks.detection"
 SEEDS, MAX_ROWS = 3, 10_000
@@ -110,7 +111,7 @@ def benchmark(plan: Plan, out: Path, command: str, *, quick: bool, n_jobs: int, 
     artefact = Artefact(
         "detection", report.TITLE, "hours", plan.seeds, lambda quick, seeds: all_settings(plan), compute, rows, draw
     )
-    path = run(artefact, out, quick=quick, seeds=plan.seeds, n_jobs=n_jobs, show=show)
+    path = run(artefact, out, quick=quick, seeds=plan.seeds, engine=Engine(n_jobs=n_jobs), show=show)
     written = json.loads(path.with_suffix(".json").read_text())
     done = [
         CellResult(cell["settings"], {name: value for name, value in cell.items() if name != "settings"})

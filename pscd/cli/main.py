@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pscd.cli import bench, clean, data, detect, images, look, paper, report, runs, tables, train
+from pscd.cli import bench, clean, data, detect, images, look, paper, report, runs, sweep, tables, train
 from pscd.cli.common import Command, Parser, add_command, is_first_process
 from pscd.errors import Diverged, UserError
 from pscd.extensions import import_module
@@ -26,6 +26,7 @@ Train energy-based models on data that are not clean, then find strange rows and
   pscd report runs/my                           everything about it as one HTML file
   pscd train moon --gamma 1 --out runs/moon     a toy, to see it work
   pscd train my.csv --out runs/full             an energy of your own choosing: every setting is a flag
+  pscd sweep my.csv --gamma 0,0.5 --seeds 5     many of them: lists and ranges of settings, compared
 """
 COMMANDS: dict[str, Command] = {
     "look": look.LOOK,
@@ -33,6 +34,7 @@ COMMANDS: dict[str, Command] = {
     "clean": clean.CLEAN,
     "score": tables.SCORE,
     "train": train.TRAIN,
+    "sweep": sweep.SWEEP,
     "sample": runs.SAMPLE,
     "evaluate": runs.EVALUATE,
     "plot": runs.PLOT,
@@ -64,7 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (UserError, Diverged) as error:
         return _tell(str(error), 2 if isinstance(error, UserError) else 1)
     except KeyboardInterrupt:
-        print("pscd: stopped; train and reproduce go on with the same command, others start again", file=sys.stderr)
+        print(
+            "pscd: stopped; train, sweep and reproduce go on with the same command, others start again", file=sys.stderr
+        )
         return 130
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from pscd.cli.common import Command, Parser, whole
-from pscd.errors import UserError
+from pscd.cli.common import Command, Parser, add_engine, engine_from, whole
 
 
 def add_reproduce(parser: Parser) -> None:
@@ -19,8 +18,8 @@ def add_reproduce(parser: Parser) -> None:
     parser.add_argument("--quick", action="store_true", help="small and rough, in seconds, to see that it works")
     parser.add_argument("--seeds", type=whole(1), help="seeds per cell (default: the artefact's own; 1 with --quick)")
     parser.add_argument("--out", type=Path, help="folder (default: results, results/quick with --quick); resumes there")
-    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: -1, one per core)")
     parser.add_argument("--hours", type=float, help="begin no cell after so long; the page says what was not run")
+    add_engine(parser.add_argument_group("where cells are computed"), "cell")
     images = parser.add_argument_group("artefacts with images, or with tables")
     images.add_argument(
         "--data", help="set of images (default: mnist; pscd data lists them), or a folder of .npz tables"
@@ -51,13 +50,10 @@ def run_reproduce(args: argparse.Namespace) -> None:
         return
     chosen = {name: getattr(args, name) for name in ("data", "preset", "features", "n")}
     chosen = {name: value for name, value in chosen.items() if value is not None}
-    if args.jobs == 0:
-        raise UserError("--jobs must not be 0; -1 means one per core")
+    engine = engine_from(args)
     out = args.out or Path("results/quick" if args.quick else "results")
     images = Choice(**chosen) if chosen else None
-    page = reproduce(
-        args.name, out, quick=args.quick, seeds=args.seeds, n_jobs=args.jobs, images=images, hours=args.hours
-    )
+    page = reproduce(args.name, out, quick=args.quick, seeds=args.seeds, engine=engine, images=images, hours=args.hours)
     print(page.read_text())
     print(f"page: {page}")
 

@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,20 +138,16 @@ def evaluate_into(
     Raises:
         UserError: there are too few data to measure by, or they have changed.
     """
-    from pscd.evaluation import evaluate, evaluate_images
-    from pscd.files import sealed, write_json, writing_to
+    from pscd.evaluation import evaluate, evaluate_images, keep
 
     if model.is_image:
         of_images = evaluate_images(model, n=n, seed=seed, features=features, samples=samples)
         images.print_measurements(of_images)
-        rows = [asdict(m) for m in of_images]
+        keep(of_images, RunFolder(run), seed=seed)
     else:
         measurements = evaluate(model, n=n, seed=seed, samples=samples)
         _print_measurements(measurements)
-        rows = [asdict(m) for m in measurements]
-    path = RunFolder(run).evaluation
-    with writing_to(path):
-        write_json(path, sealed({"seed": seed, "rows": rows}))
+        keep(measurements, RunFolder(run), seed=seed)
 
 
 def _print_measurements(measurements: "Sequence[Measurement]") -> None:

@@ -159,12 +159,24 @@ def _scout(words: Sequence[str], parser: Parser, own: Sequence[tuple[str, Any]])
     scout.add_argument("--help-all", action="store_true")
     scout.add_argument("data", nargs="?")
     _add_choosing(scout, scout, scout, show_all=False)
-    for flag in sorted({flag for role, part in (*_built_in(), *own) for flag in _flags_of(role, part)}):
+    for flag in every_flag(own):
         scout.add_argument(flag)
     try:
         return scout.parse_known_args(list(words))[0]
     except argparse.ArgumentError as error:
         parser.error(str(error))
+
+
+def every_flag(own: Sequence[tuple[str, Any]] = ()) -> list[str]:
+    """The flags of all objectives, samplers and other settings there are.
+
+    Args:
+        own: parts of one's own, with their roles.
+
+    Returns:
+        The flags, sorted.
+    """
+    return sorted({flag for role, part in (*_built_in(), *own) for flag in _flags_of(role, part)})
 
 
 def _built_in() -> Iterator[tuple[str, Any]]:

@@ -20,6 +20,7 @@ from pscd.paper.path import PATH
 from pscd.paper.rivals_images import rivals_images
 from pscd.paper.theory import THEORY
 from pscd.paper.toys_2d import TOYS_2D_TABLE
+from pscd.parallel import Engine
 
 __all__ = ["ARTEFACTS", "TABLES", "WITH_IMAGES", "Artefact", "Choice", "reproduce"]
 
@@ -60,7 +61,7 @@ def reproduce(
     *,
     quick: bool = False,
     seeds: int | None = None,
-    n_jobs: int = -1,
+    engine: Engine | None = None,
     images: Choice | None = None,
     hours: float | None = None,
 ) -> Path:
@@ -71,7 +72,7 @@ def reproduce(
         out: folder for the page, its figures and the cells.
         quick: make it small: a test that everything runs, not a result.
         seeds: number of seeds (default: the artefact's own).
-        n_jobs: processes, as joblib counts them: -1 for one per core.
+        engine: what computes the cells (default: the cores of this machine).
         images: which images, preset and feature map, for artefacts that have a choice.
         hours: after which no cell is begun any more.
 
@@ -93,4 +94,4 @@ def reproduce(
         raise UserError(f"{name} has no images to choose; leave --data, --preset, --features and --n out")
     else:
         artefact = ARTEFACTS[name]
-    return run(artefact, Path(out), quick=quick, seeds=seeds, n_jobs=n_jobs, hours=hours)
+    return run(artefact, Path(out), quick=quick, seeds=seeds, engine=engine, hours=hours)

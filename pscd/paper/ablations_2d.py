@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from pscd.data import TOYS_2D
-from pscd.paper.artefact import Artefact, CellResult, Row, Settings, mean_rows
+from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows
 from pscd.paper.toys_2d import FAILED, MANY, cell, compute, failed
+from pscd.parallel import Settings
 
 SETS = ("moon", "rings")
 WITH_TAILS = ("mog", "funnel")  # where negatives drawn from r may go astray

@@ -1,34 +1,22 @@
 """What every artefact of the paper shares: cells computed in parallel and kept, one report at the end.
 
-A cell is a dictionary of plain settings, all that decides its result, seed included. Its result is kept
-in a file named after a digest of those settings: a killed run goes on where it was, and a change of
-settings never meets old cells.
+Cells are computed and kept by `pscd.parallel`: a killed run goes on where it was, and a change of settings never meets
+old cells.
 """
 
-import hashlib
-import json
-import math
-import os
-import platform
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import joblib
 import torch
 
 from pscd.errors import UserError
-from pscd.fast import threads_set
-from pscd.files import markdown_table, read_json, write_json, write_text_atomic, writing_to
-from pscd.progress import progress_bar
-from pscd.version import __version__
-
-Settings = dict[str, Any]
-Result = dict[str, Any]
+from pscd.files import markdown_table, write_json, write_text_atomic, writing_to
+from pscd.parallel import Cells, Engine, Result, Settings, compute_missing
+from pscd.version import machine, versions
 
 
 @dataclass(frozen=True)
@@ -111,21 +99,20 @@ def run(
     *,
     quick: bool = False,
     seeds: int | None = None,
-    n_jobs: int = -1,
+    engine: Engine | None = None,
     show: bool = True,
     hours: float | None = None,
 ) -> Path:
     """Compute what is missing of an artefact and write `NAME.json`, `NAME.md` and its figures.
 
-    A file `NAME.reading.md` in `out`, written by hand, becomes the end of the page. Cells are spread with joblib, so
-    `joblib.parallel_config(backend="dask")` or `"ray"` around this call spreads them over machines.
+    A file `NAME.reading.md` in `out`, written by hand, becomes the end of the page.
 
     Args:
         artefact: what to make.
         out: folder of the results, and of cells computed before.
         quick: whether to make a small version that only shows that everything works.
         seeds: number of seeds (default: the artefact's own, one if `quick`).
-        n_jobs: processes; -1 for one per core.
+        engine: what computes the cells (default: the cores of this machine).
         show: whether to show a progress bar.
         hours: after which no cell is begun any more; the page is then made of those that are done, and says so.
 
@@ -133,18 +120,19 @@ def run(
         The path of the page.
 
     Raises:
-        UserError: `seeds` is below 1, `out` cannot be written to, or no cell is done.
+        UserError: `seeds` is below 1, `out` cannot be written to, a cluster does not answer, or no cell is done.
     """
     if seeds is not None and seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
     n_seeds = seeds or (1 if quick else artefact.seeds)
     cells = artefact.cells(quick, n_seeds)
-    folder = out / f"{artefact.family}.cells"
+    kept = Cells(out / f"{artefact.family}.cells", artefact.family)
     with writing_to(out):
-        folder.mkdir(parents=True, exist_ok=True)
+        kept.folder.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
-    fresh = _compute_missing(artefact, cells, folder, n_jobs, show, math.inf if hours is None else hours)
-    done = [_load(folder, artefact.family, s) for s in cells if _readable(_path(folder, artefact.family, s))]
+    compute = partial(artefact.compute, runs=kept.folder / "runs") if artefact.keeps_runs else artefact.compute
+    fresh = compute_missing(kept, cells, compute, engine or Engine(), show=show, hours=hours)
+    done = [CellResult(s, result) for s in cells if (result := kept.found(s)) is not None]
     if not done:
         raise UserError(f"no cell of {artefact.name} is done in {out}; give it more --hours")
     figures = artefact.draw(done, out)
@@ -174,35 +162,6 @@ def with_reading(text: str, page: Path) -> str:
     """The page with what somebody wrote about it, in `NAME.reading.md` beside it, at its end."""
     reading = page.with_suffix(".reading.md")
     return text + (f"\n{reading.read_text()}" if reading.is_file() else "")
-
-
-def _compute_missing(
-    artefact: Artefact, cells: Sequence[Settings], folder: Path, n_jobs: int, show: bool, hours: float
-) -> int:
-    """Compute cells in their order; returns how many were."""
-    missing = [s for s in cells if not _readable(_path(folder, artefact.family, s))]
-    compute = partial(artefact.compute, runs=folder / "runs") if artefact.keeps_runs else artefact.compute
-    end, count = time.monotonic() + 3600 * hours, 0
-    in_time = takewhile(lambda _: time.monotonic() < end, missing)
-    with progress_bar(len(cells), done=len(cells) - len(missing), show=show, unit="cell") as bar:
-        if n_jobs == 1 or len(missing) < 2:
-            finished: Iterable[tuple[Settings, Result]] = (timed(compute, s) for s in in_time)
-        else:
-            parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
-            finished = parallel(joblib.delayed(timed)(compute, s) for s in in_time)
-        for settings, result in finished:
-            write_json(_path(folder, artefact.family, settings), {"settings": settings, "result": result}, indent=None)
-            bar.update()
-            count += 1
-    return count
-
-
-def timed(compute: Callable[[Settings], Result], settings: Settings) -> tuple[Settings, Result]:
-    """A cell's result with the processor's seconds it took, on one thread: the cores are shared out by cells."""
-    with threads_set(1):
-        start = time.process_time()
-        result = compute(settings)
-        return settings, {**result, "seconds": round(time.process_time() - start, 2)}
 
 
 def mean_rows(
@@ -300,49 +259,9 @@ def number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
-def versions() -> dict[str, str]:
-    """Versions of what the numbers depend on."""
-    import numpy
-    import sklearn
-
-    return {
-        "pscd": __version__,
-        "python": platform.python_version(),
-        "torch": f"torch {torch.__version__}",
-        "numpy": numpy.__version__,
-        "scikit-learn": sklearn.__version__,
-    }
-
-
-def machine() -> str:
-    """The kind of machine, without its name."""
-    return f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}"
-
-
 def _scalars(result: Result) -> Result:
     """Without what is only kept to be drawn."""
     return {name: value for name, value in result.items() if not isinstance(value, list | dict)}
-
-
-def _path(folder: Path, name: str, settings: Settings) -> Path:
-    return folder / f"{digest(name, __version__, settings)}.json"
-
-
-def digest(*parts: Any) -> str:
-    """A short name for settings."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _load(folder: Path, name: str, settings: Settings) -> CellResult:
-    kept = read_json(_path(folder, name, settings))
-    return CellResult(kept["settings"], kept["result"])
-
-
-def _readable(path: Path) -> bool:
-    try:
-        return bool(read_json(path)["result"])
-    except (UserError, KeyError, TypeError):
-        return False
 
 
 # JSON schema of `NAME.json`.

@@ -24,8 +24,9 @@ from pscd.errors import Diverged
 from pscd.files import markdown_table
 from pscd.model import Model
 from pscd.objectives import PseudoSpherical
-from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, number, objective_label
+from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, number, objective_label
 from pscd.paper.toys_2d import MANY, cell
+from pscd.parallel import Result, Settings
 from pscd.rng import Stream, generator
 from pscd.training.loop import fit
 from pscd.types import Energy

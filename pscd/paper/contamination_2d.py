@@ -17,7 +17,8 @@ from pscd.errors import Diverged, UserError
 from pscd.files import markdown_table
 from pscd.metrics import auroc
 from pscd.objectives import PseudoSpherical, Trimmed
-from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, number
+from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, number
+from pscd.parallel import Result, Settings
 from pscd.presets import PRESETS
 from pscd.rng import Stream, generator
 from pscd.training.loop import fit

@@ -9,8 +9,9 @@ from torch import Tensor
 from pscd.data import contaminate
 from pscd.data.toys import CLEAN_1D, CONTAMINATION_1D, contaminated_1d
 from pscd.paper import published
-from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, objective_label
+from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, objective_label
 from pscd.paper.gaussian_fit import at_once, exact_optimum, train_gaussian, training_settings
+from pscd.parallel import Result, Settings
 from pscd.rng import Stream, generator
 
 GAMMAS = (0.0, 0.5, 1.0, 2.0)

@@ -19,8 +19,9 @@ from pscd.losses import effective_sample_fraction, energy_spread, importance_wei
 from pscd.metrics import frechet_distance
 from pscd.model import Model
 from pscd.paper import published
-from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, digest, mean_rows
+from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows
 from pscd.paper.images import SHOWN, Choice, decode, encode
+from pscd.parallel import Result, Settings, digest
 from pscd.rng import Stream, generator
 from pscd.training import checkpoint
 from pscd.training.loop import fit

@@ -15,8 +15,9 @@ from pscd.errors import Diverged, UserError
 from pscd.files import markdown_table
 from pscd.metrics import auroc
 from pscd.mixtures import dequantise
-from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, number
+from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, number
 from pscd.paper.contamination_2d import share_ignored
+from pscd.parallel import Result, Settings
 from pscd.presets import for_rows
 from pscd.rng import Stream, generator
 from pscd.training.loop import fit

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from pscd import discrete
 from pscd.losses import pseudo_spherical
-from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, number
+from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, number
+from pscd.parallel import Result, Settings
 from pscd.rng import Stream, generator
 
 D = 8  # variables, each -1 or 1

@@ -7,8 +7,9 @@ from pathlib import Path
 from pscd import exact
 from pscd.data.toys import MIXTURE_1D
 from pscd.energies import Quadratic
-from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, objective_label
+from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, objective_label
 from pscd.paper.gaussian_fit import GAMMAS, GRID, at_once, exact_optimum, in_column, train_gaussian, training_settings
+from pscd.parallel import Result, Settings
 from pscd.rng import Stream, generator
 
 NARROW_START = (-1.0, 0.3)  # inside the narrow component of the mixture

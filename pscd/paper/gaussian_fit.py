@@ -12,7 +12,7 @@ from pscd.config import TrainConfig
 from pscd.data.toys import GaussianMixture1d
 from pscd.energies import Quadratic
 from pscd.objectives import Objective, PseudoSpherical
-from pscd.paper.artefact import Settings
+from pscd.parallel import Settings
 from pscd.sampling import Mala
 from pscd.training.loop import fit
 

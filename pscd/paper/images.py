@@ -18,8 +18,9 @@ from pscd.errors import Diverged, UserError
 from pscd.images.features import load_feature_map
 from pscd.metrics import frechet_distance, prdc
 from pscd.paper import published
-from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, digest, mean_rows, objective_label
+from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, objective_label
 from pscd.paper.ood import measure_ood, ood_rows
+from pscd.parallel import Result, Settings, digest
 from pscd.presets import DEFAULT_OF, PRESETS
 from pscd.rng import Stream, generator
 from pscd.training.loop import fit

@@ -11,8 +11,9 @@ from pscd import exact
 from pscd.data.toys import CLEAN_1D, MIXTURE_1D, GaussianMixture1d
 from pscd.energies import Quadratic
 from pscd.errors import UserError
-from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, objective_label
+from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, objective_label
 from pscd.paper.gaussian_fit import GAMMAS, GRID, HALF_WIDTH, exact_optimum, in_column
+from pscd.parallel import Result, Settings
 
 CASES: dict[str, GaussianMixture1d] = {"well-specified": CLEAN_1D, "mis-specified": MIXTURE_1D}
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from pscd import exact, theory
 from pscd.data import TOYS_2D
-from pscd.paper.artefact import Result, Settings
 from pscd.paper.bounded_model import GAMMAS, GRID, Linear, data_density, optimum
+from pscd.parallel import Result, Settings
 from pscd.rng import Stream, generator
 
 

@@ -24,9 +24,10 @@ from pscd.objectives import (
     WeightedNegatives,
 )
 from pscd.objectives.nce import Noise
-from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows
+from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows
 from pscd.paper.gaussian_fit import GRID, best_gaussian, exact_optimum, gaussian_config, train_gaussian
 from pscd.paper.objectives_2d import BLOCK, RIVALS, ROUNDS, cost_rows, relative_costs, split
+from pscd.parallel import Result, Settings
 from pscd.rng import Stream, generator
 from pscd.training.initial import init_state
 

@@ -14,8 +14,9 @@ from pscd.data import TOYS_2D
 from pscd.files import markdown_table
 from pscd.objectives import FEBM, OBJECTIVES, Objective, PseudoSpherical
 from pscd.paper import toys_2d
-from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, number
+from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, number
 from pscd.paper.toys_2d import EMPTY, FAILED, failed, histogram, windows
+from pscd.parallel import Result, Settings
 from pscd.rng import Stream, generator
 from pscd.training.initial import init_state
 from pscd.training.loop import train_step

@@ -10,7 +10,8 @@ from pscd.data import IMAGE_SETS, Dataset, as_shape, gaussian_noise, interpolati
 from pscd.errors import UserError
 from pscd.metrics import aupr, auroc, fpr_at_95
 from pscd.paper import published
-from pscd.paper.artefact import CellResult, Result, Row, Settings, mean_rows, objective_label
+from pscd.paper.artefact import CellResult, Row, mean_rows, objective_label
+from pscd.parallel import Result, Settings
 from pscd.rng import Stream, generator
 
 OTHERS = tuple(name for name in IMAGE_SETS if name != "digits")  # whose 8 x 8 pixels would tell by their blur

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from pscd.data.toys import GaussianMixture1d
-from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings
+from pscd.paper.artefact import Artefact, CellResult, Row
+from pscd.parallel import Result, Settings
 
 CLEAN, RATIO = GaussianMixture1d((1.0,), (0.0,), (1.0,)), 0.1
 DIRTY = GaussianMixture1d((1 - RATIO, RATIO), (0.0, 5.0), (1.0, 0.3**2))

@@ -17,9 +17,10 @@ from pscd.data import Dataset, load_dataset, to_bytes
 from pscd.errors import Diverged
 from pscd.objectives import FEBM
 from pscd.paper import images
-from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, digest, mean_rows, objective_label
+from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, objective_label
 from pscd.paper.images import SHOWN, Choice, decode, encode
 from pscd.paper.ood import MADE, OTHERS, measure_ood
+from pscd.parallel import Result, Settings, digest
 from pscd.training.loop import fit
 
 DIVERGENCES = ("kl", "reverse-kl", "hellinger", "js")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pscd import exact, theory
 from pscd.losses import pseudo_spherical
-from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings
+from pscd.paper.artefact import Artefact, CellResult, Row
 from pscd.paper.bounded_model import (
     FEATURE_BOUND,
     GAMMAS,
@@ -24,6 +24,7 @@ from pscd.paper.bounded_model import (
     smoothness,
 )
 from pscd.paper.lemma_checks import LEMMAS, check_grid, grid_cells, lemma_cells
+from pscd.parallel import Result, Settings
 from pscd.rng import Stream, generator
 
 ALPHA = 0.5  # relative gradient error that the convergence theorems allow

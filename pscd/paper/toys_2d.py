@@ -17,7 +17,8 @@ from pscd.metrics import mmd
 from pscd.model import Model
 from pscd.objectives import PseudoSpherical
 from pscd.paper import published
-from pscd.paper.artefact import Artefact, CellResult, Result, Row, Settings, mean_rows, number, objective_label
+from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, number, objective_label
+from pscd.parallel import Result, Settings
 from pscd.rng import Stream, generator
 from pscd.training.loop import fit
 

@@ -16,6 +16,7 @@ from pscd.paper.artefact import SCHEMA, Artefact, CellResult, run
 from pscd.paper.contamination_2d import CLUSTER, junk, limit, meets, share_ignored, wide_box
 from pscd.paper.contamination_tables import above, read, split, usable
 from pscd.paper.path import CLEAN, DIRTY, flow, line
+from pscd.parallel import Engine
 from pscd.rng import generator
 
 
@@ -167,6 +168,6 @@ def test_hours_end_a_run_and_the_page_says_so(tmp_path, monkeypatch):
         lambda done: [],
         lambda done, out: [],
     )
-    page = run(artefact, tmp_path, n_jobs=1, show=False, hours=1.0)
+    page = run(artefact, tmp_path, engine=Engine(n_jobs=1), show=False, hours=1.0)
     assert "3 of 5 cells were not run" in page.read_text()
     assert json.loads((tmp_path / "toy.json").read_text())["cells_not_run"] == 3

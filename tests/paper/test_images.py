@@ -8,6 +8,7 @@ from pscd.errors import UserError
 from pscd.paper import WITH_IMAGES, Choice, reproduce
 from pscd.paper.contamination_images import training_images
 from pscd.paper.images import decode, encode
+from pscd.parallel import Engine
 from pscd.rng import generator
 
 DIGITS = Choice(data="digits", features="pixels", n=60)
@@ -23,7 +24,7 @@ def out(tmp_path_factory):
 
 @pytest.mark.parametrize("name", WITH_IMAGES)
 def test_every_artefact_with_images_is_made(name, out):
-    page = reproduce(name, out, quick=True, n_jobs=1, images=DIGITS)
+    page = reproduce(name, out, quick=True, engine=Engine(n_jobs=1), images=DIGITS)
     report = json.loads((out / f"{name}-digits.json").read_text())
     assert page.name == f"{name}-digits.md"
     assert f"pscd reproduce {name}-digits" not in page.read_text()
@@ -33,13 +34,13 @@ def test_every_artefact_with_images_is_made(name, out):
 
 
 def test_artefacts_share_the_runs(out):
-    reproduce("images-fid", out, quick=True, n_jobs=1, images=DIGITS)
-    reproduce("images-gamma", out, quick=True, n_jobs=1, images=DIGITS)
+    reproduce("images-fid", out, quick=True, engine=Engine(n_jobs=1), images=DIGITS)
+    reproduce("images-gamma", out, quick=True, engine=Engine(n_jobs=1), images=DIGITS)
     assert json.loads((out / "images-gamma-digits.json").read_text())["cells_computed_in_that_time"] == 0
 
 
 def test_noise_and_interpolations_are_always_there_to_tell_apart(out):
-    reproduce("ood", out, quick=True, n_jobs=1, images=DIGITS)
+    reproduce("ood", out, quick=True, engine=Engine(n_jobs=1), images=DIGITS)
     rows = json.loads((out / "ood-digits.json").read_text())["rows"]
     assert {row["row"] for row in rows} == {"uniform noise", "Gaussian noise", "interpolations"}
     assert all(0 <= row["measured"] <= 1 for row in rows)

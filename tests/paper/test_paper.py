@@ -27,6 +27,7 @@ from pscd.paper.landscapes import CASES
 from pscd.paper.lemma_checks import check_grid, grid_cells
 from pscd.paper.published import CONTAMINATION_GAUSSIAN
 from pscd.paper.toys_2d import stray_mass
+from pscd.parallel import Engine
 from pscd.rng import generator
 from pscd.training.loop import fit
 
@@ -85,7 +86,7 @@ def test_a_seventh_toy_is_one_entry(name, known, tmp_path, monkeypatch):
     toy = Toy(TOYS_2D["moon"].draw, TOYS_2D["moon"].log_density) if known else Toy(pinwheel)
     monkeypatch.setitem(TOYS_2D, "seventh", toy)
     cells = partial(on_the_seventh, name)
-    run(replace(ARTEFACTS[name], cells=cells), tmp_path, quick=True, n_jobs=1, show=False)
+    run(replace(ARTEFACTS[name], cells=cells), tmp_path, quick=True, engine=Engine(n_jobs=1), show=False)
     report = json.loads((tmp_path / f"{name}.json").read_text())
     ours = [row for row in report["rows"] if "seventh" in row["row"] + row["column"]]
     assert sum("MMD, density" in row["column"] for row in ours) == len(cells(True, 1)) - (name == "objectives-2d")
@@ -118,10 +119,10 @@ def test_finished_cells_are_kept_and_a_killed_run_goes_on(tmp_path):
         return compute(settings)
 
     with pytest.raises(KeyboardInterrupt):
-        run(toy_artefact(compute=fragile), tmp_path, n_jobs=1, show=False)
+        run(toy_artefact(compute=fragile), tmp_path, engine=Engine(n_jobs=1), show=False)
     assert len(calls) == 3
     calls.clear()
-    run(toy_artefact(compute=fragile), tmp_path, n_jobs=1, show=False)
+    run(toy_artefact(compute=fragile), tmp_path, engine=Engine(n_jobs=1), show=False)
     assert len(calls) == 1
     report = json.loads((tmp_path / "toy.json").read_text())
     assert [row["measured"] for row in report["rows"]] == [1.5, 4.5]
@@ -130,25 +131,25 @@ def test_finished_cells_are_kept_and_a_killed_run_goes_on(tmp_path):
 
 
 def test_a_change_of_settings_is_not_mixed_with_old_cells(tmp_path):
-    run(toy_artefact(), tmp_path, n_jobs=1, show=False)
+    run(toy_artefact(), tmp_path, engine=Engine(n_jobs=1), show=False)
     other = toy_artefact(cells=lambda quick, seeds: [{**c, "value": c["value"] + 1} for c in cells(quick, seeds)])
-    run(other, tmp_path, n_jobs=1, show=False)
+    run(other, tmp_path, engine=Engine(n_jobs=1), show=False)
     report = json.loads((tmp_path / "toy.json").read_text())
     assert [row["measured"] for row in report["rows"]] == [4.5, 9.5]
     assert report["cells_computed_in_that_time"] == 2  # value 2 was there already
 
 
 def test_a_damaged_cell_is_computed_again(tmp_path):
-    run(toy_artefact(), tmp_path, n_jobs=1, show=False)
+    run(toy_artefact(), tmp_path, engine=Engine(n_jobs=1), show=False)
     damaged = next((tmp_path / "toy.cells").iterdir())
     damaged.write_text('{"settings"')
-    run(toy_artefact(), tmp_path, n_jobs=1, show=False)
+    run(toy_artefact(), tmp_path, engine=Engine(n_jobs=1), show=False)
     assert json.loads((tmp_path / "toy.json").read_text())["cells_computed_in_that_time"] == 1
 
 
 def test_processes_and_one_process_agree(tmp_path):
-    run(toy_artefact(), tmp_path / "one", n_jobs=1, show=False)
-    run(toy_artefact(), tmp_path / "two", n_jobs=2, show=False)
+    run(toy_artefact(), tmp_path / "one", engine=Engine(n_jobs=1), show=False)
+    run(toy_artefact(), tmp_path / "two", engine=Engine(n_jobs=2), show=False)
     one, two = (json.loads((tmp_path / d / "toy.json").read_text())["rows"] for d in ("one", "two"))
     assert one == two
 
@@ -161,16 +162,16 @@ def test_a_users_own_joblib_backend_does_the_work(tmp_path):
         seen.append(settings["value"])
         return compute(settings)
 
-    run(toy_artefact(compute=noted), tmp_path / "default", n_jobs=2, show=False)
+    run(toy_artefact(compute=noted), tmp_path / "default", engine=Engine(n_jobs=2), show=False)
     assert seen == []
     with joblib.parallel_config(backend="threading"):
-        run(toy_artefact(compute=noted), tmp_path / "threads", n_jobs=2, show=False)
+        run(toy_artefact(compute=noted), tmp_path / "threads", engine=Engine(n_jobs=2), show=False)
     assert sorted(seen) == [1, 1, 2, 2]
 
 
 def test_a_bar_in_a_name_does_not_break_the_table(tmp_path):
     named = toy_artefact(rows=lambda done: [Row("KL(p || q)", "x", 1.0)])
-    page = run(named, tmp_path, n_jobs=1, show=False).read_text()
+    page = run(named, tmp_path, engine=Engine(n_jobs=1), show=False).read_text()
     assert "| KL(p \\|\\| q) | x | 1 |  | 1 |" in page
 
 
@@ -346,7 +347,7 @@ def test_notes_of_blame_are_computed_from_the_cells():
 
 def test_what_somebody_wrote_about_results_stays_when_they_are_made_again(tmp_path):
     (tmp_path / "contamination-gaussian.reading.md").write_text("## Reading\n\nIt works.\n")
-    page = reproduce("contamination-gaussian", tmp_path, quick=True, n_jobs=1)
+    page = reproduce("contamination-gaussian", tmp_path, quick=True, engine=Engine(n_jobs=1))
     assert page.read_text().endswith("## Reading\n\nIt works.\n")
 
 

@@ -1,0 +1,1 @@
+"""Tables larger than memory: what training and scoring take in memory and time. One module for each part."""

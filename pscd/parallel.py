@@ -1,0 +1,384 @@
+"""Many pieces of work, computed in parallel and kept: on the cores of this machine, or on a cluster by Dask or Ray.
+
+A cell is a dictionary of plain settings, all that decides its result, seed included. Its result is kept in a file named
+after a digest of those settings: a killed command goes on where it was, and a change of settings never meets old
+results. `pscd reproduce` and `pscd sweep` both compute their cells here.
+"""
+
+import hashlib
+import json
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import joblib
+from joblib.externals.loky.process_executor import BrokenProcessPool
+
+from pscd.errors import Diverged, UserError
+from pscd.fast import threads_set
+from pscd.files import needs, one_line, read_json, write_json
+from pscd.progress import progress_bar
+from pscd.version import __version__
+
+Settings = dict[str, Any]
+Result = dict[str, Any]
+T = TypeVar("T")
+
+KILLED = "its process was killed, perhaps for lack of memory"
+LOOK_EVERY = 0.5  # seconds between two looks for a parent that is gone
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What computes: the cores of this machine, or a cluster.
+
+    Args:
+        backend: `cores`; or `dask` or `ray`, through joblib's own backends.
+        scheduler: address of the Dask scheduler or of the Ray cluster (`auto` finds a Ray on this machine).
+        n_jobs: how many cells at a time; -1 for one per core, or all that the cluster has.
+        patience: seconds to wait for the scheduler to answer.
+
+    Raises:
+        UserError: the flags contradict each other.
+    """
+
+    backend: Literal["cores", "dask", "ray"] = "cores"
+    scheduler: str | None = None
+    n_jobs: int = -1
+    patience: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.n_jobs == 0:
+            raise UserError("--jobs must not be 0; -1 means one per core")
+        if self.backend == "cores" and self.scheduler is not None:
+            raise UserError("--scheduler needs --backend dask or ray")
+        if self.backend != "cores" and self.scheduler is None:
+            raise UserError(f"--backend {self.backend} needs --scheduler ADDRESS{_HINTS[self.backend]}")
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Connect to the cluster for the block; joblib computes there meanwhile.
+
+        Raises:
+            UserError: the scheduler does not answer, has no workers, or they have another version of this package.
+        """
+        if self.backend == "dask":
+            with (
+                _dask_client(str(self.scheduler), self.patience) as client,
+                joblib.parallel_config(backend="dask", client=client),
+            ):
+                yield
+        elif self.backend == "ray":
+            with _ray_connection(str(self.scheduler), self.patience), joblib.parallel_config(backend=_STREAMING_RAY):
+                yield
+        else:  # what `joblib.parallel_config` around it says, processes of this machine otherwise
+            yield
+
+
+_HINTS = {"dask": "; `dask scheduler` prints it", "ray": ", host:port, or auto for a Ray on this machine"}
+_STREAMING_RAY = "pscd-ray"
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Results in a folder, each in a file named after a digest of its settings.
+
+    Args:
+        folder: where the files are.
+        family: a name that goes into the digest: families do not share results.
+    """
+
+    folder: Path
+    family: str
+
+    def path(self, settings: Settings) -> Path:
+        """The file of a cell."""
+        return self.folder / f"{digest(self.family, __version__, settings)}.json"
+
+    def keep(self, settings: Settings, result: Result) -> None:
+        """Write the result of a cell."""
+        write_json(self.path(settings), {"settings": settings, "result": result}, indent=None)
+
+    def found(self, settings: Settings) -> Result | None:
+        """The result of a cell; None if there is none, or its file is damaged."""
+        try:
+            return read_json(self.path(settings))["result"] or None
+        except (UserError, KeyError, TypeError):
+            return None
+
+    def is_missing(self, settings: Settings) -> bool:
+        """Whether a cell has to be computed: it never was, or it failed in a way that may not happen again."""
+        result = self.found(settings)
+        return result is None or ("failed" in result and result.get("kind") != Diverged.__name__)
+
+
+def compute_missing(
+    kept: Cells,
+    cells: Sequence[Settings],
+    compute: Callable[[Settings], Result],
+    engine: Engine,
+    *,
+    show: bool = True,
+    hours: float | None = None,
+    unit: str = "cell",
+    keep_failures: bool = False,
+) -> int:
+    """Compute the cells that have no result yet, in their order, and keep each as soon as it is there.
+
+    A process that is killed takes no other cell with it: the cells that were under way are computed again, each alone
+    in a process, so that the one to blame is known.
+
+    Args:
+        kept: where results are, and go.
+        cells: the settings of all cells.
+        compute: turns settings into a result; called in another process, on one thread.
+        engine: where that process is.
+        show: whether to show a progress bar, and after the first cell how long all may take.
+        hours: after which no cell is begun any more; None: all are.
+        unit: what a cell is called.
+        keep_failures: whether an error is a result, `{"failed": reason, "kind": class}`; otherwise it ends the work.
+
+    Returns:
+        How many were computed.
+
+    Raises:
+        UserError: the cluster does not answer; or, unless failures are kept, the process of a cell was killed.
+    """
+    missing = [s for s in cells if kept.is_missing(s)]
+    if not missing:
+        return 0
+    end = time.monotonic() + 3600 * (math.inf if hours is None else hours)
+    in_time = takewhile(lambda _: time.monotonic() < end, missing)
+    count, n_done = 0, len(cells) - len(missing)
+    with engine.running(), progress_bar(len(cells), done=n_done, show=show, unit=unit) as bar:
+        start = time.monotonic()
+        for settings, result in _computed(_Work(compute, keep_failures), in_time, len(missing), engine):
+            kept.keep(settings, result)
+            bar.update()
+            count += 1
+            if count == 1 and show and len(missing) > 1:
+                bar.write(estimate(time.monotonic() - start, len(missing) - 1, _at_a_time(engine), unit), sys.stderr)
+    return count
+
+
+def estimate(first: float, left: int, at_a_time: int, unit: str) -> str:
+    """How long the rest may take, from the time of the first.
+
+    Args:
+        first: seconds that the first cell took.
+        left: cells that are not done.
+        at_a_time: cells that are computed at the same time.
+        unit: what a cell is called.
+
+    Returns:
+        A sentence.
+
+    >>> estimate(90, 11, 2, "run")
+    'the first run took 2 min; the other 11 may take 8 min, 2 at a time'
+    """
+    # While the first was computed, the others that began with it were too.
+    rest = (math.ceil((left + 1) / at_a_time) - 1) * first
+    return f"the first {unit} took {duration(first)}; the other {left} may take {duration(rest)}, {at_a_time} at a time"
+
+
+def duration(seconds: float) -> str:
+    """A duration as a person would say it.
+
+    Args:
+        seconds: how long.
+
+    Returns:
+        In seconds, minutes or hours.
+
+    >>> duration(4.2), duration(600), duration(10_000)
+    ('4 s', '10 min', '2.8 hours')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
+def _at_a_time(engine: Engine) -> int:
+    return max(1, joblib.Parallel(n_jobs=engine.n_jobs)._effective_n_jobs())  # as joblib will decide
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One cell, in the process that computes it.
+
+    Args:
+        compute: turns settings into a result.
+        keep_failures: whether an error is a result.
+        parent: the process that wants it.
+    """
+
+    compute: Callable[[Settings], Result]
+    keep_failures: bool
+    parent: int = 0
+
+    def __call__(self, settings: Settings) -> tuple[Settings, Result]:
+        if os.getppid() == self.parent:
+            _leave_with_parent(self.parent)
+        return timed(self._result, settings)
+
+    def _result(self, settings: Settings) -> Result:
+        try:
+            return self.compute(settings)
+        except Exception as error:
+            if not self.keep_failures:
+                raise
+            expected = isinstance(error, UserError | Diverged)
+            words = one_line(error) if expected else f"{type(error).__name__}: {one_line(error)}"
+            return {"failed": words, "kind": type(error).__name__}
+
+
+def timed(compute: Callable[[Settings], Result], settings: Settings) -> tuple[Settings, Result]:
+    """A cell's result with the processor's seconds it took, on one thread: the cores are shared out by cells."""
+    with threads_set(1):
+        start = time.process_time()
+        result = compute(settings)
+        return settings, {**result, "seconds": round(time.process_time() - start, 2)}
+
+
+def _computed(work: _Work, cells: Iterable[Settings], n: int, engine: Engine) -> Iterator[tuple[Settings, Result]]:
+    """The cells with their results, as they are finished."""
+    if engine.backend == "cores" and (engine.n_jobs == 1 or n < 2):
+        yield from map(work, cells)
+        return
+    work = _Work(work.compute, work.keep_failures, os.getpid())
+    waiting = iter(cells)
+    under_way: dict[str, Settings] = {}
+
+    def begun() -> Iterator[Any]:
+        for settings in waiting:
+            under_way[digest(settings)] = settings
+            yield joblib.delayed(work)(settings)
+
+    while True:
+        # One cell for each process: whatever is killed, this command or one of them, takes no more with it.
+        parallel = joblib.Parallel(
+            n_jobs=engine.n_jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs"
+        )
+        try:
+            for settings, result in parallel(begun()):
+                del under_way[digest(settings)]
+                yield settings, result
+        except BrokenProcessPool:
+            for settings in [under_way.pop(name) for name in list(under_way)]:
+                yield _alone(work, settings)
+        else:
+            return
+
+
+def _alone(work: _Work, settings: Settings) -> tuple[Settings, Result]:
+    """Compute one cell in a process of its own, after some process was killed."""
+    try:
+        return joblib.Parallel(n_jobs=2)([joblib.delayed(work)(settings)])[0]  # 2: with 1 it would be this process
+    except BrokenProcessPool:
+        if not work.keep_failures:
+            raise UserError(f"a cell was not computed: {KILLED}; the same command goes on") from None
+        return settings, {"failed": KILLED, "kind": "Killed", "seconds": 0.0}
+
+
+_watching = threading.Event()
+
+
+def _leave_with_parent(parent: int) -> None:
+    """End this process when its parent is gone, killed perhaps: nobody would take the result, or know of the work."""
+    if _watching.is_set():
+        return
+    _watching.set()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(LOOK_EVERY)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _dask_client(address: str, patience: float) -> Iterator[Any]:
+    distributed = needs("distributed", "dask", "--backend dask")
+    late = f"no Dask scheduler answers at {address} within {patience:g} s; is it running, and is the address right?"
+    # Its own timeout does not count while a server that is none, or hangs, keeps the connection open.
+    client = _within(patience, lambda: distributed.Client(address, timeout=patience), late)
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=patience)
+        except TimeoutError:
+            raise UserError(
+                f"the Dask scheduler at {address} has no workers; start some: dask worker {address}"
+            ) from None
+        _check_versions(_versions_of_workers(client), address)
+        yield client
+
+
+def _versions_of_workers(client: Any) -> set[str]:
+    try:
+        return set(client.run(version_here).values())
+    except ImportError:
+        return {"none"}
+
+
+def version_here() -> str:
+    """The version of this package, where it is called."""
+    return __version__
+
+
+def _check_versions(found: set[str], address: str) -> None:
+    if others := sorted(found - {__version__}):
+        raise UserError(
+            f"workers of {address} have pscd {', '.join(others)}, here it is {__version__}; install the same"
+        )
+
+
+@contextmanager
+def _ray_connection(address: str, patience: float) -> Iterator[None]:
+    ray = needs("ray", "ray", "--backend ray")
+    # Ray's pool hands results over as they are ready, as we need them; only the class does not say so.
+    kind = needs("ray.util.joblib.ray_backend", "ray", "--backend ray").RayBackend
+    joblib.register_parallel_backend(_STREAMING_RAY, type("StreamingRay", (kind,), {"supports_return_generator": True}))
+    late = f"no Ray answers at {address} within {patience:g} s; is it running, and is the address right?"
+    was_on = ray.is_initialized()
+    if not was_on:
+        _within(patience, lambda: ray.init(address=address, logging_level="ERROR", log_to_driver=False), late)
+    try:
+        yield
+    finally:
+        if not was_on:
+            ray.shutdown()
+
+
+def _within(seconds: float, connect: Callable[[], T], late: str) -> T:
+    """What `connect` returns, unless it fails or takes too long."""
+    found: list[T] = []
+    errors: list[BaseException] = []
+
+    def attempt() -> None:
+        try:
+            found.append(connect())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    thread.join(seconds + 1)  # a little more than its own, whose message may say more
+    if errors and isinstance(errors[0], ValueError):
+        raise UserError(f"{one_line(errors[0])}")
+    if not found:
+        raise UserError(late)
+    return found[0]
+
+
+def digest(*parts: Any) -> str:
+    """A short name for settings."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
