@@ -370,7 +370,7 @@ def reasons(names: Sequence[str], values: Sequence[Any], blame: "np.ndarray") ->
 
 def _short(value: Any, most: int = 30) -> str:
     """A cell in a few characters."""
-    text = f"{value:.6g}" if isinstance(value, float) else str(value).strip()
+    text = f"{value:.6g}" if isinstance(value, float) else str(value).strip().removesuffix(" 00:00:00")
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
