@@ -107,7 +107,7 @@ def odd_levels(texts: np.ndarray, counts: np.ndarray) -> tuple[str, ...]:
     if same:
         notes.append("differ in case or blanks alone: " + "; ".join(" / ".join(group) for group in same[:3]))
     often = dict(zip(texts, counts, strict=True))
-    wrong = [f"{text} x {often[text]} (like {meant})" for text, meant in slips(texts, counts).items()]
+    wrong = [f"{text} x {often[text]} (like {meant})" for text, meant in slips(texts.tolist(), counts).items()]
     if wrong:
         notes.append("misspelt: " + ", ".join(wrong[:3]) + (", ..." * (len(wrong) > 3)))
     return tuple(notes)
