@@ -31,7 +31,13 @@ RARE = 5.0  # nats that speak against any shift at all
 
 @dataclass(frozen=True)
 class Block:
-    """Columns `first` to `last` of a table, the cells of which stand `step` columns too far to the right."""
+    """Neighbouring columns of a table, the cells of which stand one column too far to the right or to the left.
+
+    Args:
+        first: its first column.
+        last: its last column.
+        step: 1: too far to the right; -1: to the left.
+    """
 
     first: int
     last: int
@@ -61,7 +67,13 @@ class Block:
 
 @dataclass(frozen=True)
 class Shift:
-    """A row with shifted cells, and how it was before: `x`, `(D,)`, with a gap where a cell is lost."""
+    """A row with shifted cells, and how it was before.
+
+    Args:
+        row: its number.
+        block: the columns.
+        x: the row with the cells moved back, `(D,)`; NaN where a cell is lost.
+    """
 
     row: int
     block: Block
