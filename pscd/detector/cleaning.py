@@ -66,7 +66,7 @@ class CellMethods:
             `(n, d)`, a data frame if `X` is one; 0 for missing cells and for columns that are left out.
         """
         rows = self._read(X)
-        return self.reader_.labelled(rows, self._costs(rows, self._judge(rows, FALSE_ALARMS).cells).numpy())
+        return self.reader_.labelled(rows, self._costs(rows, self._cells(rows, FALSE_ALARMS)[0]).numpy())
 
     def flag_cells(self, X: ArrayLike, *, false_alarms: float = FALSE_ALARMS) -> Any:
         """Which cells look wrong.
@@ -193,18 +193,23 @@ class CellMethods:
         return _check_feature_names_in(self, input_features)
 
     @torch.no_grad()
-    def _judge(self, rows: Rows, false_alarms: float) -> Judged:
-        """The cells as the mixture sees them, and which of them look wrong."""
+    def _cells(self, rows: Rows, false_alarms: float) -> tuple[Cells, Tensor]:
+        """The cells as the mixture sees them, and which cells of the table look wrong one by one, `(n, d)`."""
         if not 0 < false_alarms < 1:
             raise ValueError(f"false_alarms must be between 0 and 1, got {false_alarms}")
         z = self.cells_.forward(rows.x)
         trusted = self.cells_.mixture.trusted(z, false_alarms)
         wrong = self.cells_.spread(~trusted & ~z.isnan(), False) | self.cells_.news(rows.x)
-        wrong = self._by_column(wrong.double()).bool() | rows.stray
+        return self.cells_.mixture.cells(z, trusted), self._by_column(wrong.double()).bool() | rows.stray
+
+    @torch.no_grad()
+    def _judge(self, rows: Rows, false_alarms: float) -> Judged:
+        """The cells, which of them look wrong, and which rows are shifted."""
+        cells, wrong = self._cells(rows, false_alarms)
         shifts = find_shifts(self.reader_, self.cells_, rows, wrong, self.n_rows_)
         for shift in shifts:
             wrong[shift.row, shift.block.first : shift.block.last + 1] = True
-        return Judged(self.cells_.mixture.cells(z, trusted), wrong, shifts)
+        return Judged(cells, wrong, shifts)
 
     def _costs(self, rows: Rows, cells: Cells) -> Tensor:
         """What each cell of the table costs, `(n, d)`."""

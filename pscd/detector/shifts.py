@@ -171,7 +171,8 @@ class _Cells:
     def moved(self, tried: list[Block]) -> tuple[Tensor, Tensor]:
         """Each row with each block moved back, `(m * blocks, D)`, and which of its cells cannot be, `(..., d)`."""
         reader, table = self.reader, self.rows.table
-        found = [reader.found(self.rows, c, self.index) for c in range(reader.n_columns)]
+        learnt, nothing = set(reader.sources.tolist()), [None] * len(self.index)  # others need not be there
+        found = [reader.found(self.rows, c, self.index) if c in learnt else nothing for c in range(reader.n_columns)]
         made = []
         for k in range(len(self.index)):
             row = [column[k] for column in found]

@@ -68,3 +68,12 @@ def test_words_and_categories_move_too(whole, kind):
     row = [mended[name][5] for name in names]
     assert row[1:] == cells[5][1:]
     assert abs(float(row[0])) < 4
+
+
+def test_columns_that_are_left_out_need_not_be_there(whole):
+    names = [f"c{j}" for j in range(5)]
+    table = pd.DataFrame(whole[:, :5].round(2), columns=names).assign(name=[f"row {i}" for i in range(len(whole))])
+    detector = EnergyDetector(n_updates=1).fit(table)
+    new = table[names].head(3).copy()
+    new.loc[1] = [*new.loc[1, names[1:]], None]
+    assert detector.repair(new).loc[1, names[1:]].tolist() == table.loc[1, names[1:]].tolist()
