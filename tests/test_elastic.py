@@ -19,10 +19,28 @@ from pscd.errors import LostProcess
 from pscd.files import read_tensors, tensors_digest
 
 ROOT = Path(__file__).parents[1]
-FLAGS = (
-    "train moon --steps 300 --n-data 500 --batch-size 32 --buffer-size 100 --jump-components 4 --width 8 "
-    "--log-every 20 --checkpoint-every 40 --sample-steps 5"
-).split(" ")
+FLAGS = [
+    "train",
+    "moon",
+    "--steps",
+    "300",
+    "--n-data",
+    "500",
+    "--batch-size",
+    "32",
+    "--buffer-size",
+    "100",
+    "--jump-components",
+    "4",
+    "--width",
+    "8",
+    "--log-every",
+    "20",
+    "--checkpoint-every",
+    "40",
+    "--sample-steps",
+    "5",
+]
 LONGEST = 400  # seconds to wait for anything, on a busy machine
 
 
@@ -133,8 +151,6 @@ def test_a_process_that_hangs_is_told_and_replaced(tmp_path, undisturbed):
     go_on = "the same command goes on from the last checkpoint; torchrun --max-restarts 3 does so by itself"
     (rank,) = {"0", "1"} & set(told[0].split())
     assert told == [f"pscd: process {rank} of 2: another process has not answered for 20 s; {go_on}"]
-        f"pscd: process {rank} of 2: another process has not answered for 20 s; {go_on}" for rank in told[0][14:15]
-    ]
     assert result(run) == undisturbed
 
 
