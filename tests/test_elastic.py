@@ -19,28 +19,8 @@ from pscd.errors import LostProcess
 from pscd.files import read_tensors, tensors_digest
 
 ROOT = Path(__file__).parents[1]
-FLAGS = [
-    "train",
-    "moon",
-    "--steps",
-    "300",
-    "--n-data",
-    "500",
-    "--batch-size",
-    "32",
-    "--buffer-size",
-    "100",
-    "--jump-components",
-    "4",
-    "--width",
-    "8",
-    "--log-every",
-    "20",
-    "--checkpoint-every",
-    "40",
-    "--sample-steps",
-    "5",
-]
+FLAGS = """train moon --steps 300 --n-data 500 --batch-size 32 --buffer-size 100 --jump-components 4 --width 8
+--log-every 20 --checkpoint-every 40 --sample-steps 5"""
 LONGEST = 400  # seconds to wait for anything, on a busy machine
 
 
@@ -57,7 +37,7 @@ def two_machines(out, *more):
     agent = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
     agent += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", "test"]
     agent += ["--local-addr", "127.0.0.1", "--monitor-interval", "0.2", "--max-restarts", "3", "-m", "pscd"]
-    command = [*agent, *FLAGS, "--out", str(out), *more]
+    command = [*agent, *FLAGS.split(), "--out", str(out), *more]
     logs = [out.with_name(f"{out.name}-{name}.log") for name in "ab"]
     agents = []
     try:
