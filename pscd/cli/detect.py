@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pscd.cli.common import Command, Parser, add_force, device, parse_names, whole, write
+from pscd.cli.pictures import detect_pictures, is_of_pictures, score_pictures
 from pscd.cli.reading import FILES, add_reading_flags, read_args, reading_options
 from pscd.errors import UserError
 from pscd.run_folder import RunFolder
@@ -29,7 +30,9 @@ def add_detect(parser: Parser) -> None:
     Args:
         parser: the command's parser.
     """
-    parser.add_argument("data", type=Path, metavar="FILE", help=f"a table, junk included ({FILES})")
+    parser.add_argument(
+        "data", type=Path, metavar="FILE", help=f"a table ({FILES}) or a folder of pictures, junk included"
+    )
     parser.add_argument("--out", type=Path, help="run folder (default: runs/NAME)")
     add_force(parser, "replace a detector that is there")
     add_learning_flags(parser)
@@ -86,6 +89,9 @@ def run_detect(args: argparse.Namespace) -> None:
         raise UserError(f"{out} holds a detector; choose another --out, or add --force to replace it")
     if RunFolder(out).model.exists():
         raise UserError(f"{out} holds a run of pscd train; choose another --out")
+    if args.data.is_dir():
+        detect_pictures(args, out)
+        return
     check_ids(args.id)
     frame = read_args(args, args.data)
     detector = fit_detector(args, frame, args.data, contamination=args.contamination, rank=args.rank)
@@ -207,6 +213,9 @@ def score_rows(args: argparse.Namespace) -> None:
     if device(args.device).type != "cpu":
         raise UserError("a detector scores on the cpu; leave --device out")
     detector = EnergyDetector.load(args.run)
+    if is_of_pictures(detector) and not args.file.is_file():
+        score_pictures(detector, args.file, args.out)
+        return
     frame = read_for(detector, args)
     report(detector, frame, args.file, args.out, args.id, log_density=args.log_density)
 
@@ -436,11 +445,12 @@ _number_or_auto.__name__ = "number or auto"  # argparse names it in its message
 
 
 DETECT = Command(
-    "find the strange rows and the wrong cells of a table, and say why",
+    "find the strange rows and the wrong cells of a table, or the strange pictures of a folder, and say why",
     add_detect,
     run_detect,
     "  pscd look my.csv                                  what the columns are taken for\n"
     "  pscd detect my.csv --id name --out runs/my\n"
     "  pscd score runs/my new.csv --id name --out scores.csv\n"
-    "  pscd clean my.csv --repair --fill --out clean.csv",
+    "  pscd clean my.csv --repair --fill --out clean.csv\n"
+    "  pscd detect holiday-pictures --out runs/pictures",
 )

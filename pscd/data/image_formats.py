@@ -216,6 +216,20 @@ def list_pictures(folder: Path) -> tuple[list[Path], np.ndarray | None]:
     return [p for paths, _ in inner for p in paths], labels
 
 
+def all_pictures(folder: Path) -> list[Path]:
+    """All pictures of a folder and of the folders in it, in order; hidden files and folders are passed over."""
+    found = _pictures_in(folder.rglob("*"))
+    return [p for p in found if not any(part.startswith(".") for part in p.relative_to(folder).parts)]
+
+
+def open_picture(path: Path, channels: int = 3) -> "Image.Image":
+    """A picture upright, in grey (1 channel) or colour (3), with 8 bits; of an animated one the first frame."""
+    from PIL import ImageOps
+
+    with _open(path) as opened:
+        return _in_eight_bits(ImageOps.exif_transpose(opened), channels)
+
+
 def read_pictures(
     paths: Sequence[Path], *, size: int | None = None, crop: int | None = None, channels: int | None = None
 ) -> np.ndarray:
@@ -240,7 +254,7 @@ def read_pictures(
     other: tuple[Path, tuple[int, ...]] | None = None
 
     def read(path: Path) -> np.ndarray:
-        return _decode(path, channels, size, crop)
+        return decode_picture(path, channels, size, crop)
 
     for i, x in enumerate(_each(paths, read, "read")):
         if found is None:
@@ -294,11 +308,24 @@ def _open(path: Path) -> "Image.Image":
     return picture
 
 
-def _decode(path: Path, channels: int, size: int | None, crop: int | None) -> np.ndarray:
-    from PIL import Image, ImageOps
+def decode_picture(path: Path, channels: int, size: int | None = None, crop: int | None = None) -> np.ndarray:
+    """One picture, as `read_pictures` reads each of them; raises whatever Pillow raises.
 
-    with _open(path) as opened:
-        picture = _in_eight_bits(ImageOps.exif_transpose(opened), channels)
+    Args:
+        path: the file.
+        channels: 1 (grey) or 3 (colour).
+        size: side to scale to, after a square is cut from the middle; None: as it is.
+        crop: side of that square (default: the largest).
+
+    Returns:
+        Bytes `(channels, height, width)`.
+
+    Raises:
+        ValueError: it is smaller than `crop`.
+    """
+    from PIL import Image
+
+    picture = open_picture(path, channels)
     if size is not None:
         side = min(*picture.size) if crop is None else crop
         left, top = (picture.width - side) // 2, (picture.height - side) // 2
@@ -306,7 +333,7 @@ def _decode(path: Path, channels: int, size: int | None, crop: int | None) -> np
             raise ValueError(f"{picture.width} x {picture.height}, smaller than {side} x {side}")
         # Cut first: scaling with a box would blend in what lies just outside of it.
         picture = picture.crop((left, top, left + side, top + side)).resize((size, size), Image.Resampling.BILINEAR)
-    pixels = np.asarray(picture, np.uint8)
+    pixels = np.array(picture, np.uint8)
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
 
 

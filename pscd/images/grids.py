@@ -1,5 +1,6 @@
 """Images as pictures: grids of samples, strips of chains."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +8,14 @@ import torch
 from torch import Tensor
 
 from pscd.data import to_bytes, to_unit
+from pscd.data.image_formats import decode_picture, open_picture
 from pscd.errors import UserError
+from pscd.files import one_line
 
 GAP = 2  # pixels between the images of a grid
 SMALLEST = 400  # pixels; smaller grids are enlarged by a whole factor
 LARGEST_FACTOR = 8
+TILE, LINE = 112, 14  # pixels of a picture on a contact sheet, and of the line under it
 
 
 def grid(x: Tensor, columns: int = 10, *, enlarge: bool = True) -> np.ndarray:
@@ -48,6 +52,31 @@ def beside(*pictures: np.ndarray) -> np.ndarray:
     return np.concatenate(parts[:-1], 1)
 
 
+def contact_sheet(paths: Sequence[Path], labels: Sequence[str], columns: int = 10) -> np.ndarray:
+    """Pictures of any size in a grid, each whole, with its label under it.
+
+    Args:
+        paths: files that were found to be readable.
+        labels: a line of text for each; what does not fit is cut.
+        columns: pictures beside each other.
+
+    Returns:
+        Bytes `(H, W, 3)`.
+    """
+    from PIL import Image, ImageDraw, ImageOps
+
+    columns = min(columns, len(paths))
+    rows = -(-len(paths) // columns)
+    sheet = Image.new("RGB", (columns * (TILE + GAP) + GAP, rows * (TILE + LINE + GAP) + GAP), "#c8c8c8")
+    draw = ImageDraw.Draw(sheet)
+    for i, (path, text) in enumerate(zip(paths, labels, strict=True)):
+        left, top = GAP + (i % columns) * (TILE + GAP), GAP + (i // columns) * (TILE + LINE + GAP)
+        sheet.paste(ImageOps.pad(open_picture(path), (TILE, TILE), color="#c8c8c8"), (left, top))
+        fitting = next(n for n in range(len(text), -1, -1) if draw.textlength(text[:n]) <= TILE)
+        draw.text((left, top + TILE), text[:fitting], fill="black")
+    return np.asarray(sheet)
+
+
 def save(picture: np.ndarray, path: Path | str) -> Path:
     """Write a picture; the ending of the path says in which format.
 
@@ -69,7 +98,7 @@ def save(picture: np.ndarray, path: Path | str) -> Path:
 
 
 def read(path: Path | str, shape: tuple[int, ...]) -> Tensor:
-    """A picture as one image, scaled if its size differs.
+    """A picture as one image, as training would read it: if its size differs, cut to a square and scaled.
 
     Args:
         path: any file that Pillow reads.
@@ -79,16 +108,13 @@ def read(path: Path | str, shape: tuple[int, ...]) -> Tensor:
         Floats in [0, 1] of this shape.
 
     Raises:
-        UserError: the file is no picture.
+        UserError: the file is no picture, or has another size than images that are not square.
     """
-    from PIL import Image, UnidentifiedImageError
-
+    channels, height, width = shape
     try:
-        with Image.open(path) as file:
-            picture = file.convert("L" if shape[0] == 1 else "RGB")
-    except (OSError, UnidentifiedImageError) as error:
-        raise UserError(f"cannot read {path} as a picture: {error}") from None
-    if picture.size != (shape[2], shape[1]):
-        picture = picture.resize((shape[2], shape[1]), Image.Resampling.LANCZOS)
-    x = to_unit(torch.from_numpy(np.array(picture)))
-    return x[None] if x.ndim == 2 else x.permute(2, 0, 1)
+        x = decode_picture(Path(path), channels, height if height == width else None)
+    except Exception as error:  # Pillow raises a dozen kinds for a damaged file
+        raise UserError(f"cannot read {path} as a picture: {one_line(error)}") from None
+    if x.shape[1:] != (height, width):
+        raise UserError(f"{path} is {x.shape[2]} x {x.shape[1]}; the model's images are {width} x {height}, scale it")
+    return to_unit(torch.from_numpy(x))

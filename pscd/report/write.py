@@ -154,6 +154,8 @@ def _detector_frame(
     """The table to show, its file, the columns that name rows, and whether it is that of the training; or why not."""
     source: dict[str, Any] = read_json(folder.source) if folder.source.is_file() else {}
     path = wanted.path or (Path(source["data"]) if "data" in source else None)
+    if source.get("kind") == "pictures" and wanted.path is None:
+        return f"it learnt from the pictures in {path}; scores.png in the run folder shows the strangest"
     if path is None:
         return "the detector does not know its file; give it with --data FILE"
     if wanted.path is None and not path.is_file():

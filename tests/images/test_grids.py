@@ -45,3 +45,27 @@ def test_pictures_stand_beside_each_other():
     both = grids.beside(black, black)
     assert both.shape == (4, 22, 3)
     assert (both[:, 5:17] == 255).all()
+
+
+def test_other_sizes_are_cut_as_training_cuts_them(tmp_path):
+    x = np.zeros((4, 12), np.uint8)
+    x[:, 4:8] = 200  # the square in the middle
+    path = grids.save(x, tmp_path / "wide.png")
+    assert grids.read(path, (1, 4, 4)).mul(255).tolist() == [[[200.0] * 4] * 4]
+    assert grids.read(path, (1, 4, 12)).mul(255).round()[0].tolist() == x.tolist()
+    with pytest.raises(UserError, match="12 x 4; the model's images are 12 x 8"):
+        grids.read(path, (1, 8, 12))
+
+
+def test_a_contact_sheet_shows_whole_pictures_and_cuts_labels(tmp_path):
+    paths = [
+        grids.save(np.full((10, 30, 3), 255, np.uint8), tmp_path / "wide.png"),
+        grids.save(np.zeros((7, 7, 3), np.uint8), tmp_path / "b.png"),
+    ]
+    sheet = grids.contact_sheet(paths, ["a", "a label that is far too long for the width of a tile"], columns=2)
+    tile, line, gap = grids.TILE, grids.LINE, grids.GAP
+    assert sheet.shape == (tile + line + 2 * gap, 2 * (tile + gap) + gap, 3)
+    shown = sheet[gap : gap + tile, gap : gap + tile, 0]
+    assert (shown == 255).all(1).sum() == pytest.approx(tile / 3, abs=1)  # a third as high as it is wide
+    assert (sheet[gap : gap + tile, tile + 2 * gap : -gap] == 0).all()
+    assert (sheet[-gap - line :, -gap:] == sheet[0, 0]).all()  # no label runs over the edge
