@@ -86,6 +86,7 @@ html_theme_options = {
 }
 html_show_sphinx = False
 html_copy_source = False
+html_show_search_summary = False  # it would fetch every page found, which browsers forbid to a site opened from files
 highlight_language = "text"  # for blocks that name none: what commands print
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"

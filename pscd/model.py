@@ -2,11 +2,12 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -180,10 +181,11 @@ class Model(nn.Module):
 
     @torch.no_grad()
     def energies(self, x: Rows) -> Tensor:
-        """E(x) for any number of rows, in blocks: the higher, the stranger.
+        """E(x) for any number of rows, in blocks on all cores: the higher, the stranger.
 
         Args:
-            x: rows `(n, *shape)` as a tensor, an array or a DataFrame; images as bytes.
+            x: rows `(n, *shape)` as a tensor, an array or a DataFrame; images as bytes. An array may be memory-mapped:
+                a block of it is in memory at a time.
 
         Returns:
             `(n,)`, on the CPU.
@@ -191,12 +193,54 @@ class Model(nn.Module):
         Raises:
             UserError: rows are not finite, or have another shape than those the model was trained on.
         """
+        self._to_evaluation()
+        block = IMAGE_BLOCK if self.is_image else SCORE_BLOCK
+        if not isinstance(x, np.ndarray | Tensor) or x.ndim < 2 or len(x) <= block:
+            x = as_rows(x)
+        if len(x) <= block:
+            return self._energies(x)
+        blocks = (x[i : i + block] for i in range(0, len(x), block))
+        try:
+            parts = list(fast.in_order(self._energies, blocks, threads=self._threads))
+        except UserError:
+            as_rows(x)  # which tells of all rows, not of a block
+            raise
+        return torch.cat(parts)
+
+    def score_batches(self, batches: Iterable[Rows]) -> Iterator[Tensor]:
+        """E(x) of the rows of a stream, on all cores and in constant memory: the higher, the stranger.
+
+        Args:
+            batches: rows as `energies` takes them; a few batches are taken ahead of the results.
+
+        Yields:
+            `energies` of each batch, in order.
+
+        >>> import pscd
+        >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+        >>> config = pscd.TrainConfig(steps=10, batch_size=32, buffer_size=100, energy=pscd.Architecture("quadratic"))
+        >>> model = pscd.fit(x, config)
+        >>> [len(energies) for energies in model.score_batches([x[:150], x[150:]])]
+        [150, 50]
+        """
+        self._to_evaluation()
+        yield from fast.in_order(self.energies, batches, threads=self._threads)
+
+    @property
+    def _threads(self) -> int | None:
+        """How many blocks to score at a time: on a GPU one, which has parallelism enough of its own."""
+        return None if self.shift.device.type == "cpu" else 1
+
+    def _to_evaluation(self) -> None:
+        if self.training or self.energy.training:  # it visits every layer
+            self.eval()
+
+    def _energies(self, x: Rows) -> Tensor:
+        """E(x) of a block of rows."""
         x = as_rows(x)
         if tuple(x.shape[1:]) != self.shape:
             raise UserError(f"rows have shape {tuple(x.shape[1:])}, the model was trained on {self.shape}")
-        self.eval()
-        block = IMAGE_BLOCK if self.is_image else SCORE_BLOCK
-        return torch.cat([self(part.to(self.shift.device)) for part in x.split(block)]).cpu()
+        return self(x.to(self.shift.device)).cpu()
 
     def log_z(self) -> LogZ:
         """Log of the integral of exp(-E) over the network's coordinates, with its standard error; computed once.

@@ -2,6 +2,7 @@ import copy
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -266,3 +267,32 @@ def test_log_z_and_energies_are_those_of_the_network_at_rest():
         model.train()
         ask()
         assert not model.training
+
+
+def test_energies_of_a_stream_are_those_of_the_rows(trained, tmp_path):
+    model = pscd.load(trained)
+    rows = np.random.default_rng(0).normal(size=(2 * SCORE_BLOCK + 5, 2)).astype(np.float32)
+    np.save(tmp_path / "rows.npy", rows)
+    energies = model.energies(rows)
+    blocks = [model.energies(rows[i : i + SCORE_BLOCK]) for i in range(0, len(rows), SCORE_BLOCK)]
+    assert torch.equal(energies, torch.cat(blocks))
+    assert torch.equal(energies, model.energies(np.load(tmp_path / "rows.npy", mmap_mode="r")))
+    assert torch.equal(energies, model.energies(torch.from_numpy(rows)))
+    batches = np.split(rows, [SCORE_BLOCK, 2 * SCORE_BLOCK])
+    assert all(torch.equal(a, b) for a, b in zip(model.score_batches(batches), blocks, strict=True))
+
+
+def test_bad_rows_of_any_block_are_counted(trained):
+    model = pscd.load(trained)
+    rows = np.zeros((2 * SCORE_BLOCK + 5, 2))
+    rows[[3, -1], 1] = np.nan
+    with pytest.raises(UserError, match=f"2 of {len(rows)} rows"):
+        model.energies(rows)
+
+
+def test_a_model_in_training_is_scored_at_rest(trained):
+    model = pscd.load(trained)
+    for part in (model, model.energy):
+        part.train()
+        model.energies(torch.zeros(3, 2))
+        assert not model.energy.training

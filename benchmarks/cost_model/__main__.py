@@ -36,7 +36,7 @@ COMPARED = ("mlp-20", "conv")
 def measure_all(quick: bool) -> dict[str, Any]:
     """Everything that is measured, for the JSON file."""
     torch.set_num_threads(1)
-    repeats, rounds, updates = (3, 1, 2) if quick else (12, 5, 10)
+    repeats, rounds, updates = (3, 1, 2) if quick else (12, 3, 5)
     names = ON_MACHINES[:2] if quick else ON_MACHINES
     network, points = measure.network_here(20 if quick else measure.REPEATS)
     works = {name: measure.work_here(name, repeats) for name in names}

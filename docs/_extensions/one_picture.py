@@ -15,6 +15,7 @@ from sphinx.application import Sphinx
 
 BUNDLE = "vega.js"
 COLOURS = {"data": "#9a9a9a", "CD": "#0072B2", "PS-CD": "#D55E00"}  # Okabe and Ito (2008)
+LEGEND = alt.Legend(orient="top", symbolType="stroke", symbolOpacity=1, symbolStrokeWidth=3, symbolSize=300)
 HTML = """\
 <div class="one-picture" role="group" aria-label="The exact optimum, with sliders over gamma and contamination">
 <div class="one-picture-sliders"></div>
@@ -52,9 +53,7 @@ def chart(rows: list[dict[str, float]]) -> alt.VConcatChart:
 
     gamma = slider("gamma", "gamma", gammas, 1)
     ratio = slider("ratio", "share of junk", ratios, 0.1)
-    colour = alt.Color("model:N", title=None, legend=alt.Legend(orient="top", symbolOpacity=1)).scale(
-        domain=list(COLOURS), range=list(COLOURS.values())
-    )
+    colour = alt.Color("model:N", title=None, legend=LEGEND).scale(domain=list(COLOURS), range=list(COLOURS.values()))
     optima = alt.Chart(alt.NamedData("optima"))
     # At gamma 0 PS-CD is CD; each row of that gamma is there for both.
     named = (
@@ -91,7 +90,7 @@ def chart(rows: list[dict[str, float]]) -> alt.VConcatChart:
         )
     )
     share = alt.X("ratio:Q", title="share of junk").axis(format="%")
-    kl = alt.Y("kl:Q", title=["KL from the", "clean density"]).scale(domain=[0, 0.9], clamp=True)
+    kl = alt.Y("kl:Q", title=["KL from the", "clean density,", "cut off at 0.9"]).scale(domain=[0, 0.9], clamp=True)
     over_ratio = named.mark_line(strokeWidth=2).encode(x=share, y=kl, color=colour, strokeDash=dash())
     point = here.mark_point(size=90, filled=True, opacity=1).encode(
         x=share,
@@ -111,7 +110,9 @@ def chart(rows: list[dict[str, float]]) -> alt.VConcatChart:
 
 def dash() -> alt.StrokeDash:
     """CD dashed: not by the colour alone."""
-    return alt.StrokeDash("model:N", legend=None).scale(domain=list(COLOURS), range=[[1, 0], [6, 3], [1, 0]])
+    return alt.StrokeDash("model:N", title=None, legend=LEGEND).scale(
+        domain=list(COLOURS), range=[[1, 0], [6, 3], [1, 0]]
+    )
 
 
 class OnePicture(Directive):
@@ -125,6 +126,7 @@ class OnePicture(Directive):
         env = self.state.document.settings.env
         _, path = env.relfn2path(self.arguments[0])
         env.note_dependency(path)
+        env.note_dependency(__file__)
         with open(path, encoding="utf-8") as file:
             rows = json.load(file)
         text = json.dumps(chart(rows).to_dict(), separators=(",", ":")).replace("</", "<\\/")

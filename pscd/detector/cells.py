@@ -1,6 +1,7 @@
 """What each cell of a table should be, given the cells of its row that can be trusted."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -47,10 +48,20 @@ class CellModel:
         model = cls(columns, None, levels, varies, constants)  # type: ignore[arg-type]
         return replace(model, mixture=fit_mixed(model.forward(x), levels[varies].tolist(), seed=seed))
 
-    @property
+    @cached_property
     def numbers(self) -> Tensor:
         """Which of the columns that the mixture sees are numbers, `(V,)`."""
         return self.levels[self.varies] == 0
+
+    @cached_property
+    def all_vary(self) -> bool:
+        """Whether the mixture sees every column, so that none can hold a value that is new."""
+        return bool(self.varies.all())
+
+    @cached_property
+    def only_numbers(self) -> bool:
+        """Whether no column is one of categories."""
+        return self.columns is not None and not bool(self.levels.any())
 
     @property
     def scale(self) -> Tensor:
@@ -62,6 +73,9 @@ class CellModel:
 
     def forward(self, x: Tensor) -> Tensor:
         """Rows `(n, D)` as the mixture sees them, `(n, V)`."""
+        if self.only_numbers:
+            assert self.columns is not None
+            return self.columns.forward(x.double(), torch.float64)
         z = x.double()[:, self.varies].clone()
         if self.columns is not None:
             z[:, self.numbers] = self.columns.forward(x[:, self.levels == 0].double(), torch.float64)
@@ -88,6 +102,8 @@ class CellModel:
     def category_energy(self, z: Tensor) -> Tensor:
         """Energy of the categories of rows `(n, V)` given their numbers, -log m(categories | numbers): `(n,)`."""
         mixture = self.mixture
+        if self.only_numbers:
+            return z.new_zeros(len(z))
         if not self.numbers.any():
             return mixture.energy(z)
         if self.numbers.all():

@@ -58,9 +58,12 @@ class NumberEnergy:
         """
         parts = []
         for part in z.split(SCORE_BLOCK):
-            missing = part.isnan().sum(1)
-            whole = self._filled(part)[0] if missing.any() else part
-            parts.append(self.network(self.gaussian.whiten(whole)) + 0.5 * missing)
+            missing = part.isnan()
+            if missing.any():
+                whole = self._filled(part)[0]
+                parts.append(self.network(self.gaussian.whiten(whole)) + 0.5 * missing.sum(1))
+            else:
+                parts.append(self.network(self.gaussian.whiten(part)))
         return torch.cat(parts)
 
     def _filled(self, z: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """What users have, arrays and data frames, as rows of numbers, codes and gaps; and the way back."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,11 @@ class Rows:
     x: Tensor
     stray: Tensor
     table: Any
+
+    def blocks(self, size: int) -> "Iterator[Rows]":
+        """Consecutive rows, `size` at a time; the table stays behind."""
+        for i in range(0, len(self.x), size):
+            yield Rows(self.x[i : i + size], self.stray[i : i + size], None)
 
     def missing(self, sources: Tensor) -> Tensor:
         """Which cells of the table `(n, d)` hold nothing, given the table's column for each column of `x`."""
@@ -189,6 +194,8 @@ class Reader:
 
 def native_frame(table: Any) -> "nw.DataFrame[Any] | None":
     """A data frame in narwhals' common form; None for anything else."""
+    if isinstance(table, np.ndarray):  # it would be asked whether it is a frame of a dozen libraries
+        return None
     frame = nw.from_native(table, pass_through=True, eager_only=True)
     return frame if isinstance(frame, nw.DataFrame) else None
 

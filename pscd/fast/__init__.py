@@ -20,13 +20,14 @@ from pscd.fast.gradients import (
     using,
 )
 from pscd.fast.sequence import Sequence, fixed_weights
-from pscd.fast.threads import enough_threads, threads_set
+from pscd.fast.threads import allowed_threads, enough_threads, in_order, threads_set
 from pscd.fast.torch_layers import Evaluator, has_hooks, prefer_channels_last
 
 __all__ = [
     "MODES",
     "Evaluator",
     "Sequence",
+    "allowed_threads",
     "at_once",
     "by_hand",
     "compiled_in",
@@ -37,6 +38,7 @@ __all__ = [
     "fixed_weights",
     "frozen",
     "has_hooks",
+    "in_order",
     "prefer_channels_last",
     "threads_set",
     "time_to_compile",

@@ -1,9 +1,12 @@
 """How many processor threads to use for a network, and for a piece of work."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +16,9 @@ from torch import Tensor, nn
 SMALL_WORK = 100_000_000
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 60.0  # seconds between two comparisons
 CLEARLY = 0.9  # ratio of times below which to switch
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _allowed: ContextVar[int | None] = ContextVar("allowed", default=None)
 
@@ -83,6 +89,44 @@ def _multiply_adds(energy: nn.Module, shape: tuple[int, ...]) -> float:
 def allowed_threads() -> int:
     """The most threads that C++ may use: torch's setting outside of `enough_threads`."""
     return _allowed.get() or torch.get_num_threads()
+
+
+def in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int | None = None) -> Iterator[R]:
+    """Results of independent pieces of work, in the order of the pieces, with as many at a time as there are threads.
+
+    Each piece has one thread of torch, so that no thread waits for another: on blocks of rows that is faster than all
+    threads on one block after the other. Only a few pieces are taken ahead of the results that were asked for, so a
+    stream of any length takes constant memory.
+
+    Args:
+        work: called with each piece. Gradients are off in a thread unless `work` turns them on.
+        items: the pieces; taken in the thread of the caller.
+        threads: pieces at a time; None: as many as torch may use.
+
+    Yields:
+        `work(item)` of every item. While the iterator is open, torch uses one thread for everything else, too.
+
+    >>> list(in_order(lambda x: x * x, [1, 2, 3], threads=2))
+    [1, 4, 9]
+    """
+    n = allowed_threads() if threads is None else threads
+    waiting: deque[Future[R]] = deque()
+    with threads_set(1), ThreadPoolExecutor(n) as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(_without_gradients, work, item))
+                if len(waiting) > n + 1:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _without_gradients(work: Callable[[T], R], item: T) -> R:
+    with torch.no_grad():
+        return work(item)
 
 
 class Threads:

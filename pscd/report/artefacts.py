@@ -1,5 +1,6 @@
 """The report of a reproduced artefact: its page with the figures inside, and its numbers as a chart."""
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from pscd.files import needs, read_json
 from pscd.report import charts
 from pscd.report.blocks import Block, Chart, Charts, Facts, Page, Picture, Prose, Section, Text
 from pscd.report.pictures import file_address
+
+SCROLLS = '<div class="scroll" tabindex="0" role="region" aria-label="table {}"><table>'
 
 
 def artefact_files(path: Path) -> tuple[Path, Path] | None:
@@ -53,19 +56,20 @@ def artefact_page(page: Path, numbers: Path) -> Page:
     if pictures:
         sections.append(Section("Figures", pictures))
     if text:
-        sections.append(Section("The page", (Prose(as_html(text.removeprefix(heading[0] if heading else ""))),)))
+        sections.append(Section("In full", (Prose(as_html(text.removeprefix(heading[0] if heading else ""))),)))
     return Page(title, "Reproduced artefact", tuple(sections))
 
 
 def _facts(found: dict[str, Any]) -> Facts | None:
-    versions = found.get("versions", {})
+    kept = found.get("versions", {})
+    versions = kept if isinstance(kept, dict) else {}
     entries = [
         ("seeds", found.get("seeds")),
-        ("cells", len(found["cells"]) if isinstance(found.get("cells"), list) else None),
+        ("computed cells", len(found["cells"]) if isinstance(found.get("cells"), list) else None),
         ("not run", found.get("cells_not_run")),
         ("quick", "yes, small and rough" if found.get("quick") else None),
         ("machine", found.get("machine")),
-        ("torch", versions.get("torch") if isinstance(versions, dict) else None),
+        ("torch", str(versions["torch"]).removeprefix("torch ") if versions.get("torch") else None),
     ]
     known = tuple((name, str(value)) for name, value in entries if value is not None)
     return Facts(known) if known else None
@@ -85,11 +89,11 @@ def _chart(found: dict[str, Any]) -> Charts | None:
 
 def _pictures(found: dict[str, Any], text: str, folder: Path) -> list[Block]:
     """The figures that the numbers or the page name, those in their own folder alone."""
-    named = [*found.get("figures", []), *re.findall(r"!\[[^\]]*\]\(([^)\s]+\.png)\)", text)]
+    said = {Path(name).name: about for about, name in re.findall(r"!\[([^\]]*)\]\(([^)\s]+\.png)\)", text)}
     blocks: list[Block] = []
-    for name in dict.fromkeys(Path(str(name)).name for name in named):
-        address = file_address(folder / name)
-        blocks.append(Picture(address, name, name) if address else Text((f"{name} is not there.",), "warning"))
+    for name in dict.fromkeys([*(Path(str(name)).name for name in found.get("figures", [])), *said]):
+        address, about = file_address(folder / name), said.get(name) or name
+        blocks.append(Picture(address, about, about) if address else Text((f"{name} is not there.",), "warning"))
     return blocks
 
 
@@ -109,7 +113,7 @@ def as_html(markdown: str) -> str:
     tokens = parser.parse(markdown)
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
-            token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
+            token.tag = f"h{min(6, max(3, int(token.tag[1]) + 1))}"  # below the section's own, which is an h2
         for child in token.children or []:
             outward = str(child.attrGet("href") or "").startswith(("http://", "https://"))
             if child.type == "image" or (child.type == "link_open" and not outward):
@@ -118,5 +122,6 @@ def as_html(markdown: str) -> str:
             token.children = [child for child in token.children if child.type != "image"]
     html = str(parser.renderer.render(tokens, parser.options, {}))
     # A wide table scrolls by itself, also with the keyboard.
-    opened = '<div class="scroll" tabindex="0" role="region" aria-label="table"><table>'
-    return html.replace("<table>", opened).replace("</table>", "</table></div>")
+    numbers = itertools.count(1)
+    html = re.sub("<table>", lambda _: SCROLLS.format(next(numbers)), html).replace("</table>", "</table></div>")
+    return re.sub(r"<th( [^>]*)?></th>", "<td></td>", html)  # a corner is no heading

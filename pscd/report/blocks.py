@@ -85,12 +85,14 @@ class Picture:
         source: a `data:` address.
         about: what it shows.
         caption: below it.
+        half: whether two of them stand side by side where there is room.
     """
 
     kind: ClassVar[str] = "picture"
     source: str
     about: str
     caption: str = ""
+    half: bool = False
 
 
 @dataclass(frozen=True)

@@ -168,8 +168,9 @@ def energies(data: Floats, samples: Floats | None, threshold: float | None = Non
         edges = np.sign(even) * constant * np.expm1(np.abs(even))
         edges[0], edges[-1] = low, high
         scale = alt.Scale(type="symlog", constant=constant, nice=False, domain=[low, high])
-    across = alt.X("low:Q", title="energy", scale=scale, axis=alt.Axis(tickCount=8))
-    layers = _overlay(samples is not None, across, alt.Scale(type="sqrt", domainMin=0))
+    axis = alt.Axis(tickCount=8, labelOverlap="greedy", labelSeparation=6)
+    across = alt.X("low:Q", title="energy", scale=scale, axis=axis)
+    layers = _overlay(samples is not None, across, alt.Scale(type="sqrt", domainMin=0), share="share of rows")
     if threshold is not None:
         mark = alt.Chart(alt.NamedData("threshold"))
         layers.append(
@@ -218,7 +219,9 @@ def _bins(data: Floats, samples: Floats | None, edges: Floats) -> list[dict[str,
     ]
 
 
-def _overlay(has_samples: bool, across: Any, shares: Any, *, legend: bool = True) -> list[Any]:
+def _overlay(
+    has_samples: bool, across: Any, shares: Any, *, legend: bool = True, share: str | None = None
+) -> list[Any]:
     """Bars of data and a stepped line of samples over the same bins."""
     alt = _altair()
     names = ["data", "samples"] if has_samples else ["data"]
@@ -226,7 +229,7 @@ def _overlay(has_samples: bool, across: Any, shares: Any, *, legend: bool = True
     colour = alt.Color("of:N", title=None, scale=scale, legend=alt.Legend(orient="top") if legend else None)
     tips = [alt.Tooltip("low:Q", title="from", format=".4~g"), alt.Tooltip("high:Q", title="to", format=".4~g")]
     tips += [alt.Tooltip(f"{name}:Q", format=".2~%") for name in names]
-    up = {"title": None, "scale": shares, "axis": alt.Axis(format="~%", tickCount=4)}
+    up = {"title": share, "scale": shares, "axis": alt.Axis(format="~%", tickCount=4)}
     base = alt.Chart(alt.NamedData("bins"))
     layers = [
         base.transform_calculate(of="'data'")
@@ -287,29 +290,40 @@ def pairs(points: Sequence[Mapping[str, Any]]) -> Spec:
         points: `of` (data, outliers or samples), `v` (the values of all columns), `name` and `energy`.
 
     Returns:
-        The specification. `bulk_only` hides what lies outside the windows `across_low` ... `up_high`.
+        The specification. `bulk_only` hides what lies outside the windows `across_low` ... `up_high`;
+        `across_dates` and `up_dates` say whether a column holds dates, as years.
     """
     alt = _altair()
     kinds = [kind for kind in ("samples", "data", "outliers") if any(p["of"] == kind for p in points)]
     looks = {"samples": (SAMPLES, "square"), "data": (DATA, "circle"), "outliers": (INK, "cross")}
     colours, shapes = zip(*(looks[kind] for kind in kinds), strict=True)
-    free = {"scale": alt.Scale(zero=False), "axis": alt.Axis(tickCount=6)}
+
+    def axis(side: str) -> dict[str, Any]:
+        # Dates are years, which are written without a thousands separator.
+        label = f"{side}_dates ? format(datum.value, '.2~f') : datum.label"
+        return {"scale": alt.Scale(zero=False), "axis": alt.Axis(tickCount=6, labelExpr=label)}
+
     tips = [
         alt.Tooltip("name:N", title="row"),
         alt.Tooltip("energy:Q", format=".4~g"),
-        alt.Tooltip("a:Q", title=ACROSS, format=".5~g"),
-        alt.Tooltip("b:Q", title=UP, format=".5~g"),
+        alt.Tooltip("a_text:N", title=ACROSS),
+        alt.Tooltip("b_text:N", title=UP),
     ]
-    names = ("across", "up", "bulk_only", "across_low", "across_high", "up_low", "up_high")
+    names = ("across", "up", "bulk_only", "across_low", "across_high", "up_low", "up_high", "across_dates", "up_dates")
+    written = {
+        f"{name}_text": f"format(datum.{name}, {side}_dates ? '.2f' : '.5~g')"
+        for name, side in (("a", "across"), ("b", "up"))
+    }
     inside = "datum.a >= across_low && datum.a <= across_high && datum.b >= up_low && datum.b <= up_high"
     chart = (
         alt.Chart(alt.NamedData("points"))
         .transform_calculate(a="datum.v[across]", b="datum.v[up]")
         .transform_filter(f"isValid(datum.a) && isValid(datum.b) && (!bulk_only || ({inside}))")
+        .transform_calculate(**written)
         .mark_point(filled=True, size=30, opacity=0.65, aria=False)
         .encode(
-            x=alt.X("a:Q", title=ACROSS, **free),
-            y=alt.Y("b:Q", title=UP, **free),
+            x=alt.X("a:Q", title=ACROSS, **axis("across")),
+            y=alt.Y("b:Q", title=UP, **axis("up")),
             color=alt.Color("of:N", title=None, scale=alt.Scale(domain=kinds, range=colours)).legend(orient="top"),
             shape=alt.Shape("of:N", title=None, scale=alt.Scale(domain=kinds, range=shapes)),
             tooltip=tips,
@@ -339,8 +353,9 @@ def landscape(
     wide, tall = (x_high - x_low) / n, (y_high - y_low) / n
     values = [{"v": short(cell, 3)} for cell in np.stack([f.ravel() for f in frames], 1)]
     frame = alt.param(name="frame", value=len(frames) - 1)
+    title = alt.Title(alt.expr(f"'after update ' + format({list(updates)}[frame], ',')"), anchor="start")
     if len(frames) > 1:
-        slider = alt.binding_range(min=0, max=len(frames) - 1, step=1, name="training, from start to end ")
+        slider = alt.binding_range(min=0, max=len(frames) - 1, step=1, name="snapshot ")
         frame = alt.param(name="frame", value=len(frames) - 1, bind=slider)
     chart = (
         alt.Chart(alt.NamedData("cells"))
@@ -364,6 +379,7 @@ def landscape(
             tooltip=[alt.Tooltip("energy:Q", format=".3~g"), alt.Tooltip("update:Q", title="after update")],
         )
         .add_params(frame)
+        .properties(title=title)
     )
     return _spec(chart, 300, cells=values)
 

@@ -12,6 +12,8 @@ Floats = NDArray[np.float64]
 
 LONGEST = 5_000  # characters of a text that are kept
 MISSING = "missing"
+YEARS = "years"
+DAYS = 365.25  # of a year
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,15 @@ class DrawnColumn:
     def is_number(self) -> bool:
         """Whether it holds numbers, not words."""
         return bool(self.values.dtype != object)
+
+    @property
+    def is_date(self) -> bool:
+        """Whether its numbers are years that stand for dates."""
+        return self.unit == YEARS
+
+    def number(self, value: float) -> str:
+        """A number of the column in a sentence: a date as a date."""
+        return _date(value) if self.is_date else f"{value:.4g}"
 
     def text(self, cell: object, digits: int = 6) -> str:
         """A cell of the column as a table shows it.
@@ -71,7 +82,7 @@ def column(name: str, values: Sequence[Any], samples: Sequence[Any]) -> DrawnCol
     if all(isinstance(value, int | float | np.number) and not isinstance(value, bool | np.bool_) for value in there):
         return DrawnColumn(name, _floats(values), _floats(samples))
     if all(hasattr(value, "timetuple") for value in there):
-        return DrawnColumn(name, _floats(values, _year), _floats(samples, _year), unit="years")
+        return DrawnColumn(name, _floats(values, _year), _floats(samples, _year), unit=YEARS)
     return DrawnColumn(name, _words(values), _words(samples))
 
 
@@ -114,4 +125,18 @@ def _words(values: Sequence[Any]) -> NDArray[np.object_]:
 
 
 def _year(date: Any) -> float:
-    return float(date.year + (date.timetuple().tm_yday - 1) / 365.25)
+    return float(date.year + (date.timetuple().tm_yday - 1) / DAYS)
+
+
+def _date(year: float) -> str:
+    """A year with its fraction as a date.
+
+    Returns:
+        `YYYY-MM-DD`.
+
+    >>> _date(2020.0), _date(_year(pd.Timestamp("2007-11-10")))
+    ('2020-01-01', '2007-11-10')
+    """
+    whole = int(np.floor(year))
+    day = np.datetime64(f"{whole:04d}-01-01") + round((year - whole) * DAYS)
+    return str(day)

@@ -90,19 +90,23 @@ def images_sections(model: Model, *, seed: int = 0) -> tuple[Section, ...]:
         worst = energy.argsort(descending=True)[:SHOWN]
         said = "all" if len(some) == len(data) else f"{len(some):,} random ones of"
         blocks.append(_grid(some[:SHOWN], "Training images", "Training images."))
-        caption = f"The highest energies first, from {energy[worst[0]]:.4g} down, among {said} {len(data):,} images."
+        caption = f"The highest energies first, from {energy[worst[0]]:.3g} down, among {said} {len(data):,} images."
         strange = [_grid(some[worst], "The strangest training images", caption)]
         mean = float(model.energies(samples).mean())
-        facts = (("images", f"{len(data):,}"), ("mean energy", f"{energy.mean():.4g}"), ("of samples", f"{mean:.4g}"))
+        facts = (
+            ("training images", f"{len(data):,}"),
+            ("their mean energy", f"{energy.mean():.3g}"),
+            ("mean energy of samples", f"{mean:.3g}"),
+        )
         blocks.insert(0, Facts(facts))
     blocks.append(_grid(samples, "Samples of the model", "Samples of the model."))
     frames = chains.strip(model, CHAINS, STEPS, seed=seed)
     address = as_address(grids.grid(frames.flatten(0, 1), frames.shape[1]))
-    about = f"One chain in each row, from noise on the left over {STEPS} steps, seen at steps that grow in proportion."
+    about = f"One chain per row, from noise on the left to step {STEPS} on the right; the steps shown grow by a factor."
     sections = [Section("Images and samples", tuple(blocks))]
     sections += [Section("The strangest images", tuple(strange))] if strange else []
-    return (*sections, Section("Chains", (Picture(address, "Chains from noise to images", about),)))
+    return (*sections, Section("Chains", (Picture(address, "Chains from noise to images", about, half=True),)))
 
 
 def _grid(x: torch.Tensor, about: str, caption: str) -> Picture:
-    return Picture(as_address(grids.grid(x[:SHOWN], 12)), about, caption)
+    return Picture(as_address(grids.grid(x[:SHOWN], 12)), about, caption, half=True)

@@ -64,6 +64,11 @@ class Rows:
         """Which rows training ignored, as far as that is known."""
         return np.zeros(len(self), bool) if self.counted is None else self.counted < self.ignored_below
 
+    @property
+    def counts_differ(self) -> bool:
+        """Whether some rows are known to have counted less than others."""
+        return self.counted is not None and bool(np.nanmin(self.counted) < 1)
+
     def label(self, i: int) -> str:
         """What names a row: its ids, or its number in the file."""
         return ", ".join(shown(values[i]) for values in self.ids.values())[:80] or f"row {i + 1}"
@@ -88,7 +93,8 @@ def sections(rows: Rows) -> tuple[Section, ...]:
 
 def _energies(rows: Rows) -> Section:
     about = (
-        "Shares of rows by energy; the higher the energy, the stranger the row. The scale of shares is a square root."
+        "The higher the energy, the stranger the row. Samples of the model show which energies it finds normal. "
+        "Small shares are drawn larger than to scale, by a square root."
     )
     if rows.threshold is not None:
         about += f" Rows above {rows.threshold:.4g} are called outliers."
@@ -97,7 +103,7 @@ def _energies(rows: Rows) -> Section:
     if rows.threshold is not None:
         n = int(rows.outlier.sum())
         facts.append(("outliers", f"{n:,} ({n / len(rows):.1%})"))
-    if rows.counted is not None:
+    if rows.counts_differ:
         facts.append(("ignored in training", f"{int(rows.ignored.sum()):,} rows"))
     return Section("Energies of rows", (Facts(tuple(facts)), Charts((chart,))))
 
@@ -109,13 +115,15 @@ def _strangest(rows: Rows, index: Index, blame: Blame) -> Section:
         tuple(rows.ids),
         columns_left_out=max(0, d - CELLS),
         has_threshold=rows.threshold is not None,
-        has_counts=rows.counted is not None,
+        has_counts=rows.counts_differ,
     )
     said = f"The {len(index):,} rows of highest energy" if len(index) < len(rows) else f"All {len(index):,} rows"
     lines = [
-        f"{said}. Coloured cells are those to blame: the value after the arrow is what the other columns suggest, and "
-        "the number behind the plus what the cell costs beside it, in nats."
+        f"{said}. Cells to blame are coloured: the arrow points to the value that the other columns suggest, and the "
+        "number after the plus says how much less likely the cell is than that value, in nats (4.6 nats: 100 times)."
     ]
+    if table.has_counts:
+        lines.append("Counted: the weight of the row in training, from 0 (ignored) to 1.")
     blocks: list[Block] = [Text(tuple(lines)), table]
     if table.columns_left_out:
         blocks.append(Text((f"Of each row the {CELLS} cells most to blame are listed, of {d:,}.",)))
@@ -127,7 +135,7 @@ def _strange_row(rows: Rows, i: int, k: int, blame: Blame) -> StrangeRow:
     cells = []
     for j in np.argsort(-blame.nats[k], kind="stable")[:CELLS].tolist():
         nats, found = float(blame.nats[k, j]), rows.columns[j].text(blame.found[k, j])
-        expected = rows.columns[j].text(blame.expected[k, j], 4) if nats > 0 or found == MISSING else ""
+        expected = rows.columns[j].text(blame.expected[k, j], 4) if nats >= 0.05 or found == MISSING else ""
         cells.append(Cell(rows.columns[j].name, found, expected, round(nats, 2), blame.said[k, j] or ""))
     counted = None if rows.counted is None or np.isnan(rows.counted[i]) else round(float(rows.counted[i]), 3)
     ids = tuple(shown(values[i]) for values in rows.ids.values())
@@ -151,15 +159,17 @@ def _numbers(column: DrawnColumn) -> Chart:
     if not len(values) or not len(drawn):
         return _words(replace(column, values=np.array([None]), samples=np.array([None])))
     low, high = charts.bulk(values)
-    outside = values[(values < low) | (values > high)]
-    about = f"median {np.median(values):.4g}, samples {np.median(drawn):.4g}{column.unit and f', {column.unit}'}"
-    if len(outside):
-        ends = " to ".join(dict.fromkeys(f"{v:.4g}" for v in (outside.min(), outside.max())))
-        about += f"; {len(outside):,} {'row' if len(outside) == 1 else 'rows'} beyond: {ends}"
+    below, above = values[values < low], values[values > high]
+    about = f"median {column.number(np.median(values))}, of samples {column.number(np.median(drawn))}"
+    ends = [f"down to {column.number(below.min())}"] if len(below) else []
+    ends += [f"up to {column.number(above.max())}"] if len(above) else []
+    if ends:
+        n = len(below) + len(above)
+        about += f"; {n:,} {'row' if n == 1 else 'rows'} outside the chart, {' and '.join(ends)}"
     return Chart(
         column.name,
-        charts.column(values, drawn, years=bool(column.unit)),
-        about + _without(len(column.values) - len(values), "a number"),
+        charts.column(values, drawn, years=column.is_date),
+        about + _without(len(column.values) - len(values), "a date" if column.is_date else "a number"),
     )
 
 
@@ -173,7 +183,8 @@ def _words(column: DrawnColumn) -> Chart:
     if rest:
         others = (1 - sum(share for _, share, _ in shares), 1 - sum(share for _, _, share in shares))
         shares.append((f"{rest:,} more", max(0.0, others[0]) * bool(counts), max(0.0, others[1]) * bool(drawn)))
-    about = f"{len(counts):,} different{_without(len(column.values) - counts.total(), 'a word')}"
+    about = f"{len(counts):,} different {'value' if len(counts) == 1 else 'values'}"
+    about += _without(len(column.values) - counts.total(), "a value")
     return Chart(column.name, charts.words(shares), about)
 
 
@@ -193,14 +204,15 @@ def _pairs(rows: Rows, order: Index, numbers: list[int]) -> Section:
             ([rows.columns[j].samples for j in columns], slice(most)),
         )
     )
+    dates = [k for k, j in enumerate(columns) if rows.columns[j].is_date]
     points = [  # the first are drawn below the others
-        {"of": "samples", "v": charts.short(row, 4), "name": "a sample", "energy": round(float(e), 2)}
+        {"of": "samples", "v": _rounded(row, dates), "name": "a sample", "energy": round(float(e), 2)}
         for row, e in zip(samples, rows.sample_energy, strict=False)
     ]
     points += [
         {
             "of": "outliers" if rows.outlier[i] else "data",
-            "v": charts.short(row, 5),
+            "v": _rounded(row, dates),
             "name": rows.label(int(i)),
             "energy": round(float(rows.energy[i]), 2),
         }
@@ -209,15 +221,23 @@ def _pairs(rows: Rows, order: Index, numbers: list[int]) -> Section:
     first, second = (columns.index(j) for j in numbers[:2])
     finite = [v[np.isfinite(v)] for v in (rows.columns[j].values for j in columns)]
     finite = [v if len(v) else np.zeros(1) for v in finite]
-    windows = [charts.short(np.array(charts.bulk(v, 0.3))) for v in finite]
+    windows = [charts.short(np.array(charts.bulk(v, 0.3)), 7) for v in finite]
     said = f"{len(data):,} of {len(rows):,} rows, the strangest among them," if len(data) < len(rows) else ""
     about = f"Drawn are {said or f'all {len(rows):,} rows'} and {len(samples):,} samples."
-    if len(columns) < len(rows.columns):
-        about += f" The {len(columns)} columns of numbers most to blame can be chosen."
+    if len(columns) < len(numbers):
+        about += f" The {len(columns)} columns of numbers most to blame can be chosen, of {len(numbers):,}."
     far = any(charts.is_far(finite[k]) for k in (first, second))
-    options = {"across": first, "up": second, "windows": windows, "bulk": far}
+    options = {"across": first, "up": second, "windows": windows, "bulk": far, "dates": dates}
     chart = Chart("Two columns", charts.pairs(points), about, options)
     return Section("Pairs of columns", (Pairs(chart, tuple(rows.columns[j].name for j in columns)),))
+
+
+def _rounded(row: Floats, dates: list[int]) -> list[float | None]:
+    """The values of a point; those of dates to the day, of which a year has many."""
+    values = charts.short(row, 5)
+    for k in dates:
+        values[k] = round(float(row[k]), 3) if np.isfinite(row[k]) else None
+    return values
 
 
 def _some(order: Index, most: int) -> Index:

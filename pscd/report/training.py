@@ -1,5 +1,6 @@
 """The sections about a training run: its curves, the verdict, and its settings."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,9 +10,11 @@ from pscd.files import unsealed
 from pscd.presets import default_preset
 from pscd.report import charts
 from pscd.report.blocks import Block, Chart, Charts, Section, Table, Text
+from pscd.run_folder import RunFolder
 from pscd.training.guard import verdict
 
 MOST = 1_000  # points of a curve; longer logs are thinned out
+MEASURES = {"mmd": "MMD^2 x 1e4", "frechet": "Fréchet distance", "n_real": "held-out rows", "n_fake": "compared rows"}
 NO_PROBLEM = "no problem found"
 
 # Panels in their order: title, what it shows, and the curves by their names in the log.
@@ -21,34 +24,55 @@ PANELS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("Effective sample size", "Share of a batch that the weights leave in play: near 0, a few rows do all the work.",
      {"ess_pos": "data", "ess_neg": "samples"}),
     ("Acceptance", "Share of proposed moves that the chains accept.", {"acceptance": "steps", "jumps": "jumps"}),
-    ("Gamma", "Robustness: 0 counts every row alike.", {"gamma": "gamma"}),
-    ("Loss", "What is minimised.", {"loss": "loss"}),
-    ("Gradient", "Norm of the gradient.", {"gradient": "gradient"}),
-    ("Gain", "Nats by which held-out rows are likelier than under the mixture at the start.", {"gain": "gain"}),
+    ("Gamma", "Robustness: at 0 every row counts alike.", {"gamma": "gamma"}),
+    ("Loss", "What is minimised; its height says little, a jump much.", {"loss": "loss"}),
+    ("Gradient", "Norm of the loss's gradient; the axis is logarithmic.", {"gradient": "gradient"}),
+    ("Gain", "Nats by which held-out rows are likelier than under the mixture at the start; the best update is kept.",
+     {"gain": "gain"}),
+    ("Spread", "How far the energies of data lie apart: the unit of gamma in this run.",
+     {"spread": "spread"}),
+    ("Temperature", "Of the chains: noise squared over twice the step; 1 samples the model itself.",
+     {"temperature": "temperature"}),
+    ("Mode error", "How far the chains' shares of the known modes are from those of the data: 0 is right.",
+     {"mode_error": "mode error"}),
 )  # fmt: skip
 LOGARITHMIC = {"Gradient"}
 NOT_DRAWN = {"step", "retries", "gap"}
 
 
-def training_section(rows: Sequence[Mapping[str, float]], notes: Sequence[str] = ()) -> Section:
-    """Curves over the run, and the verdict in words.
+def verdict_blocks(rows: Sequence[Mapping[str, float]], notes: Sequence[str] = ()) -> list[Block]:
+    """How the run went, in words.
 
     Args:
         rows: the rows of the log.
         notes: what training said about the data.
 
     Returns:
-        The section.
+        The verdict and the notes.
     """
     if not rows:
-        return Section("Training", (Text(("Nothing has been logged yet.",)),))
+        return []
     found = verdict([dict(row) for row in rows], retries=int(rows[-1].get("retries", 0)))
     tone = "good" if found == [NO_PROBLEM] else "warning"
     blocks: list[Block] = [Text(tuple(f"Verdict: {sentence}." for sentence in found), tone)]
     if notes:
         blocks.append(Text(tuple(f"{note[0].upper()}{note[1:]}." for note in notes if note)))
+    return blocks
+
+
+def training_section(rows: Sequence[Mapping[str, float]]) -> Section:
+    """Curves over the run.
+
+    Args:
+        rows: the rows of the log.
+
+    Returns:
+        The section.
+    """
+    if not rows:
+        return Section("Training", (Text(("Nothing has been logged yet.",)),))
     steps = [int(row["step"]) for row in rows]
-    blocks.append(Charts(tuple(_panels(rows)), updates=(min(steps), max(steps))))
+    blocks: list[Block] = [Charts(tuple(_panels(rows)), updates=(min(steps), max(steps)))]
     thinned = _thinned(rows)
     if len(thinned) < len(rows):
         blocks.append(Text((f"Drawn are {len(thinned):,} of {len(rows):,} rows of the log.",)))
@@ -112,6 +136,33 @@ def rolled_back(rows: Sequence[Mapping[str, float]]) -> list[int]:
             found.append(int(row["step"]))
         before = row.get("retries", 0)
     return found
+
+
+def evaluation_blocks(folder: RunFolder) -> tuple[Block, ...]:
+    """How far samples are from held-out data.
+
+    Args:
+        folder: the run folder.
+
+    Returns:
+        A table, or nothing if that was not measured.
+    """
+    if not folder.evaluation.is_file():
+        return ()
+    try:
+        rows = unsealed(json.loads(folder.evaluation.read_text()))["rows"]
+        head = [name for name in rows[0] if name not in ("name", "features")]
+        shown = tuple((str(row["name"]), *(_measured(name, row[name]) for name in head)) for row in rows)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return ()
+    said = "Compared with held-out data. Samples can hardly do better than other data do:"
+    return (Text((said,)), Table(("", *(MEASURES.get(name, name.replace("_", " ")) for name in head)), shown))
+
+
+def _measured(name: str, value: float) -> str:
+    if name == "mmd":
+        return f"{1e4 * value:.2f}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
 
 
 def settings_section(config: TrainConfig, n_columns: int | None, fingerprint: str | None) -> Section:

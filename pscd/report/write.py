@@ -1,6 +1,5 @@
 """`write_report`: from a run folder, a detector or an artefact to one HTML file."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from pscd.data import read_table, split_rows
 from pscd.data.tables import ARRAYS
 from pscd.errors import UserError
 from pscd.evaluation import load_run_data
-from pscd.files import file_digest, needs, read_json, read_tensors, suffix_of, unsealed
+from pscd.files import file_digest, needs, read_json, read_tensors, suffix_of
 from pscd.model import Model
 from pscd.objectives import OBJECTIVES, PseudoSpherical
 from pscd.report import rows as tables
@@ -26,7 +25,7 @@ from pscd.report.columns import MISSING, DrawnColumn, column, shown
 from pscd.report.page import write_page
 from pscd.report.pictures import images_sections
 from pscd.report.plane import plane_section
-from pscd.report.training import read_config, settings_section, training_section
+from pscd.report.training import evaluation_blocks, read_config, settings_section, training_section, verdict_blocks
 from pscd.run_folder import RunFolder
 from pscd.runs import load
 from pscd.sampling import SAMPLERS
@@ -130,21 +129,25 @@ def _detector_page(folder: RunFolder, wanted: RowsWanted) -> Page:
         )
     )
     said = (
-        f"Gamma {detector.gamma_:.3g}: {ignored:,} of {detector.n_rows_:,} rows counted less than a tenth."
+        f"Training was robust, with gamma {detector.gamma_:.3g}: {ignored:,} of {detector.n_rows_:,} rows were all but "
+        "ignored, since they counted less than a tenth."
         if detector.gamma_ > 0
-        else "Gamma 0: nothing to be robust against, every row counted."
+        else "Training found nothing to be robust against: gamma is 0, and every row counted."
     )
     blocks: list[Block] = [Text((said,)), facts]
     parameters = tuple((name, str(value)) for name, value in detector.get_params().items() if name != "verbose")
     blocks.append(Table(("parameter", "value"), parameters, summary="Parameters"))
-    sections = [Section("The detector", tuple(blocks))]
     found = _detector_frame(folder, detector, wanted)
     if isinstance(found, str):
-        sections.append(_without_rows(found))
+        sections = [_without_rows(found)]
     else:
         rows, wrong = detector_rows(detector, *found, seed=wanted.seed)
         first, strangest, *rest = tables.sections(rows)
-        sections += [first, strangest, wrong, *rest]
+        sections = [first, strangest, wrong, *rest]
+        outliers = int(rows.outlier.sum())
+        summary = f"{outliers:,} of {len(rows):,} rows are outliers: their energy is above {rows.threshold:.4g}."
+        blocks.insert(0, Text((summary,)))
+    sections.insert(0, Section("The detector", tuple(blocks)))
     return Page(_name(folder), "Detector of strange rows", tuple(sections))
 
 
@@ -262,9 +265,8 @@ def run_page(folder: RunFolder, wanted: RowsWanted | None = None, *, running: bo
             ("sampler", _called(config.sampler, SAMPLERS)),
         )
     )
-    evaluation = _evaluation(folder)
-    first = Section("The run", (facts, *evaluation))
-    sections = [first, training_section(log, model.notes if model is not None else ())]
+    said = verdict_blocks(log, model.notes if model is not None else ())
+    sections = [Section("The run", (*said, facts, *evaluation_blocks(folder))), training_section(log)]
     n_columns = None
     if model is not None:
         found, n_columns = _model_sections(folder, model, config, wanted, updates)
@@ -306,26 +308,6 @@ def _gamma(config: TrainConfig) -> str:
 
 def _name(folder: RunFolder) -> str:
     return "/".join(folder.path.resolve().parts[-2:])
-
-
-def _evaluation(folder: RunFolder) -> tuple[Block, ...]:
-    """How far samples are from held-out data, if that was measured."""
-    if not folder.evaluation.is_file():
-        return ()
-    try:
-        rows = unsealed(json.loads(folder.evaluation.read_text()))["rows"]
-        head = [name for name in rows[0] if name not in ("name", "features")]
-        shown = tuple(
-            (
-                str(row["name"]),
-                *(f"{row[name]:,}" if isinstance(row[name], int) else f"{row[name]:.4g}" for name in head),
-            )
-            for row in rows
-        )
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        return ()
-    return (Text(("Distance to held-out data, of samples and of other data, which is the floor:",)),
-            Table(("", *(name.replace("_", " ") for name in head)), shown))  # fmt: skip
 
 
 def _model_sections(

@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from pscd import EnergyDetector, UserError
 from pscd.files import read_tensors, write_tensors
+from pscd.model import SCORE_BLOCK
 
 CHECKS = """
 import warnings
@@ -319,3 +320,32 @@ def test_the_network_is_trained_with_the_gamma_of_the_gaussian():
         corrections.append(corrected[450:].mean() - corrected[:450].mean())
     assert corrections[0] < -0.5
     assert corrections[1] > corrections[0] + 1
+
+
+@pytest.mark.parametrize("rank", ["energy", "both"])
+def test_scores_of_a_stream_are_those_of_the_rows(rank):
+    x, _ = table(300)
+    detector = EnergyDetector(n_updates=5, rank=rank).fit(x)
+    rows = np.tile(x, (SCORE_BLOCK // len(x) + 2, 1))
+    rows[5, 1] = np.nan
+    blocks = [detector.score_samples(part) for part in (rows[:SCORE_BLOCK], rows[SCORE_BLOCK:])]
+    np.testing.assert_array_equal(detector.score_samples(rows), np.concatenate(blocks))
+    batches = detector.score_batches(iter([rows[:SCORE_BLOCK], rows[SCORE_BLOCK:]]))
+    np.testing.assert_array_equal(np.concatenate(list(batches)), np.concatenate(blocks))
+
+
+def test_plain_arrays_are_not_examined_at_length(fitted, monkeypatch):
+    """That takes ten times as long as the score of a row; whatever it would refuse still goes that way."""
+    detector, x, _ = fitted
+
+    def examine(*_, **__):
+        raise RuntimeError("examined")
+
+    for rows in (x[:1], x[:1].astype(np.float32)):
+        np.testing.assert_allclose(detector.score_samples(rows), detector.score_samples(rows.tolist()), rtol=1e-6)
+    monkeypatch.setattr("pscd.detector.estimator.validate_data", examine)
+    detector.score_samples(x[:1])
+    infinite, narrow, none = np.full_like(x[:1], np.inf), x[:1, :2], x[:0]
+    for rows in (infinite, narrow, none, x[0], x[:1].astype(int), x[:1].tolist()):
+        with pytest.raises(RuntimeError, match="examined"):
+            detector.score_samples(rows)

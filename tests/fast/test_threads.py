@@ -1,11 +1,20 @@
 import itertools
+import threading
 
 import pytest
 import torch
 from torch import nn
 
 from pscd.energies import MLP, ConvNet
-from pscd.fast.threads import FIRST_PAUSE, LONGEST_PAUSE, Threads, _multiply_adds, allowed_threads, enough_threads
+from pscd.fast.threads import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    Threads,
+    _multiply_adds,
+    allowed_threads,
+    enough_threads,
+    in_order,
+)
 
 
 @pytest.fixture
@@ -87,3 +96,33 @@ def test_looks_become_rare():
     pauses = [later - earlier for earlier, later in itertools.pairwise(looks)]
     assert pauses[0] < 3 * FIRST_PAUSE
     assert LONGEST_PAUSE <= pauses[-1] < LONGEST_PAUSE + 1
+
+
+def test_results_come_in_order_from_several_threads(three_threads):
+    """The first piece waits for the second: with one thread at a time this would never end."""
+    second = threading.Event()
+    seen = []
+
+    def work(i):
+        seen.append((torch.get_num_threads(), torch.is_grad_enabled()))
+        assert (second.set() or True) if i == 1 else second.wait(30)
+        return i
+
+    assert list(in_order(work, range(20))) == list(range(20))
+    assert set(seen) == {(1, False)}
+    assert torch.get_num_threads() == 3
+
+
+def test_few_pieces_are_taken_ahead(three_threads):
+    taken = []
+    results = in_order(lambda i: i, (taken.append(i) or i for i in itertools.count()))
+    assert [next(results) for _ in range(10)] == list(range(10))
+    assert len(taken) <= 10 + 3 + 1
+    results.close()
+    assert torch.get_num_threads() == 3
+
+
+def test_what_goes_wrong_in_a_piece_is_raised(three_threads):
+    with pytest.raises(ZeroDivisionError):
+        list(in_order(lambda i: 1 / i, [1, 1, 0, 1, 1, 1, 1]))
+    assert torch.get_num_threads() == 3

@@ -13,6 +13,7 @@ def test_dates_become_years_and_flags_words():
     assert dates.values[0] == 2020
     assert np.isnan(dates.values[1])
     assert dates.samples[0] == pytest.approx(2021.5, abs=0.01)
+    assert (dates.number(dates.values[0]), dates.number(dates.samples[0])) == ("2020-01-01", "2021-07-02")
     flags = column("b", [True, False, None], [True])
     assert not flags.is_number
     assert flags.values.tolist() == ["True", "False", None]

@@ -14,6 +14,7 @@ from PIL import Image
 from pscd.cli.main import main
 from pscd.errors import UserError
 from pscd.report import write_report
+from pscd.report.artefacts import as_html
 from pscd.report.rows import STRANGEST
 from tests.report.conftest import HOSTILE, HOSTILE_COLUMN
 from tests.report.helpers import read
@@ -61,6 +62,11 @@ def test_tables_with_words_dates_and_gaps(tmp_path):
     gaps = [cell for row in rows for cell in row["cells"] if cell[1] == "missing"]
     assert 140 < float(gaps[0][2]) < 200  # what is expected where nothing is
     assert "3 rows without a number" in page.text
+    pairs = next(chart for chart in page.data["charts"] if "windows" in chart["options"])
+    (day,) = pairs["options"]["dates"]
+    drawn = {point["v"][day] for point in pairs["spec"]["datasets"]["points"]}
+    assert len([year for year in drawn if year % 1 > 0]) > 40  # dates to the day, not to the year
+    assert "median 2020-02-" in page.text
     towns = next(chart["spec"] for chart in page.data["charts"] if "words" in chart["spec"]["datasets"])
     assert {row["word"] for row in towns["datasets"]["words"]} == {"Rome", "Oslo"}
     assert "10 times too small" in page.text  # among the cells that look wrong
@@ -179,7 +185,7 @@ def test_an_artefact_shows_its_page_numbers_and_figures(tmp_path):
     assert any(tag == "img" and attrs["src"].startswith("data:image/png") for tag, attrs in page.tags)
     by_stem = read(write_report(RESULTS / "speed", tmp_path / "speed.html"))  # numbers of another kind
     assert not by_stem.data["charts"]
-    assert "The page" in by_stem.text
+    assert "In full" in by_stem.text
 
 
 def test_html_and_far_away_files_in_the_page_of_an_artefact_are_text(tmp_path):
@@ -195,6 +201,20 @@ def test_html_and_far_away_files_in_the_page_of_an_artefact_are_text(tmp_path):
     assert [link for link in links if link and not link.startswith("#")] == ["https://x.y"]
     assert "secret.png is not there" in page.text
     assert "<script>1</script>" in page.text
+
+
+def test_the_text_of_an_artefact_has_headings_and_tables_that_can_be_told_apart():
+    html = as_html("## A\n\n||b|\n|-|-|\n|c|d|\n\n### B\n\n|a|\n|-|\n|e|\n")
+    assert re.findall(r"<h(\d)>(\w)", html) == [("3", "A"), ("4", "B")]  # below the section's, without a gap
+    assert re.findall(r'aria-label="([^"]+)"', html) == ["table 1", "table 2"]
+    assert "<th></th>" not in html
+
+
+def test_figures_of_an_artefact_are_described_by_its_page(tmp_path):
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    (tmp_path / "a.md").write_text("# T\n\n![Two curves](a.png)\n")
+    page = read(write_report(tmp_path / "a.md"))
+    assert [attrs["alt"] for tag, attrs in page.tags if tag == "img"] == ["Two curves"]
 
 
 def test_a_model_that_cannot_be_read_leaves_the_curves(two_moons, tmp_path):

@@ -1,7 +1,7 @@
 from pscd.config import TrainConfig
 from pscd.presets import preset
 from pscd.report.blocks import Charts, Table, Text
-from pscd.report.training import MOST, settings_section, training_section
+from pscd.report.training import MOST, settings_section, training_section, verdict_blocks
 
 
 def blocks(section, kind):
@@ -23,8 +23,8 @@ def test_curves_hold_what_the_log_holds_and_long_logs_are_thinned():
 
 def test_a_good_run_is_called_good_and_a_bad_one_not():
     good, bad = ({"step": 1, "ess_pos": 1.0, "ess_neg": ess} for ess in (1.0, 0.001))
-    assert blocks(training_section([good]), Text)[0].tone == "good"
-    verdict = blocks(training_section([bad], ["gamma 0: every row counts"]), Text)
+    assert verdict_blocks([good])[0].tone == "good"
+    verdict = verdict_blocks([bad], ["gamma 0: every row counts"])
     assert verdict[0].tone == "warning"
     assert "weights collapsed" in verdict[0].lines[0]
     assert verdict[1].lines == ("Gamma 0: every row counts.",)

@@ -18,10 +18,24 @@
     view: { stroke: null },
     axis: { labelColor: muted, titleColor: muted, gridColor: line, domainColor: line, tickColor: line,
             labelFontSize: 11, titleFontSize: 12, titleFontWeight: "normal" },
+    title: { color: muted, fontSize: 12, fontWeight: "normal" },
     legend: { labelColor: muted, titleColor: muted, labelFontSize: 12, titleFontWeight: "normal" },
   };
   const views = new Map(); // by the element that a chart is drawn into
   const whenDrawn = new Map(); // what else is done then
+
+  // Vega gives the marks of a brush a role without a name, which screen readers would stumble over, and gives it again
+  // whenever it draws.
+  const nameless = (place) => {
+    for (const mark of place.querySelectorAll("[role=graphics-symbol]:not([aria-label])")) {
+      mark.removeAttribute("role");
+      mark.removeAttribute("aria-roledescription");
+    }
+  };
+  const watcher = new MutationObserver((changes) => new Set(changes.map((change) => change.target)).forEach((node) => {
+    const place = node.closest("[data-chart]");
+    if (place) nameless(place);
+  }));
 
   async function draw(place, change = (text) => text) {
     const chart = data.charts[place.dataset.chart];
@@ -30,11 +44,8 @@
     const result = await vegaEmbed(place, spec, {
       mode: "vega-lite", renderer: "svg", actions: false, ast: true, config: look, tooltip: { theme: "custom" },
     });
-    // Vega gives the marks of a brush a role without a name, which screen readers would stumble over.
-    for (const mark of place.querySelectorAll("[role=graphics-symbol]:not([aria-label])")) {
-      mark.removeAttribute("role");
-      mark.removeAttribute("aria-roledescription");
-    }
+    nameless(place);
+    watcher.observe(place, { subtree: true, childList: true, attributeFilter: ["role"] });
     views.get(place)?.finalize();
     views.set(place, result.view);
     whenDrawn.get(place)?.(result.view);
@@ -91,11 +102,12 @@
   for (const form of document.querySelectorAll("form.pairs")) {
     const place = form.parentElement.querySelector("[data-chart]");
     const [across, up, bulk] = [".across", ".up", ".bulk"].map((name) => form.querySelector(name));
-    const { windows } = data.charts[place.dataset.chart].options;
+    const { windows, dates } = data.charts[place.dataset.chart].options;
     const show = () => draw(place, (text) => {
       const name = (select) => JSON.stringify(select.selectedOptions[0].textContent);
       const spec = JSON.parse(text.replaceAll('"§across"', () => name(across)).replaceAll('"§up"', () => name(up)));
-      const values = { across: +across.value, up: +up.value, bulk_only: bulk.checked };
+      const values = { across: +across.value, up: +up.value, bulk_only: bulk.checked,
+        across_dates: dates.includes(+across.value), up_dates: dates.includes(+up.value) };
       [values.across_low, values.across_high] = windows[+across.value];
       [values.up_low, values.up_high] = windows[+up.value];
       for (const param of spec.params) if (param.name in values) param.value = values[param.name];
@@ -145,7 +157,7 @@
         cell.append(make("bdi", head.names[column], "column"), make("b", value));
         if (expected) cell.append(make("span", `expected ${expected}`, "expected"));
         if (mistake) cell.append(make("span", mistake, "mistake"));
-        cell.append(make("small", `${nats > 0 ? "+" : ""}${nats.toFixed(1)} nats`));
+        if (nats >= 0.05) cell.append(make("small", `+${nats.toFixed(1)} nats`));
         grid.append(cell);
       }
       panel.append(grid);
@@ -195,7 +207,7 @@
         line.hidden = !found || n > shown;
       }
       more.hidden = n <= shown;
-      more.textContent = `Show all ${n} rows`;
+      more.textContent = `Show all ${n.toLocaleString("en")} rows`;
       form.querySelector("output").textContent = `${n} of ${lines.length} rows`;
     };
     form.addEventListener("input", filter);
