@@ -13,6 +13,7 @@ from pscd.files import needs, one_line
 from pscd.version import __version__
 
 T = TypeVar("T")
+RETURN = 300  # seconds for workers that were all lost to come back
 DASK, RAY = "pscd-dask", "pscd-ray"  # names of joblib's backends, with what we add to them
 
 
@@ -39,7 +40,7 @@ def dask(address: str, patience: float) -> Iterator[None]:
             ) from None
         _check_versions(client, address)
         joblib.register_parallel_backend(DASK, _dask_backend())
-        with joblib.parallel_config(backend=DASK, client=client):
+        with joblib.parallel_config(backend=DASK, client=client, wait_for_workers_timeout=RETURN):
             yield
 
 

@@ -24,7 +24,7 @@ import joblib
 from pscd import clusters
 from pscd.errors import Diverged, UserError
 from pscd.fast import threads_set
-from pscd.files import one_line, read_json, write_json
+from pscd.files import one_line, read_json, sealed, unsealed, write_json
 from pscd.progress import progress_bar
 from pscd.version import __version__
 
@@ -97,14 +97,15 @@ class Cells:
 
     def keep(self, settings: Settings, result: Result) -> None:
         """Write the result of a cell."""
-        write_json(self.path(settings), {"settings": settings, "result": result}, indent=None)
+        write_json(self.path(settings), sealed({"settings": settings, "result": result}), indent=None)
 
     def found(self, settings: Settings) -> Result | None:
         """The result of a cell; None if there is none, or its file is damaged."""
         try:
-            return read_json(self.path(settings))["result"] or None
-        except (UserError, KeyError, TypeError):
+            result = unsealed(read_json(self.path(settings)))["result"]
+        except (UserError, ValueError, KeyError, AttributeError):
             return None
+        return result if result and isinstance(result, dict) else None
 
     def is_missing(self, settings: Settings) -> bool:
         """Whether a cell has to be computed: it never was, or it failed in a way that may not happen again."""
@@ -150,7 +151,7 @@ def compute_missing(
     end = time.monotonic() + 3600 * (math.inf if hours is None else hours)
     in_time = takewhile(lambda _: time.monotonic() < end, missing)
     count, n_done = 0, len(cells) - len(missing)
-    with engine.running(), progress_bar(len(cells), done=n_done, show=show, unit=unit) as bar:
+    with engine.running(), _telling_of_no_workers(), progress_bar(len(cells), done=n_done, show=show, unit=unit) as bar:
         start = time.monotonic()
         for settings, result in _computed(_Work(compute, keep_failures), in_time, len(missing), engine):
             kept.keep(settings, result)
@@ -159,6 +160,14 @@ def compute_missing(
             if count == 1 and show and len(missing) > 1:
                 bar.write(estimate(time.monotonic() - start, len(missing) - 1, _at_a_time(engine), unit), sys.stderr)
     return count
+
+
+@contextmanager
+def _telling_of_no_workers() -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError:  # joblib's, after a while without any; work itself never raises it here
+        raise UserError("the cluster has no workers any more; what is done is kept, the same command goes on") from None
 
 
 def estimate(first: float, left: int, at_a_time: int, unit: str) -> str:

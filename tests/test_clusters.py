@@ -178,7 +178,7 @@ def test_ray_computes_the_same_and_hands_results_over_one_by_one(ray, kept, mark
 
     counter = threading.Thread(target=count, daemon=True)
     counter.start()
-    assert compute_missing(kept, cells, partial(note, marks), Engine("ray", ray), show=False) == 6
+    assert compute_missing(kept, cells, partial(note, marks), Engine("ray", ray, patience=LONGEST), show=False) == 6
     counter.join(10)
     assert [kept.found(s)["square"] for s in cells] == [x * x for x in range(6)]
     assert seen[0] < 6  # kept before all were done
@@ -188,7 +188,9 @@ def test_ray_computes_the_same_and_hands_results_over_one_by_one(ray, kept, mark
 
 def test_a_cell_that_kills_every_worker_of_ray_is_kept_as_failed(ray, kept):
     cells = [{"x": x} for x in range(4)]
-    assert compute_missing(kept, cells, deadly, Engine("ray", ray), show=False, keep_failures=True) == 4
+    assert (
+        compute_missing(kept, cells, deadly, Engine("ray", ray, patience=LONGEST), show=False, keep_failures=True) == 4
+    )
     assert [kept.found(s).get("square") for s in cells] == [0, None, 4, 9]
     assert kept.found(cells[1])["failed"] == KILLED
 

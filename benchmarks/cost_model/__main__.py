@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import statistics
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -33,39 +34,39 @@ ON_MACHINES = ("mlp-2", "mlp-20", "conv", "resnet")
 COMPARED = ("mlp-20", "conv")
 
 
-def measure_all(quick: bool) -> dict[str, Any]:
-    """Everything that is measured, for the JSON file."""
+def measure_all(quick: bool, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Everything that is measured, saved after every part; rounds of updates may be stopped at any time."""
     torch.set_num_threads(1)
-    repeats, rounds, updates = (3, 1, 2) if quick else (12, 3, 5)
-    names = ON_MACHINES[:2] if quick else ON_MACHINES
+    repeats, rounds, updates = (3, 1, 2) if quick else (6, 3, 5)
     network, points = measure.network_here(20 if quick else measure.REPEATS)
-    works = {name: measure.work_here(name, repeats) for name in names}
-    found = {name: compare(name, rounds, updates) for name in COMPARED if name in works}
-    return {
-        "network": asdict(network),
-        "collectives": points,
-        "works": {name: asdict(work) for name, work in works.items()},
-        "measured": found,
-        "machine": machine(),
-        "versions": versions(),
-        "load": [round(load, 1) for load in os.getloadavg()],
-        "rounds": rounds,
-        "updates": updates,
-    }
-
-
-def compare(name: str, rounds: int, updates: int) -> dict[str, Any]:
-    """Updates of 1, 2 and 4 processes on the same batch, and of as many that know nothing of each other, in turns."""
-    times: dict[str, list[float]] = {}
+    found: dict[str, Any] = {"machine": machine(), "versions": versions(), "updates": updates, "load": _load()}
+    found |= {"network": asdict(network), "collectives": points, "works": {}, "measured": {}}
+    for name in ON_MACHINES[:2] if quick else ON_MACHINES:
+        found["works"][name] = asdict(measure.work_here(name, repeats))
     for _ in range(rounds):
-        for n in (1, *MEASURED):
-            words = ("update", name, str(n), str(updates))
-            found = measure.launch(n, *words)
-            times.setdefault(f"{n}", []).append(max(clock for clock, _ in found))
-            times.setdefault(f"{n} busy", []).append(statistics.fmean(busy for _, busy in found))
-            if n > 1:
-                found = measure.launch(n, *words, apart=True)
-                times.setdefault(f"{n} apart", []).append(max(clock for clock, _ in found))
+        for name in COMPARED if not quick else COMPARED[:1]:
+            for key, seconds in compare(name, updates).items():
+                found["measured"].setdefault(name, {}).setdefault(key, []).append(seconds)
+        found["load"] = _load()
+        save(found)
+    return found
+
+
+def _load() -> float:
+    """Processes that wanted a core, over the last quarter of an hour."""
+    return round(os.getloadavg()[2], 1)
+
+
+def compare(name: str, updates: int) -> dict[str, float]:
+    """Updates of 1, 2 and 4 processes on the same batch, and of as many that know nothing of each other, in turns."""
+    times: dict[str, float] = {}
+    for n in (1, *MEASURED):
+        words = ("update", name, str(n), str(updates))
+        found = measure.launch(n, *words)
+        times[f"{n}"] = max(clock for clock, _ in found)
+        times[f"{n} busy"] = statistics.fmean(busy for _, busy in found)
+        if n > 1:
+            times[f"{n} apart"] = max(clock for clock, _ in measure.launch(n, *words, apart=True))
     return times
 
 
@@ -145,12 +146,13 @@ def page(found: dict[str, Any], command: str) -> str:
     """The page in Markdown."""
     network = Network(**found["network"])
     lines = ["# What training together costs", "", f"Made by `{command}`. {found['machine']}; "]
-    lines[-1] += f"{found['versions']['torch']}. While it was measured the machine had a load of {found['load'][0]}."
+    lines[-1] += f"{found['versions']['torch']}. While it was measured the machine had a load of {found['load']}."
     lines += ["", ABOUT.format(latency=1e6 * network.latency, speed=network.gigabytes_per_second), ""]
     lines += ["## An update, by network and process", "", _works_table(found), "", WORKS_READ, ""]
     lines += ["## Predicted efficiency", "", PREDICTED_READ, "", _predicted_table(found), ""]
     lines += [f"![Predicted efficiency]({NAME}.png)", "", "## Beside what is measured here", ""]
-    lines += [COMPARED_READ.format(cores=os.cpu_count(), rounds=found["rounds"], updates=found["updates"]), ""]
+    rounds = min(len(times["1"]) for times in found["measured"].values())
+    lines += [COMPARED_READ.format(cores=os.cpu_count(), rounds=rounds, updates=found["updates"]), ""]
     lines += [_compared_table(found), "", "## A table of a billion rows", "", BILLION_READ, "", _billion_table(found)]
     return "\n".join(lines) + "\n"
 
@@ -282,7 +284,10 @@ def main() -> None:
     out = args.out or Path("results/quick" if args.quick else "docs/results")
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{NAME}.json"
-    found = report(json.loads(path.read_text()) if args.page_only else measure_all(args.quick))
+    if args.page_only:
+        found = report(json.loads(path.read_text()))
+    else:
+        found = report(measure_all(args.quick, lambda partly: write_json(path, partly)))
     write_json(path, found)
     draw(found, out / f"{NAME}.png")
     text = page(found, f"python -m benchmarks.cost_model{' --quick' if args.quick else ''}")

@@ -76,8 +76,7 @@ def test_the_page_is_written_from_the_numbers(tmp_path, monkeypatch):
         "measured": {"mlp-20": times},
         "machine": "a machine",
         "versions": {"torch": "torch 2"},
-        "load": [0.1],
-        "rounds": 3,
+        "load": 0.1,
         "updates": 10,
     }
     (tmp_path / "cost-model.json").write_text(json.dumps(found))
