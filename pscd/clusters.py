@@ -41,7 +41,11 @@ def dask(address: str, patience: float) -> Iterator[None]:
         _check_versions(client, address)
         joblib.register_parallel_backend(DASK, _dask_backend())
         with joblib.parallel_config(backend=DASK, client=client, wait_for_workers_timeout=RETURN):
-            yield
+            try:
+                yield
+            except TimeoutError:  # joblib's, after all that time without any
+                gone = f"the Dask scheduler at {address} has no workers any more"
+                raise UserError(f"{gone}; what is done is kept, and the same command goes on") from None
 
 
 def _check_versions(client: Any, address: str) -> None:

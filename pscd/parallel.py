@@ -151,7 +151,7 @@ def compute_missing(
     end = time.monotonic() + 3600 * (math.inf if hours is None else hours)
     in_time = takewhile(lambda _: time.monotonic() < end, missing)
     count, n_done = 0, len(cells) - len(missing)
-    with engine.running(), _telling_of_no_workers(), progress_bar(len(cells), done=n_done, show=show, unit=unit) as bar:
+    with engine.running(), progress_bar(len(cells), done=n_done, show=show, unit=unit) as bar:
         start = time.monotonic()
         for settings, result in _computed(_Work(compute, keep_failures), in_time, len(missing), engine):
             kept.keep(settings, result)
@@ -160,14 +160,6 @@ def compute_missing(
             if count == 1 and show and len(missing) > 1:
                 bar.write(estimate(time.monotonic() - start, len(missing) - 1, _at_a_time(engine), unit), sys.stderr)
     return count
-
-
-@contextmanager
-def _telling_of_no_workers() -> Iterator[None]:
-    try:
-        yield
-    except TimeoutError:  # joblib's, after a while without any; work itself never raises it here
-        raise UserError("the cluster has no workers any more; what is done is kept, the same command goes on") from None
 
 
 def estimate(first: float, left: int, at_a_time: int, unit: str) -> str:
