@@ -28,6 +28,7 @@ DROPPED_CALLS = {
     "requires_grad_", "masked_fill", "nan_to_num", "flip", "copy", "eval", "sort", "tanh", "round", "expm1", "log1p",
     "neg",
 }  # fmt: skip
+COMMUTATIVE = {"max", "min", "maximum", "minimum", "logaddexp", "isclose", "allclose", "hypot"}
 UNREAD = (ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Raise, ast.Assert)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -59,10 +60,15 @@ class Mutant:
         """What identifies a mistake although lines above it may come and go."""
         return self.file, self.function, self.before, self.after
 
+    @property
+    def row(self) -> dict[str, str | int]:
+        """What the results say about it."""
+        return {name: getattr(self, name) for name in ("file", "function", "line", "kind", "before", "after")}
+
 
 def mutants_of(file: str, source: str) -> list[Mutant]:
     """All mistakes of one file, in the order of the text; those that look alike come once."""
-    edits = _cpp_edits(source) if file.endswith(".cpp") else _python_edits(source)
+    edits = _cpp_edits(source) if file.endswith((".cpp", ".h")) else _python_edits(source)
     found: dict[tuple[str, ...], Mutant] = {}
     for start, end, new, kind, function in sorted(edits):
         mutated = source[:start] + new + source[end:]
@@ -164,7 +170,7 @@ def _of_expression(node, function, span, text, between) -> Iterator[Edit]:
 def _of_call(node: ast.Call, function: str, span, text) -> Iterator[Edit]:
     args, called = node.args, node.func
     name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-    if len(args) > 1 and name != "option" and not any(isinstance(a, ast.Starred) for a in args[:2]):
+    if len(args) > 1 and name not in {"option", *COMMUTATIVE} and not any(isinstance(a, ast.Starred) for a in args[:2]):
         swapped = f"{text(args[1])}, {text(args[0])}"
         yield span(args[0])[0], span(args[1])[1], swapped, "swapped arguments", function
     for keyword in node.keywords:

@@ -24,7 +24,7 @@ from joblib.externals.loky.process_executor import BrokenProcessPool
 
 from pscd.errors import Diverged, UserError
 from pscd.fast import threads_set
-from pscd.files import needs, one_line, read_json, write_json
+from pscd.files import needs, one_line, read_json, sealed, unsealed, write_json
 from pscd.progress import progress_bar
 from pscd.version import __version__
 
@@ -105,14 +105,15 @@ class Cells:
 
     def keep(self, settings: Settings, result: Result) -> None:
         """Write the result of a cell."""
-        write_json(self.path(settings), {"settings": settings, "result": result}, indent=None)
+        write_json(self.path(settings), sealed({"settings": settings, "result": result}), indent=None)
 
     def found(self, settings: Settings) -> Result | None:
         """The result of a cell; None if there is none, or its file is damaged."""
         try:
-            return read_json(self.path(settings))["result"] or None
-        except (UserError, KeyError, TypeError):
+            result = unsealed(read_json(self.path(settings)))["result"]
+        except (UserError, ValueError, KeyError, AttributeError):
             return None
+        return result if result and isinstance(result, dict) else None
 
     def is_missing(self, settings: Settings) -> bool:
         """Whether a cell has to be computed: it never was, or it failed in a way that may not happen again."""

@@ -134,14 +134,35 @@ def test_refuses_gamma_out_of_range(gamma):
         pseudo_spherical(torch.zeros(2), torch.zeros(2), gamma)
 
 
-@pytest.mark.parametrize("loss", [contrastive_divergence, lambda p, n: pseudo_spherical(p, n, 1.0)])
-def test_refuses_bad_energies(loss):
-    with pytest.raises(ValueError, match="e_neg contains NaN"):
-        loss(torch.zeros(2), torch.tensor([0.0, math.nan]))
-    with pytest.raises(ValueError, match=r"e_pos must hold one energy per row.*\(2, 1\)"):
-        loss(torch.zeros(2, 1), torch.zeros(2))
-    with pytest.raises(ValueError, match="e_pos must hold"):
-        loss(torch.zeros(0), torch.zeros(2))
+ENERGIES = ("e_pos", "e_neg")
+RATIOS = ("log_ratio_pos", "log_ratio_neg")
+JS = DIVERGENCES["js"]
+REFUSING = {
+    "cd": (ENERGIES, contrastive_divergence),
+    "ps-cd": (ENERGIES, lambda p, n: pseudo_spherical(p, n, 1.0)),
+    "negatives-only": (ENERGIES, lambda p, n: weighted_negatives(p, n, 1.0)),
+    "trimmed": (ENERGIES, lambda p, n: trimmed(p, n, 0.5)),
+    "beta": (ENERGIES, lambda p, n: density_power(p, n, 0.5)),
+    "f-ebm": (("e_pos", "e_neg", "c_pos", "c_neg"), lambda *parts: f_ebm(*parts, JS)),
+    "bound": (RATIOS, lambda p, n: variational_bound(p, n, JS)),
+    "nce": (RATIOS, lambda p, n: noise_contrastive(p, n, ratio=1.0, f=JS)),
+}
+
+
+@pytest.mark.parametrize(
+    ("loss", "place"), [(name, i) for name, (parts, _) in REFUSING.items() for i in range(len(parts))]
+)
+def test_every_loss_refuses_bad_energies_in_every_place(loss, place):
+    names, function = REFUSING[loss]
+    good = [torch.zeros(2)] * len(names)
+    assert function(*good).isfinite()
+    for bad, message in (
+        (torch.tensor([0.0, math.nan]), f"{names[place]} contains NaN"),
+        (torch.zeros(2, 1), rf"{names[place]} must hold one energy per row.*\(2, 1\)"),
+        (torch.zeros(0), f"{names[place]} must hold"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            function(*good[:place], bad, *good[place + 1 :])
 
 
 def test_effective_sample_fraction():

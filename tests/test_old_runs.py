@@ -14,7 +14,7 @@ import torch
 
 import pscd
 from pscd.paper import ARTEFACTS, WITH_IMAGES, Choice
-from pscd.paper.artefact import digest
+from pscd.parallel import digest
 
 OLD = Path(__file__).parent / "old"
 EXPECTED = json.loads((OLD / "expected.json").read_text())

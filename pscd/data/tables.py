@@ -185,7 +185,8 @@ def _read_frame(
     chosen = list(columns) if columns is not None else [name for name in frame.columns if name not in kept]
     if not chosen:
         raise UserError(f"{path}: no columns are left beside the id")
-    cells = {name: cells_of(as_frame(frame)[name]) for name in chosen}
+    columns_of = as_frame(frame)
+    cells = {name: cells_of(columns_of[name]) for name in chosen}
     decimal = common_decimal(cells, frame.attrs.get("pscd", {}).get("delimiter", ","))
     values = {name: _numbers(found, decimal) for name, found in cells.items()}
     text = [name for name, (_, stray) in values.items() if stray.any()]

@@ -6,7 +6,9 @@ import pytest
 
 from pscd.cli.common import Parser
 from pscd.cli.flags import add_fields, options
+from pscd.sampling import SAMPLERS
 from pscd.types import option
+from tests.cli.helpers import parse
 
 
 @dataclass(frozen=True)
@@ -95,3 +97,8 @@ def test_a_name_that_is_taken_gets_the_role_in_front():
     made.add_argument("--count")
     add_fields(made.add_argument_group("group"), Settings(), "objective")
     assert vars(made.parse_args(["--objective-count", "5"]))["objective.count"] == 5
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_steps_of_every_sampler_have_the_same_flag(sampler):
+    assert parse(f"train moon --sampler {sampler} --sampler-steps 7 --out x").sampler.n_steps == 7

@@ -50,6 +50,12 @@ def test_boxes_are_nested_and_leave_out_what_they_should(rows, background):
         assert (left_out - 2 * share).abs().max() <= 2 / len(rows)
 
 
+def test_the_outermost_rows_are_inside_the_widest_box(rows, background):
+    assert (background.log_prob(rows)[:, 0] > OUTSIDE).all()
+    corners = torch.stack([background.low[0], background.high[0]])
+    assert (background.log_prob(corners)[:, 0] > OUTSIDE).all()
+
+
 def test_outside_a_box_there_is_next_to_nothing(background):
     outside = background.high[:1] + torch.tensor([[0.1, -0.1]]).double()
     found = background.log_prob(outside)
@@ -66,9 +72,11 @@ def test_the_gaussian_is_that_of_torch_with_robust_deviations(rows, background):
 
 
 def test_a_column_that_hardly_varies_has_a_density_too():
-    z = torch.zeros(100, 2, dtype=torch.float64)
+    z = torch.full((100, 2), 5.0, dtype=torch.float64)
     z[:, 0] = torch.arange(100) / 100
     found = Background.of(z)
+    assert found.low[:, 1].tolist() == pytest.approx([5 - THINNEST] * len(BOXES))
+    assert found.deviation[1].item() == pytest.approx(BROAD * THINNEST)
     assert (found.high - found.low)[:, 1].tolist() == pytest.approx([2 * THINNEST] * len(BOXES))
     log_density = found.log_prob(z)
     assert log_density.isfinite().all()

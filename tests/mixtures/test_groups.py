@@ -65,3 +65,10 @@ def test_rows_along_a_long_chain_are_one_group():
     expected = order >= 250
     assert len(name[expected].unique()) == len(name[~expected].unique()) == 1
     assert len(name.unique()) == 2
+
+
+def test_a_group_has_ten_rows_in_a_small_table():
+    """Of 60 rows neighbour number 7 counts, so that nine or ten rows together are dense, and ten are enough."""
+    for size, expected in ((9, []), (10, [10])):
+        z, group = table([size], n=60)
+        assert [len(rows) for rows in dense_groups(z, group == 1)] == expected

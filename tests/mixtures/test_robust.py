@@ -239,3 +239,54 @@ def test_which_rows_are_near_does_not_depend_on_the_units():
     units = torch.tensor([1.0, 1e3, 1e-3]).double()
     torch.testing.assert_close(_near_rows(z * units), _near_rows(z) * units)
     assert len(_near_rows(z)) < 200
+
+
+@pytest.mark.parametrize(
+    ("scores", "tried", "best"),
+    [
+        ({1: 0.0, 2: -1.0, 4: 1.0, 8: 1.0, 16: 0.9, 32: 5.0}, [1, 2, 4, 8, 16], 4),  # one that is worse is forgiven
+        ({1: 0.0, 2: 5e-4, 4: 9e-4, 8: 9.0}, [1, 2, 4], 1),  # less than BETTER is no better
+        ({1: 0.0, 2: 2e-3, 4: 4e-3, 8: 6e-3}, [1, 2, 4, 8], 8),
+    ],
+)
+def test_numbers_of_components_are_tried_until_two_in_a_row_are_no_better(scores, tried, best, monkeypatch):
+    asked = []
+
+    class Scored:
+        def __init__(self, k):
+            self.k = k
+
+        def log_parts(self, z):
+            return torch.full((len(z), 1), scores[self.k]).double()
+
+    monkeypatch.setattr(module, "_first", lambda start, k, *rest: asked.append(k) or Scored(k))
+    monkeypatch.setattr(module, "_em", lambda found, z, rounds: found)
+    monkeypatch.setattr(module, "replace", lambda found, held_out: (found.k, held_out))
+    z = torch.randn(1000, 2, generator=generator(0)).double()
+    assert module.fit_robust_mixture(z, robust=False, seed=0, components=tuple(scores)) == (
+        best,
+        pytest.approx(scores[best]),
+    )
+    assert asked == tried
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_k_means_ends_where_every_row_is_nearest_to_the_mean_of_its_own_cluster(seed):
+    z = torch.randn(40, 2, generator=generator(seed), dtype=torch.float64)
+    group = k_means(z, 3, generator(seed, 1))
+    means = torch.stack([z[group == j].mean(0) for j in range(3)])
+    assert torch.equal(torch.cdist(z, means).argmin(1), group)
+
+
+@pytest.mark.parametrize("junk", [True, False])
+def test_em_starts_with_a_tail_of_twice_the_deviations_and_little_junk(junk):
+    """By hand: the ridge is d / (d + n) of the variances, 3 / 203, and next to nothing for columns without any."""
+    z = skewed(200, 3)
+    found = _first(z, 2, Background.of(z) if junk else None, generator(0))
+    covariance = torch.cov(z.T, correction=0)
+    ridge = torch.diag((3 / 203 + 1e-6) * covariance.diagonal() + 1e-12)
+    (mean,), (factor,) = found.tail.means, found.tail.factors
+    torch.testing.assert_close(mean, z.mean(0))
+    torch.testing.assert_close(factor @ factor.T, 4 * (covariance + ridge))
+    assert found.junk.tolist() == (pytest.approx([0.05 / 4] * 4) if junk else [])
+    assert found.components.weights.sum().item() == pytest.approx(1)

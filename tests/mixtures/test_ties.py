@@ -3,7 +3,7 @@ import torch
 
 from pscd.mixtures import dequantise
 from pscd.mixtures.background import GAUSSIAN_IQR
-from pscd.mixtures.ties import OFTEN
+from pscd.mixtures.ties import OFTEN, _deviation
 from pscd.rng import generator
 
 
@@ -102,3 +102,9 @@ def test_the_generator_decides_and_the_global_one_is_left_alone():
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+def test_the_deviation_of_a_column_that_mostly_holds_one_value_is_that_of_the_others():
+    x = torch.tensor([5.0] * 16 + [7.0, 9.0, 4.0, 1.0, 15.0]).double()
+    assert _deviation(x, torch.tensor(5.0).double()) == 4.0  # the median of 2, 4, 1, 4 and 10
+    assert _deviation(normal(10_000)[:, 0], torch.tensor(0.0).double()) == pytest.approx(1, abs=0.06)

@@ -9,9 +9,13 @@ import tomllib
 
 import pytest
 
-from mutation.__main__ import FILES, ROOT, equivalents, named_mutant, reason, table
+from mutation.__main__ import named_mutant, sample
+from mutation.bench import ROOT
 from mutation.changes import mutants_of
-from mutation.selection import Map, digest
+from mutation.files import FILES
+from mutation.live import Live, changed_functions
+from mutation.results import Results, equivalents, page, reason, table
+from mutation.selection import Map, Recorder, digest
 
 SOURCE = '''"""Text - with + signs."""
 
@@ -22,7 +26,7 @@ def clipped(x: int = 1, *, low: float = 0.0) -> float:
     """Between 0 < x."""
     if x > LIMIT and not low:
         raise ValueError(f"{x + 1} is too large")
-    y = [v for v in range(x)]
+    y = [v for v in range(x, 9)]
     y.sort()
     return max(-x, low) + len(y)
 '''
@@ -45,7 +49,7 @@ def changes(source, file="pscd/some.py"):
         ('raise ValueError(f"{x + 1} is too large")', "pass"),
         ("y.sort()", "pass"),
         ("return max(-x, low) + len(y)", "return max(x, low) + len(y)"),
-        ("return max(-x, low) + len(y)", "return max(low, -x) + len(y)"),
+        ("y = [v for v in range(x, 9)]", "y = [v for v in range(9, x)]"),
         ("return max(-x, low) + len(y)", "return min(-x, low) + len(y)"),
         ("return max(-x, low) + len(y)", "return max(-x, low) - len(y)"),
         (
@@ -65,6 +69,7 @@ def test_texts_are_left_alone_and_every_mistake_is_python():
         assert mutant.function == ("" if mutant.before.startswith("LIMIT") else "clipped")
         assert mutant.source.count("\n") == SOURCE.count("\n")
     assert not any("x - 1" in after or "x + 2" in after for _, after in changes(SOURCE))
+    assert not any("max(low, -x)" in after for _, after in changes(SOURCE))  # it would be the same
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -74,7 +79,7 @@ def test_every_file_of_the_list_can_be_changed_in_many_ways(file):
     assert len(found) >= 5
     assert len({m.key for m in found}) == len(found)
     assert all(m.source != source for m in found)
-    assert all((ROOT / own).is_file() for own in FILES[file])
+    assert all((ROOT / own.split("::")[0]).is_file() for own in FILES[file])
     if file.endswith(".py"):
         for mutant in found[:: max(1, len(found) // 5)]:
             compile(mutant.source, file, "exec")
@@ -103,14 +108,51 @@ def test_tests_that_call_the_function_are_asked_own_ones_first(tmp_path):
     known.files["far.py"] = {
         "tests": {"far.py::quick": {"seconds": 1, "calls": [a]}, "far.py::long": {"seconds": 90, "calls": [a]}}
     }
-    assert known.choose("pscd/a.py", "f", ["own.py"], 60) == (["own.py::slow", "far.py::quick"], 51)
-    assert known.choose("pscd/a.py", "", ["own.py"], 10)[0] == ["own.py::other", "own.py::slow"]
-    assert known.choose("pscd/a.py", "unknown", ["own.py"], 60)[0] == ["own.py::other", "own.py::slow"]
+    assert known.choose("pscd/a.py", "f", ["own.py"], 60, 60) == (["own.py::slow", "far.py::quick"], 51)
+    assert known.choose("pscd/a.py", "f", ["own.py"], 40, 60) == (["far.py::quick"], 1)
+    assert known.choose("pscd/a.py", "f", ["own.py", "own.py::other"], 60, 0)[0] == ["own.py::other", "own.py::slow"]
+    assert known.choose("pscd/a.py", "", ["own.py"], 60, 0)[0] == ["own.py::other", "own.py::slow"]
+    assert known.choose("pscd/a.py", "unknown", ["own.py"], 60, 60)[0] == ["own.py::other", "own.py::slow"]
     again = Map(tmp_path / "map.json")
     assert again.stale(tmp_path, ["own.py"]) == []
     (tmp_path / "own.py").write_text("2")
     assert again.stale(tmp_path, ["own.py"]) == ["own.py"]
     assert digest(tmp_path / "own.py") != known.files["own.py"]["digest"]
+
+
+def test_a_fixture_of_a_whole_file_counts_for_each_of_its_tests_and_is_paid_for_once(tmp_path):
+    known = Map(tmp_path / "map.json")
+    test = {"seconds": 1, "calls": ["pscd/a.py::f"], "fixtures": {"own.py::fitted": 8}}
+    known.files["own.py"] = {"tests": {"own.py::one": test, "own.py::two": test, "own.py::three": test}}
+    assert known.choose("pscd/a.py", "f", ["own.py"], 10, 0) == (["own.py::one", "own.py::three"], 10)
+
+
+RECORDED = """
+import pytest
+from pscd.rng import generator
+
+@pytest.fixture(scope="module")
+def rng():
+    return generator(0)
+
+def test_one(rng):
+    pass
+
+def test_two(rng):
+    pass
+
+def test_three():
+    pass
+"""
+
+
+def test_the_recorder_notes_what_fixtures_call(tmp_path):
+    (tmp_path / "test_it.py").write_text(RECORDED)
+    recorder = Recorder(ROOT)
+    pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)], plugins=[recorder])
+    called = {name.split("::")[1]: "pscd/rng.py::generator" in test["calls"] for name, test in recorder.tests.items()}
+    assert called == {"test_one": True, "test_two": True, "test_three": False}
+    assert not recorder.failed
 
 
 def test_a_reason_is_found_by_its_text_with_stars():
@@ -136,27 +178,113 @@ def test_the_lists_fit_the_code():
         assert entry.get("before", "").split("*")[0] in text, entry
 
 
-def test_the_table_counts_equivalent_mistakes_apart():
-    rows = [
-        {"file": "pscd/losses.py", "function": "f", "before": "a", "after": "b", "status": status}
-        for status in ("noticed", "noticed", "noticed", "unnoticed", "equivalent")
+def rows(seed, statuses, file="pscd/losses.py"):
+    return [
+        {"file": file, "function": "f", "before": "a", "after": f"b{i}", "line": i, "seed": seed, "status": status}
+        for i, status in enumerate(statuses)
     ]
-    text = table(rows)
-    assert "| `pscd/losses.py` | 5 | 1 | 3 | 75% |" in text
-    assert "- `pscd/losses.py`, f: `a` became `b`" in text
+
+
+def test_the_table_counts_equivalent_mistakes_apart():
+    found = rows(3, ["noticed", "noticed", "noticed", "unnoticed", "equivalent"])
+    found += rows(3, ["noticed"], "pscd/fast/cpp.py")
+    lines = table(found)
+    assert "| `pscd/losses.py` | 5 | 1 | 3 | 75% |" in lines
+    assert "| **what the numbers rest on** | 5 | 1 | 3 | 75% |" in lines
+    assert lines[-1] == "| **all** | 6 | 1 | 4 | 80% |"
+
+
+def test_the_page_shows_the_last_sample_and_the_scores_of_all():
+    found = rows(0, ["noticed", "noticed"]) + rows(7, ["noticed", "unnoticed"])
+    text = page(found, [{"name": "a wrong sign", "noticed_by": "tests/test_a.py::test_it"}])
+    assert "- `pscd/losses.py`, f: `a` became `b1`" in text
+    assert "| 0 | 2 | 0 | 2 | 100% |\n| 7 | 2 | 0 | 1 | 50% |" in text
+    assert "| a wrong sign | `test_a.py::test_it` |" in text
+
+
+def test_results_of_one_sample_leave_others_alone(tmp_path):
+    results = Results(tmp_path / "mutants.json")
+    for row in rows(0, ["noticed"]) + rows(1, ["unnoticed"]) + rows(1, ["noticed"]):
+        results.put(row)
+    again = Results(tmp_path / "mutants.json")
+    assert [row["status"] for row in again.mutants] == ["noticed", "noticed"]
+    assert set(again.of(1)) == {("pscd/losses.py", "f", "a", "b0")}
+
+
+def test_a_larger_sample_contains_the_smaller_one_and_another_seed_chooses_others():
+    source = (ROOT / "pscd/losses.py").read_text()
+    small, large, other = (
+        {m.key for m in sample("pscd/losses.py", source, seed, n, 0.0)} for seed, n in ((1, 8), (1, 20), (2, 20))
+    )
+    assert (len(small), len(large)) == (8, 20)
+    assert small < large
+    assert len(large & other) < 10
+    assert len(sample("pscd/losses.py", source, 1, 0, 0.5)) > 100
+
+
+def compiled(text):
+    return compile(text, "some.py", "exec")
+
+
+FUNCTIONS = """
+LIMIT = [v + 1 for v in range(3)]
+
+class Box:
+    side = 1
+    def area(self, power=2):
+        return (lambda: self.side ** power)()
+
+def twice(x):
+    return 2 * x
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "names"),
+    [
+        ("2 * x", "3 * x", ["twice"]),
+        ("side ** power", "side * power", ["Box.area"]),
+        ("return (lambda: self.side ** power)()", "pass", ["Box.area"]),
+        ("2 * x", "2  *  x", []),
+        ("power=2", "power=3", None),  # defaults, attributes and constants are there once the file is imported
+        ("side = 1", "side = True", None),
+        ("v + 1", "v - 1", None),
+    ],
+)
+def test_code_can_be_exchanged_within_functions_only(before, after, names):
+    found = changed_functions(compiled(FUNCTIONS), compiled(FUNCTIONS.replace(before, after)))
+    assert found is None if names is None else list(found) == names
+
+
+def test_live_functions_take_on_the_code_of_a_mistake(tmp_path):
+    """Wherever they are: behind a decorator, in a class, bound to another name."""
+    file = str(tmp_path / "some.py")
+    source = (
+        "import functools\n\n@functools.cache\ndef early(x):\n    return x + 1\n\nONE = early(0)\n\n"
+        "@functools.cache\ndef late(x):\n    return x * 3\n\nclass A:\n    @property\n    def b(self):\n"
+        "        return 5\n"
+    )
+    scope = {}
+    exec(compile(source, file, "exec"), scope)
+    live = Live(str(tmp_path), {f"{file}::early"})
+    assert live.exchange(file, source, source.replace("x * 3", "x - 3"))
+    assert scope["late"](10) == 7
+    assert live.exchange(file, source, source.replace("5", "6"))
+    assert scope["A"]().b == 6
+    assert not live.exchange(file, source, source.replace("x + 1", "x + 2"))  # called while it was imported
+    assert not live.exchange(file, source, source.replace("early(0)", "early(1)"))
 
 
 PLANT = """
 import json, sys
 from pathlib import Path
 import pytest, torch
-from mutation import __main__ as tool
+from mutation import bench as tool
 from mutation.changes import Mutant
 from mutation.selection import Map
 
 folder = Path(sys.argv[1])
-bench = tool.Bench(folder)
-bench.map = Map(folder / "map.json")
+bench = tool.Bench(folder, Map(folder / "map.json"), tool.make_template(folder / "template"))
 bench.map.keep(tool.ROOT, "tests/test_rng.py", {})
 source = (tool.ROOT / "pscd/version.py").read_text()
 tests = bench.root / "tests" / "test_planted.py"

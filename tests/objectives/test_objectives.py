@@ -129,7 +129,7 @@ def recovered(x, objective, **settings):
     config = TrainConfig(
         objective=objective,
         energy=Architecture(name="quadratic"),
-        **{"steps": 300, "lr": 0.02, "jump_components": 2, "buffer_size": 1000, "log_every": 10} | settings,
+        **{"steps": 200, "lr": 0.02, "jump_components": 2, "buffer_size": 1000, "log_every": 10} | settings,
     )
     energy = Quadratic(0.5, 1.5)
     model = fit(x, config, energy=energy, log=rows.append)
@@ -218,8 +218,13 @@ def test_f_ebm_trains_the_squares_first_and_counts_in_the_state(batch):
         torch.testing.assert_close(objective(energy, aux, x_pos, x_neg, generator(0))[0], expected)
         resumed.load_state_dict(copy.deepcopy(aux.state_dict()))
         aux = resumed
-    without = FEBM()(energy, objective.init(energy, x_pos), x_pos, x_neg, generator(0))[1]
+    aux = objective.init(energy, x_pos)
+    without = FEBM(divergence="js")(energy, aux, x_pos, x_neg, generator(0))[1]
     assert {"divergence", "critic", "gap", "e_pos", "e_neg"} <= without.keys()
+    u_pos, u_neg = energy(x_pos) + aux(x_pos), energy(x_neg) + aux(x_neg)
+    js = math.log(2) - torch.log1p(torch.exp(-u_pos)).mean() - (torch.log1p(torch.exp(u_neg)) - math.log(2)).mean()
+    torch.testing.assert_close(without["divergence"], js.detach())
+    torch.testing.assert_close(without["critic"], u_neg.mean().detach())
 
 
 # Best Gaussians for a mixture, by direct minimisation, as printed at the end of the authors' 1-D program.

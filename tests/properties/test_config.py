@@ -7,7 +7,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pscd.cli.main import main
@@ -91,6 +91,27 @@ def test_differences_are_what_turns_one_into_the_other(one, other):
     ours = dict(flat(one._all()))
     if not any(name.endswith(".kind") for name in names):
         assert other.changed({name: ours[name] for name in names}) == one
+
+
+def test_one_setting_that_differs_is_the_one_difference():
+    """Every number, switch and choice of a run, one at a time."""
+    config = TrainConfig()
+    hints, found = get_type_hints(TrainConfig), []
+    for name in (field.name for field in fields(TrainConfig)):
+        value = getattr(config, name)
+        others = [c for c in get_args(hints[name]) if c != value] if get_origin(hints[name]) is Literal else []
+        if isinstance(value, int | float):
+            others = [not value] if isinstance(value, bool) else [value + 1, value / 2, value + 0.25]
+        for other in others:
+            try:
+                changed = replace(config, **{name: other})
+            except UserError:
+                continue
+            assert changed.differences(config) == [f"{name}: {other} asked, {value} there"]
+            found.append(name)
+            break
+    assert {"seed", "steps", "lr", "restart", "ema", "schedule", "standardise", "gradients"} <= set(found)
+    assert len(found) >= 24
 
 
 def flat(values, prefix=""):
@@ -190,6 +211,7 @@ def one_clear_line(code, text):
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(words=["--restart", "1.5"])
 @given(words=lines(4))
 def test_any_flags_are_a_configuration_or_one_clear_line(words, capsys):
     try:

@@ -80,6 +80,7 @@ def any_frame(draw):
 @given(frame=any_frame(), index=st.booleans(), separator=st.sampled_from([",", ";", "\t"]))
 @example(pd.DataFrame([[1.0, 2.0]], columns=["1", "2"]), False, ",")  # a header of numbers is data
 @example(pd.DataFrame([[math.nan]], columns=["a"]), False, ",")
+@example(pd.DataFrame([[1.0, 2.0], [3.0, math.nan]], columns=["a", "b\nc"]), False, ",")
 def test_whatever_else_is_finite_numbers_or_one_clear_line(folder, frame, index, separator):
     path = folder / "any.csv"
     try:
@@ -97,6 +98,7 @@ def test_whatever_else_is_finite_numbers_or_one_clear_line(folder, frame, index,
         assert len(set(table.columns)) == len(table.columns)
 
 
+@example([[1.0, math.inf], [2.0, 3.0]])
 @given(st.recursive(st.one_of(st.floats(), st.integers(), st.text(max_size=3), st.none()), st.lists, max_leaves=12))
 def test_rows_given_in_memory_are_finite_rows_or_one_clear_line(x):
     try:

@@ -5,6 +5,7 @@ from scipy import stats
 
 from pscd.rng import generator
 from pscd.sampling import ReplayBuffer
+from pscd.sampling.buffer import _different
 
 
 def numbered(n, g=None):
@@ -131,3 +132,10 @@ def test_images_restart_whole():
     x = images.draw(50, 0.5, generator(0)).x
     assert x.shape == (50, 1, 2, 2)
     assert set(x.flatten(1).sum(1).tolist()) == {0.0, 4.0}
+
+
+def test_rows_far_apart_in_a_huge_buffer_are_drawn_to_the_last_bit():
+    """Of 2^41 rows two are drawn, each from a half: with 24 random bits, their distance would be a multiple of 2^16."""
+    g = generator(0)
+    pairs = [_different(2, 2**41, g, torch.device("cpu")) for _ in range(5)]
+    assert len({int(b - a) % 2**16 for a, b in pairs}) == 5

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from pscd.coordinates import Coordinates
 from pscd.errors import UserError
 from pscd.presets import PRESETS, for_rows
 from pscd.rng import generator
-from pscd.training.prepare import AUTO_GAMMA, _notes, coordinates_of, prepare
+from pscd.training.prepare import AUTO_GAMMA, _notes, coordinates_of, has_junk, prepare
 
 ROBUST = pscd.PseudoSpherical(gamma=0.3, unit="spread")
 
@@ -233,3 +234,28 @@ def test_constant_columns_are_told_by_name_or_number():
 
 def test_gamma_auto_is_the_one_that_the_documentation_names():
     assert AUTO_GAMMA == 0.3
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "share", "gain", "dirty"),
+    [
+        (100, 4, 0.14, 0.06, True),
+        (100, 4, 0.12, 0.06, False),  # a clean table has up to .03 + 1 / sqrt(100)
+        (10_000, 4, 0.05, 0.06, True),
+        (10_000, 4, 0.035, 0.06, False),
+        (100, 4, 0.5, 0.06, False),  # half of the rows: the fit has broken down
+        (100, 4, 0.14, 0.04, False),  # the background must gain .05 nats a row
+        (100, 2, 0.14, 0.04, True),  # in the plane it may even lose as much
+        (100, 2, 0.14, -0.06, False),
+        (100, 3, 0.14, 0.04, False),
+        (100, 25, 0.14, 0.06, True),  # four rows a column
+        (100, 26, 0.14, 0.06, False),
+    ],
+)
+def test_three_conditions_make_a_table_dirty(n, d, share, gain, dirty):
+    def mixture(held_out, junk):
+        return SimpleNamespace(
+            components=SimpleNamespace(means=torch.zeros(1, d)), share_of_junk=junk, held_out=held_out
+        )
+
+    assert has_junk(mixture(1 + gain, share), mixture(1.0, 0.0), n) is dirty

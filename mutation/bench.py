@@ -1,0 +1,314 @@
+"""A copy of the project in which one file at a time is wrong, and processes that are ready to test it.
+
+Importing everything and collecting the tests takes far longer than the few tests that a mistake has to meet. So there
+is a warm process that has done both and forks for each mistake, whose child exchanges the code of the functions in
+question (`live.py`). Where that is not possible, a child of this process, which has imported everything but the package
+itself, starts pytest anew.
+"""
+
+import compileall
+import contextlib
+import gc
+import json
+import math
+import os
+import py_compile
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import pytest
+from _pytest.main import pytest_runtestloop
+
+from mutation.changes import Mutant
+from mutation.files import NOT_ASKED
+from mutation.live import Live
+from mutation.selection import Chosen, Map, Recorder, Tracer
+
+ROOT = Path(__file__).resolve().parents[1]
+COPIED = ("pscd", "tests", "scripts", "examples", "benchmarks", "docs", "pyproject.toml", "README.md", "CHANGELOG.md")
+PRELOADED = ("torch", "numpy", "pandas", "polars", "scipy.stats", "sklearn.mixture", "sklearn.metrics",
+             "hypothesis.strategies", "torch._dynamo", "safetensors.torch", "pooch", "PIL.Image")  # fmt: skip
+# Of what is preloaded, pytest complains that it cannot rewrite it; nobody needs that.
+PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:random_order", "--assert=plain", "--tb=short",
+          "-W", "ignore::pytest.PytestAssertRewriteWarning")  # fmt: skip
+BUDGET, MORE = 30.0, 6.0  # seconds of the file's own tests for each mistake, the quickest first, and of all others
+PATIENCE = (8.0, 4.0)  # a mistake that takes longer than so many seconds, plus so many times the usual, was noticed
+BUSY = 12.0  # by how much a busy machine may stretch the processor's seconds
+CANNOT = 99  # exit code of a child that could not exchange the code
+
+
+def preload() -> None:
+    """Import what takes long once, for all children; the package itself is imported by each."""
+    for name in PRELOADED:
+        __import__(name)
+    import torch
+
+    weight = torch.zeros(1)
+    weight.grad = torch.zeros(1)
+    torch.optim.Adam([weight]).step()  # imports half of torch on first use; a backward pass would forbid to fork
+
+
+def make_template(folder: Path) -> Path:
+    """Copy the project to a folder that is not there yet, and compile it."""
+    folder.mkdir()
+    ignore = shutil.ignore_patterns("__pycache__", "*.png")
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=ignore)
+        elif (ROOT / name).exists():
+            shutil.copy(ROOT / name, folder / name)
+    for name in ("pscd", "tests"):  # by content, since a mistake may be planted within the clock's resolution
+        mode = py_compile.PycInvalidationMode.CHECKED_HASH
+        compileall.compile_dir(folder / name, quiet=2, invalidation_mode=mode)
+    return folder
+
+
+class Bench:
+    """A copy of the project; use it as a context, which stops its processes at the end.
+
+    Args:
+        folder: where to put the copy.
+        known: which test calls what.
+        template: what `make_template` made.
+    """
+
+    def __init__(self, folder: Path, known: Map, template: Path) -> None:
+        self.map = known
+        self.root = folder / "project"
+        shutil.copytree(template, self.root)
+        self.output, self.failed = folder / "output.txt", folder / "failed.txt"
+        # Compiled kernels of mistakes must not stay in the user's cache, nor temporary files in everybody's.
+        for variable, name in (("XDG_CACHE_HOME", "cache"), ("TMPDIR", "temporary")):
+            (folder / name).mkdir()
+            os.environ[variable] = str(folder / name)
+        tempfile.tempdir = None
+        os.environ |= {"PYTHONPATH": str(self.root), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+                       "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
+        sys.dont_write_bytecode = True
+        self.asked = asked(self.root)
+        self.options = [*PYTEST, f"--basetemp={folder / 'pytest'}"]
+        self.warm: Warm | None = None
+
+    def __enter__(self) -> "Bench":
+        """Nothing is started before it is needed."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the warm process."""
+        if self.warm:
+            self.warm.stop()
+
+    def start(self) -> "Warm":
+        """The warm process, which takes a while to warm up."""
+        if not self.warm:
+            self.warm = Warm(self.root, [*self.options, *self.asked], self.output)
+        return self.warm
+
+    def record(self, file: str) -> list[str]:
+        """Find out which test of a file calls what; returns those that fail without any mistake, and are left out."""
+        found = self.output.with_name("record.json")
+        found.unlink(missing_ok=True)
+        self.start().ask(record=file, found=str(found), patience=900)
+        if not found.exists():
+            raise SystemExit(f"{file} cannot be run:\n{self.output.read_text()[-3000:]}")
+        record = json.loads(found.read_text())
+        self.map.keep(self.root, file, record["tests"])
+        return record["failed"]
+
+    def judge(self, mutant: Mutant, own: list[str]) -> dict:
+        """Run the tests that may notice a mistake; returns a row of the results."""
+        self.map.read()  # other processes may have added to it
+        tests, usual = self.map.choose(mutant.file, mutant.function, own, BUDGET, MORE)
+        tests = [name for name in tests if name.split("::")[0] in self.asked]
+        path = self.root / mutant.file
+        sound = path.read_text()
+        self.failed.write_text("")
+        start, patience = time.monotonic(), PATIENCE[0] + PATIENCE[1] * usual
+        try:
+            path.write_text(mutant.source)
+            code = CANNOT
+            if mutant.function:
+                files = {"file": str(path), "before": sound, "after": mutant.source, "failed": str(self.failed)}
+                code = self.start().ask(tests=tests, patience=patience, **files)
+            if code == CANNOT:
+                patience += 30.0  # to import everything, and to compile
+                code = forked(lambda: _try(self.root, self.options, tests, own, self.failed), patience, self.output)
+        finally:
+            path.write_text(sound)
+        noticed = "too slow" if code is None else self.failed.read_text() or (f"exit code {code}" if code else "")
+        return {
+            **mutant.row,
+            "status": "noticed" if noticed else "unnoticed",
+            "noticed_by": noticed,
+            "tests": len(tests),
+            "seconds": round(time.monotonic() - start, 1),
+        }
+
+
+def asked(root: Path) -> list[str]:
+    """Test files, and files of the package with examples that are tests."""
+    files = [*sorted(root.glob("tests/**/test_*.py"))]
+    files += [p for p in sorted(root.glob("pscd/**/*.py")) if ">>>" in p.read_text()]
+    names = [str(path.relative_to(root)) for path in files]
+    return [name for name in names if not name.startswith(NOT_ASKED)]
+
+
+def forked(work: Callable[[], int], patience: float, output: Path | None = None) -> int | None:
+    """Do work in a forked process; returns its exit code, or None if it takes too long."""
+    process = os.fork()
+    if process == 0:
+        os.setsid()
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(patience), math.ceil(patience) + 1))
+        code = 70
+        try:
+            if output:
+                _redirect(output)
+            code = work()
+        except BaseException:  # a fork must never return into its parent's code
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    start = time.monotonic()
+    while time.monotonic() - start < BUSY * patience:
+        done, status = os.waitpid(process, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            return None if code in (-signal.SIGXCPU, -signal.SIGKILL) else code
+        time.sleep(0.01)
+    os.killpg(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    return None
+
+
+def _redirect(output: Path) -> None:
+    with open(output, "wb") as sink:
+        os.dup2(sink.fileno(), 1)
+        os.dup2(sink.fileno(), 2)
+
+
+def _enter(root: Path) -> None:
+    os.chdir(root)
+    sys.path[:] = [str(root), *(p for p in sys.path if p not in ("", str(ROOT)))]  # the copy, not the project itself
+
+
+def _try(root: Path, options: list[str], tests: list[str], own: list[str], failed: Path) -> int:
+    """The module's own tests, then its neighbours', whose files need not be imported if that was enough."""
+    _enter(root)
+    own_files = {name.split("::")[0] for name in own}
+    for near in (True, False):
+        part = [name for name in tests if (name.split("::")[0] in own_files) == near]
+        files = list(dict.fromkeys(name.split("::")[0] for name in part))
+        if not part:
+            continue
+        chosen = Chosen(part)
+        code = pytest.main([*options, "-x", *files], plugins=[chosen])
+        failed.write_text(chosen.failed)
+        if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            return int(code)
+    return 0
+
+
+class Warm:
+    """A process with all tests collected that waits for requests.
+
+    Args:
+        root: of the project's copy.
+        arguments: of pytest.
+        output: file for everything that is printed.
+    """
+
+    def __init__(self, root: Path, arguments: list[str], output: Path) -> None:
+        asking, answering = os.pipe(), os.pipe()
+        self.output = output
+        self.process = os.fork()
+        if self.process == 0:
+            try:
+                _redirect(output)
+                os.close(asking[1])
+                os.close(answering[0])
+                _enter(root)
+                plugin = _Waiting(root, os.fdopen(asking[0]), os.fdopen(answering[1], "w"))
+                pytest.main(arguments, plugins=[plugin])
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(0)
+        os.close(asking[0])
+        os.close(answering[1])
+        self.requests, self.answers = os.fdopen(asking[1], "w"), os.fdopen(answering[0])
+
+    def ask(self, **request: object) -> int | None:
+        """Send a request; returns the exit code of the child that did it, or None if it took too long."""
+        print(json.dumps(request), file=self.requests, flush=True)
+        answer = self.answers.readline()
+        if not answer:
+            raise SystemExit(f"the tests cannot be collected:\n{self.output.read_text()[-3000:]}")
+        return json.loads(answer)
+
+    def stop(self) -> None:
+        """No more requests."""
+        self.requests.close()
+        os.waitpid(self.process, 0)
+
+
+class _Waiting:
+    """The pytest plugin of the warm process: instead of running tests, it forks for each request."""
+
+    def __init__(self, root: Path, requests: IO[str], answers: IO[str]) -> None:
+        self.root, self.requests, self.answers = root, requests, answers
+        self.tracer = Tracer(root)
+        self.tracer.start()  # what is called from now on is called while things are imported
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Answer requests until there are no more."""
+        self.tracer.stop()
+        if session.testsfailed:  # nothing could be collected, and everything would seem to be noticed
+            raise session.Interrupted("the tests cannot be collected")
+        called = {f"{self.root}/{name}" for name in self.tracer.seen}
+        live = Live(f"{self.root / 'pscd'}/", called)
+        items = {item.nodeid: item for item in session.items}
+        gc.collect()
+        gc.freeze()  # children leave what is there alone, so that it stays shared
+        for line in self.requests:
+            request = json.loads(line)
+            work = self._record if "record" in request else self._meet
+            code = forked(lambda work=work, request=request: work(session, items, live, request), request["patience"])
+            print(json.dumps(code), file=self.answers, flush=True)
+        return True
+
+    def _record(self, session: pytest.Session, items: dict[str, pytest.Item], live: Live, request: dict) -> int:
+        recorder = Recorder(self.root)
+        _run(session, [i for n, i in items.items() if n.split("::")[0] == request["record"]], recorder, most=0)
+        failed = [name for name in recorder.tests if name in recorder.failed]
+        tests = {name: value for name, value in recorder.tests.items() if name not in recorder.failed}
+        Path(request["found"]).write_text(json.dumps({"tests": tests, "failed": failed}))
+        return 0
+
+    def _meet(self, session: pytest.Session, items: dict[str, pytest.Item], live: Live, request: dict) -> int:
+        if not live.exchange(request["file"], request["before"], request["after"]):
+            return CANNOT
+        chosen = Chosen(request["tests"])
+        code = _run(session, [items[name] for name in request["tests"] if name in items], chosen, most=1)
+        Path(request["failed"]).write_text(chosen.failed)
+        return code
+
+
+def _run(session: pytest.Session, items: list[pytest.Item], plugin: object, most: int) -> int:
+    """Run tests that were collected before; returns 1 if one fails."""
+    session.items, session.testscollected = items, len(items)
+    session.config.option.maxfail = most
+    session.config.pluginmanager.register(plugin)
+    with contextlib.suppress(session.Failed):
+        pytest_runtestloop(session)
+    return int(session.testsfailed > 0)

@@ -1,0 +1,144 @@
+"""What was found: kept in docs/results/mutants.json, and shown in the page beside it."""
+
+import json
+import tomllib
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from mutation.bench import ROOT
+from mutation.files import CORE, FILES, FURTHER
+
+HERE = ROOT / "mutation"
+RESULTS = ROOT / "docs" / "results" / "mutants.json"
+
+
+class Results:
+    """Rows of all samples, and of the mistakes with a name.
+
+    Args:
+        path: of the file that they are kept in.
+    """
+
+    def __init__(self, path: Path = RESULTS) -> None:
+        self.path = path
+        self.read()
+
+    def read(self) -> None:
+        """Take what the file holds by now."""
+        kept = json.loads(self.path.read_text()) if self.path.exists() else {}
+        self.mutants: list[dict] = kept.get("mutants", [])
+        self.named: list[dict] = kept.get("named", [])
+
+    def of(self, seed: int) -> dict[tuple[str, ...], dict]:
+        """Rows of one sample, by what identifies them."""
+        return {key(row): row for row in self.mutants if row["seed"] == seed}
+
+    def put(self, row: dict) -> None:
+        """Add a row, or replace it, and keep everything."""
+        self.mutants = [r for r in self.mutants if r["seed"] != row["seed"] or key(r) != key(row)]
+        self.mutants.append(row)
+        self.keep()
+
+    def keep(self) -> None:
+        """Write the file."""
+        self.mutants.sort(key=lambda row: (row["seed"], row["file"], row["line"], row["after"]))
+        values = {"command": "python -m mutation", "mutants": self.mutants, "named": self.named}
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(values, indent=1) + "\n")
+        temporary.replace(self.path)
+
+    def write(self) -> None:
+        """Ask the list of equivalent mistakes once more, and write the page."""
+        known = equivalents()
+        for row in self.mutants:
+            if row["status"] != "noticed":
+                row["reason"] = reason(row, known)
+                row["status"] = "equivalent" if row["reason"] else "unnoticed"
+        self.keep()
+        reading = self.path.with_suffix(".reading.md")
+        text = page(self.mutants, self.named) + ("\n" + reading.read_text() if reading.exists() else "")
+        self.path.with_suffix(".md").write_text(text)
+
+
+def key(row: dict) -> tuple[str, ...]:
+    """What identifies a mistake although lines above it may come and go."""
+    return row["file"], row["function"], row["before"], row["after"]
+
+
+def equivalents() -> list[dict[str, str]]:
+    """Mistakes that change nothing anybody could notice, each with its reason."""
+    return tomllib.loads((HERE / "equivalent.toml").read_text()).get("mutant", [])
+
+
+def reason(row: dict, known: list[dict[str, str]]) -> str:
+    """Why a mistake is equivalent; empty if it is not known to be. `*` in the list stands for any text."""
+    for entry in known:
+        names = ("file", "function", "before", "after")
+        if all(fnmatchcase(row[n], _pattern(entry.get(n, "*"))) for n in names):
+            return entry["reason"]
+    return ""
+
+
+def _pattern(text: str) -> str:
+    return text.replace("[", "[[]")  # brackets are code, not a choice of characters
+
+
+INTRODUCTION = """\
+# Mistakes that the tests notice
+
+`make mutants` plants mistakes in the code, one at a time: an operator, a constant, a condition, an argument,
+a statement. A mistake is noticed if one of the tests that call the function fails. Mistakes that change
+nothing anybody could notice are listed with their reasons in `mutation/equivalent.toml`; the score is of
+all others. Each file has a random sample of them, which a seed chooses.
+"""
+
+
+def page(rows: list[dict], named: list[dict]) -> str:
+    """The last sample file by file, the scores of all, and what is left, in Markdown."""
+    seeds = sorted({row["seed"] for row in rows})
+    last = [row for row in rows if row["seed"] == seeds[-1]]
+    lines = [INTRODUCTION, f"## The sample of seed {seeds[-1]}", "", *table(last)]
+    left = [row for row in last if row["status"] == "unnoticed"]
+    if left:
+        lines += ["", "## Unnoticed in this sample", ""]
+        lines += [f"- `{r['file']}`, {r['function'] or 'module'}: `{r['before']}` became `{r['after']}`" for r in left]
+    if len(seeds) > 1:
+        lines += ["", "## All samples", "", *_head("seed")]
+        lines += [_line(str(seed), [row for row in rows if row["seed"] == seed]) for seed in seeds]
+    if named:
+        lines += ["", "## Mistakes with a name", "", "| mistake | noticed by |", "|---|---|"]
+        lines += [f"| {r['name']} | {_test(r['noticed_by']) or '**nobody**'} |" for r in named]
+    return "\n".join(lines) + "\n"
+
+
+def table(rows: list[dict]) -> list[str]:
+    """The score of each file and of all together, as lines of Markdown."""
+    lines = _head("file")
+    for name, group in (("what the numbers rest on", CORE), ("what is built around it", FURTHER)):
+        part = [row for row in rows if row["file"] in group]
+        for file in group:
+            if mine := [row for row in part if row["file"] == file]:
+                lines.append(_line(f"`{file}`", mine))
+        if part:
+            lines.append(_line(f"**{name}**", part))
+    return [*lines, _line("**all**", rows)]
+
+
+def _head(first: str) -> list[str]:
+    return [f"| {first} | mistakes | equivalent | noticed | score |", "|---|--:|--:|--:|--:|"]
+
+
+def _line(name: str, part: list[dict]) -> str:
+    equal, noticed = (sum(row["status"] == s for row in part) for s in ("equivalent", "noticed"))
+    real = len(part) - equal
+    score = f"{noticed / real:.0%}" if real else ""
+    return f"| {name} | {len(part)} | {equal} | {noticed} | {score} |"
+
+
+def _test(name: str) -> str:
+    return f"`{name.removeprefix('tests/')}`" if "::" in name else name
+
+
+def ordered(files: list[str]) -> list[str]:
+    """Files of the list with one of the given parts in their names; all if there are none."""
+    return [file for file in FILES if not files or any(part in file for part in files)]
