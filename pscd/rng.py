@@ -85,6 +85,8 @@ class Stream(IntEnum):
     TABLE_SPREAD = 65
     RIVAL_ROWS = 66
     RIVAL_FLOW = 67
+    SAMPLE_ROWS = 80
+    SAMPLE_PART = 81
 
 
 def generator(seed: int, *path: int, device: torch.device | str = "cpu") -> torch.Generator:

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.cli.common import Command, Parser, add_force, device, parse_names, whole, write
+from pscd.cli.common import Command, Parser, add_force, check_out, device, parse_names, whole, write
 from pscd.cli.pictures import detect_pictures, is_of_pictures, score_pictures
 from pscd.cli.reading import FILES, add_reading_flags, read_args, reading_options
+from pscd.cli.streams import source_of
 from pscd.errors import UserError
 from pscd.run_folder import RunFolder
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 STRANGEST = 10  # rows that are printed
 WORST = 5  # cells that are printed
-REASONS = 3  # columns named for each row
 OWN_COLUMNS = ("row", "energy", "outlier", "because", "log_density")  # of the scores
 
 
@@ -199,11 +199,12 @@ def n_learnt(detector: "EnergyDetector") -> int:
     return detector.n_features_in_ if schema is None else len(schema.learnt())
 
 
-def score_rows(args: argparse.Namespace) -> None:
+def score_rows(args: argparse.Namespace, *, in_blocks: bool = False) -> None:
     """Score the rows of a file by a detector, for `pscd score`.
 
     Args:
         args: the flags.
+        in_blocks: whether even a small file is read in blocks.
 
     Raises:
         UserError: the file does not fit the detector, or cannot be read or written.
@@ -214,7 +215,16 @@ def score_rows(args: argparse.Namespace) -> None:
         raise UserError("a detector scores on the cpu; leave --device out")
     detector = EnergyDetector.load(args.run)
     if is_of_pictures(detector) and not args.file.is_file():
+        check_out(args.out, args.force)
         score_pictures(detector, args.file, args.out)
+        return
+    # One that was fitted to an array, in Python, knows no names of columns.
+    nameless = detector.reader_.schema is None and not hasattr(detector, "feature_names_in_")
+    source = source_of(args, args.file, always=in_blocks or nameless)
+    if source is not None:
+        from pscd.cli.scoring import score_by_detector
+
+        score_by_detector(args, detector, source, args.out)
         return
     frame = read_for(detector, args)
     report(detector, frame, args.file, args.out, args.id, log_density=args.log_density)
@@ -262,6 +272,8 @@ def report(
         log_density: whether to write it too.
     """
     import numpy as np
+
+    from pscd.detector.reasons import reasons
 
     rows = frame[detector.feature_names_in_] if detector.reader_.schema is None else frame
     energy = -detector.score_samples(rows)
@@ -352,35 +364,14 @@ def cell_words(cell: Mapping[Any, Any], *, why: bool = True) -> str:
     Returns:
         Where it is, what stands there, and what should.
     """
+    from pscd.detector.reasons import short_cell
+
     lower, mistake = cell["lower"], cell["mistake"]
     known = lower is not None and not (isinstance(lower, float) and math.isnan(lower))
-    between = f" ({_short(lower)} to {_short(cell['upper'])})" if known else ""
+    between = f" ({short_cell(lower)} to {short_cell(cell['upper'])})" if known else ""
     said = f": {mistake}" if why and isinstance(mistake, str) else ""
-    where = f"row {cell['row'] + 1}, {cell['column']} = {_short(cell['found'])}"
-    return f"{where}, expected {_short(cell['suggested'])}{between}{said}"
-
-
-def reasons(names: Sequence[str], values: Sequence[Any], blame: "np.ndarray") -> str:
-    """The columns that pushed a row's energy up most.
-
-    Args:
-        names: of the columns.
-        values: of the row.
-        blame: what each column added to the energy.
-
-    Returns:
-        Text with name, value and share of the energy, the largest first.
-    """
-    import numpy as np
-
-    order = [j for j in np.argsort(-blame)[:REASONS] if blame[j] > 0]
-    return "; ".join(f"{names[j]} = {_short(values[j])} (+{blame[j]:.1f})" for j in order)
-
-
-def _short(value: Any, most: int = 30) -> str:
-    """A cell in a few characters."""
-    text = f"{value:.6g}" if isinstance(value, float) else str(value).strip()
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+    where = f"row {cell['row'] + 1}, {cell['column']} = {short_cell(cell['found'])}"
+    return f"{where}, expected {short_cell(cell['suggested'])}{between}{said}"
 
 
 def sample(args: argparse.Namespace) -> None:

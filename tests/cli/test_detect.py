@@ -3,8 +3,8 @@ import pandas as pd
 import pytest
 
 from pscd import EnergyDetector
-from pscd.cli.detect import reasons
 from pscd.cli.main import main
+from pscd.detector.reasons import reasons
 from tests.cli.helpers import refused
 
 N = 120
