@@ -67,7 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _tell(str(error), 2 if isinstance(error, UserError) else 1)
     except KeyboardInterrupt:
         print(
-            "pscd: stopped; train, sweep and reproduce go on with the same command, others start again", file=sys.stderr
+            "pscd: stopped; train, sweep, reproduce, and score and sample of many rows go on with the same command, "
+            "others start again",
+            file=sys.stderr,
         )
         return 130
     except BrokenPipeError:  # the reader, such as head, has seen enough
