@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pscd.cli.common import Command, Parser, add_force, check_out, device, parse_names, whole, write
 from pscd.cli.pictures import detect_pictures, is_of_pictures, score_pictures
 from pscd.cli.reading import FILES, add_reading_flags, read_args, reading_options
+from pscd.cli.sampling import is_large, rows_of_detector, sample_in_parts
 from pscd.cli.streams import source_of
 from pscd.errors import UserError
 from pscd.run_folder import RunFolder
@@ -31,7 +32,10 @@ def add_detect(parser: Parser) -> None:
         parser: the command's parser.
     """
     parser.add_argument(
-        "data", type=Path, metavar="FILE", help=f"a table ({FILES}) or a folder of pictures, junk included"
+        "data",
+        type=Path,
+        metavar="FILE",
+        help=f"a table ({FILES}), a folder of Parquet files or a folder of pictures, junk included",
     )
     parser.add_argument("--out", type=Path, help="run folder (default: runs/NAME)")
     add_force(parser, "replace a detector that is there")
@@ -82,30 +86,57 @@ def run_detect(args: argparse.Namespace) -> None:
     Raises:
         UserError: the table or the folder is no good.
     """
-    from pscd.files import file_digest, write_json
+    from pscd.files import file_digest
 
     out = args.out or Path("runs") / args.data.name.split(".")[0]
     if RunFolder(out).is_detector and not args.force:
-        raise UserError(f"{out} holds a detector; choose another --out, or add --force to replace it")
+        scores = RunFolder(out).scores
+        ids = f" --id '{','.join(args.id)}'" if args.id else ""
+        stopped = f"; to go on scoring: pscd score {out} {args.data}{ids} --out {scores}"
+        hint = stopped if scores.with_name(f"{scores.name}.partial").is_dir() else ""
+        raise UserError(f"{out} holds a detector; choose another --out, or add --force to replace it{hint}")
     if RunFolder(out).model.exists():
         raise UserError(f"{out} holds a run of pscd train; choose another --out")
-    if args.data.is_dir():
+    if args.data.is_dir() and not any(args.data.glob("*.parquet")):
         detect_pictures(args, out)
         return
     check_ids(args.id)
+    source = source_of(args, args.data)
+    if source is not None:
+        from pscd.cli.scoring import detect_in_blocks
+
+        detect_in_blocks(args, source, out)
+        return
     frame = read_args(args, args.data)
     detector = fit_detector(args, frame, args.data, contamination=args.contamination, rank=args.rank)
+    save_detector(args, detector, out, file_digest(args.data))
+    print_learnt(detector, len(frame))
+    report(detector, frame, args.data, out / "scores.csv", args.id, picture=out / "scores.png")
+    _report_cells(detector, frame, out / "cells.csv")
+    print(f"run: {out}")
+
+
+def save_detector(args: argparse.Namespace, detector: "EnergyDetector", out: Path, fingerprint: str) -> None:
+    """Keep a detector, and where its rows came from.
+
+    Args:
+        args: the flags.
+        detector: the fitted detector.
+        out: the run folder.
+        fingerprint: of the table.
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    from pscd.files import write_json
+
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write to {out}: {error.strerror}") from None
     detector.save(out)
     source = {"data": str(args.data), "ids": args.id, "reading": reading_options(args)}
-    write_json(RunFolder(out).source, {**source, "fingerprint": file_digest(args.data)})
-    print_learnt(detector, len(frame))
-    report(detector, frame, args.data, out / "scores.csv", args.id, picture=out / "scores.png")
-    _report_cells(detector, frame, out / "cells.csv")
-    print(f"run: {out}")
+    write_json(RunFolder(out).source, {**source, "fingerprint": fingerprint})
 
 
 def fit_detector(
@@ -383,20 +414,18 @@ def sample(args: argparse.Namespace) -> None:
     Raises:
         UserError: the detector is damaged, or the file cannot be written.
     """
-    import numpy as np
-
     from pscd.detector.estimator import EnergyDetector
 
     detector = EnergyDetector.load(args.run)
-    rows = detector.sample(args.n, random_state=args.seed)
-    if isinstance(rows, np.ndarray):
-        names = getattr(detector, "feature_names_in_", [f"x{j}" for j in range(rows.shape[1])])
-        write(args.out, rows, dict(zip(names, rows.T, strict=True)))
-    else:
-        if args.out.suffix == ".npy" and rows.select_dtypes("number").shape[1] < rows.shape[1]:
-            raise UserError(f"{args.out}: the rows are not all numbers; let the name end in .csv")
-        write(args.out, rows.to_numpy(), {name: rows[name] for name in rows.columns})
-    print(f"{len(rows)} samples: {args.out}")
+    if args.out.suffix == ".npy" and (schema := detector.reader_.schema) is not None:
+        others = [column.name for column in schema.learnt() if column.kind not in ("number", "integer")]
+        if others:
+            raise UserError(f"{args.out}: the rows are not all numbers; let the name end in .csv or .parquet")
+    if is_large(args, args.n):
+        sample_in_parts(args, args.n, lambda n, seed: rows_of_detector(detector, n, seed))
+        return
+    write(args.out, *rows_of_detector(detector, args.n, args.seed))
+    print(f"{args.n} samples: {args.out}")
 
 
 def is_detector(run: Path) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pscd.cli.reading import reading_options
 from pscd.cli.streams import Part, in_parts, job_of
 from pscd.errors import UserError
+from pscd.run_folder import RunFolder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +20,37 @@ if TYPE_CHECKING:
     from pscd.parts import Summary
 
 STRANGEST = 10  # rows that are printed
+N_FIT = 100_000  # rows of a large table that a detector learns from
 FLAGS = ("id", "log_density", "reasons", "kinds", "missing", "delimiter", "decimal", "thousands", "encoding", "header")
+
+
+def detect_in_blocks(args: argparse.Namespace, source: "BlockSource", out: Path) -> None:
+    """Fit a detector to a sample of a large table, and score all of it.
+
+    Args:
+        args: the flags of `pscd detect`.
+        source: the table.
+        out: the run folder.
+
+    Raises:
+        UserError: there is nothing to learn, or a file cannot be read or written.
+    """
+    from pscd.cli.detect import fit_detector, print_learnt, save_detector
+    from pscd.detector.blocks import sample_rows
+    from pscd.frames import as_frame
+
+    _check_ids(args, source)
+    print(f"drawing {min(N_FIT, source.n_rows):,} of about {source.n_rows:,} rows to learn from")
+    rows = sample_rows(source, N_FIT, seed=args.seed)
+    frame = as_frame(rows.reshape(len(rows), -1)).to_native() if source.names is None else rows
+    frame.attrs["pscd"] = frame.attrs.get("pscd", {}) | {k: v for k, v in reading_options(args).items() if v}
+    detector = fit_detector(args, frame, args.data, contamination=args.contamination, rank=args.rank)
+    save_detector(args, detector, out, _fingerprint(source))
+    print_learnt(detector, len(frame))
+    args.run, args.log_density, args.reasons = out, False, None
+    score_by_detector(args, detector, source, RunFolder(out).scores)
+    print(f"cells: pscd clean FILE --run {out} tells which are wrong, for a part of the table")
+    print(f"run: {out}")
 
 
 def score_by_detector(args: argparse.Namespace, detector: "EnergyDetector", source: "BlockSource", out: Path) -> None:
@@ -205,6 +236,14 @@ def _problem(row: "np.ndarray", block: Any, model: "Model") -> str:
     names = model.columns if model.columns is not None and len(model.columns) == flat.size else None
     name = names[j] if names else f"x{j}"
     return f"{name} is {'missing or no number' if np.isnan(flat[j]) else 'infinite or over 1e30'}"
+
+
+def _fingerprint(source: "BlockSource") -> str:
+    """Of a large table the names, sizes and times of its files stand for their content."""
+    from hashlib import sha256
+
+    about = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in source.files]
+    return sha256(repr(about).encode()).hexdigest()[:16]
 
 
 def _check_ids(args: argparse.Namespace, source: "BlockSource") -> None:

@@ -66,6 +66,7 @@ def in_parts(
     *,
     total: int,
     threads: int | None = None,
+    one_by_one: bool = False,
 ) -> "list[Summary]":
     """Work on blocks and write what becomes of them, in their order, to one file.
 
@@ -78,6 +79,7 @@ def in_parts(
         work: makes a part of a block and its number; called from several threads.
         total: rows in all, about.
         threads: blocks at a time; None: as many as torch may use.
+        one_by_one: for work that uses all threads by itself.
 
     Returns:
         The summaries of all parts, in order.
@@ -104,7 +106,8 @@ def in_parts(
             return int(parts.done[i]["rows"])
 
         with progress_bar(total, done=there, unit=" rows", in_thousands=True) as bar:
-            for n in fast.in_order(write, enumerate(blocks(first), first), threads=threads):
+            numbered = enumerate(blocks(first), first)
+            for n in map(write, numbered) if one_by_one else fast.in_order(write, numbered, threads=threads):
                 bar.update(n)
         parts.join()
     return [parts.done[i] for i in sorted(parts.done)]

@@ -1,5 +1,7 @@
 """Large tables: what is written in blocks is what is written at once."""
 
+import shlex
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -128,3 +130,44 @@ def test_mistakes_are_told_in_one_line(folder, tmp_path, small_blocks, capsys):
     words = ["score", run, folder / "x.parquet", "--force", "--out", tmp_path / "there"]
     assert "folders are not replaced" in refused(words, capsys)
     assert not (tmp_path / "s.csv").exists()
+
+
+def test_a_detector_learns_from_a_sample_of_a_large_table(folder, tmp_path, small_blocks, monkeypatch, capsys):
+    monkeypatch.setattr(scoring, "N_FIT", 60)
+    words = ["detect", str(folder / "x.parquet"), "--id", "name", "--updates", "5", "--out", str(tmp_path / "run")]
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    assert "drawing 60 of about 90 rows" in told
+    assert "60 rows, 3 columns" in told
+    assert "of 90 rows" in told
+    found = pd.read_csv(tmp_path / "run" / "scores.csv")
+    detector = EnergyDetector.load(tmp_path / "run")
+    assert detector.n_rows_ == 60
+    energy = -detector.score_samples(pd.read_parquet(folder / "x.parquet"))
+    np.testing.assert_allclose(found["energy"], energy, rtol=1e-7)
+    assert found["name"].tolist() == [f"row {i}" for i in range(90)]
+    assert "holds a detector" in refused(words, capsys)
+
+
+def test_stopped_scoring_of_a_new_detector_goes_on_by_the_command_that_is_told(
+    folder, tmp_path, small_blocks, monkeypatch, capsys
+):
+    monkeypatch.setattr(scoring, "N_FIT", 60)
+    words = ["detect", str(folder / "x.parquet"), "--id", "name", "--updates", "5", "--out", str(tmp_path / "run")]
+    work, computed = scoring._detected, []
+
+    def stopped(detector, rows, block, start, *rest):
+        computed.append(start)
+        if start == 64 and computed.count(64) == 1:
+            raise KeyboardInterrupt
+        return work(detector, rows, block, start, *rest)
+
+    monkeypatch.setattr(scoring, "_detected", stopped)
+    assert main(words) == 130
+    assert (tmp_path / "run" / "scores.csv.partial").is_dir()
+    capsys.readouterr()
+    told = refused(words, capsys)
+    assert main(shlex.split(told.split("to go on scoring: pscd ")[1])) == 0
+    assert "going on after row" in capsys.readouterr().out
+    assert computed.count(0) == 1
+    assert len(pd.read_csv(tmp_path / "run" / "scores.csv")) == 90
