@@ -135,12 +135,15 @@ def together(rank):
         distributed.on_first(fail)
     assert said == [0] * (rank == 0)
     distributed.on_first(lambda: None)
-<<<<<<< HEAD
     # A shard that only the second process reads ends both, with its message.
     with pytest.raises(UserError, match="no"):
         distributed.on_all(fail if rank == 1 else lambda: None)
     assert said == [rank]
     distributed.on_all(lambda: None)
+    # Data or a folder that are not the same everywhere end all.
+    distributed.require_same("7", "no")
+    with pytest.raises(UserError, match="folder"):
+        distributed.require_same(str(rank), "another folder")
     streamed()
 
 
@@ -157,12 +160,6 @@ def streamed():
     model = fit(source, replace(config, standardise="std", energy=Architecture(width=4)))
     same = distributed.gather(torch.cat([t.double().flatten() for t in model.state_dict().values()])[None])
     assert torch.equal(same[0], same[1])
-=======
-    # Data or a folder that are not the same everywhere end all.
-    distributed.require_same("7", "no")
-    with pytest.raises(UserError, match="folder"):
-        distributed.require_same(str(rank), "another folder")
->>>>>>> main
 
 
 def torchrun(*arguments):
