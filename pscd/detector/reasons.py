@@ -38,7 +38,7 @@ def short_cell(value: Any, most: int = 30) -> str:
     Returns:
         Its text.
     """
-    text = f"{value:.6g}" if isinstance(value, float) else str(value).strip()
+    text = f"{value:.6g}" if isinstance(value, float) else str(value).strip().removesuffix(" 00:00:00")
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 

@@ -329,7 +329,9 @@ def test_tables_of_adbench_give_normal_rows_and_labelled_ones(tmp_path):
     assert (NUMERIC, "1_new") in names
     assert (LABELLED, "1_new") in names
     assert not [name for _, name in names if name == "14_glass"]
-    assert tables.table_names(tmp_path, trial=True) == [(NUMERIC, "14_glass"), (LABELLED, "14_glass")]
+    trial = tables.table_names(tmp_path, trial=True)
+    assert trial == [(NUMERIC, "14_glass"), *((MIXED, name) for name in tables.MIXED_TRIAL), (LABELLED, "14_glass")]
+    assert not set(tables.MIXED_TRIAL) & set(tables.PACKAGES)
     table = tables.load(NUMERIC, "1_new", tmp_path, rows=100, columns=5, seed=0)
     assert table.frame.shape == (100, 5)
     assert np.isin(table.frame["x0"], x[20:, 0]).all()
@@ -429,7 +431,6 @@ def test_a_quick_run_writes_page_numbers_and_figure_and_goes_on(small, capsys):
         (["--max-rows", "5"], "--max-rows must be at least 50"),
         (["--max-columns", "1"], "--max-columns must be at least 3"),
         (["--jobs", "0"], "--jobs must not be 0"),
-        (["--trial"], "say where they are with --data FOLDER"),
     ],
 )
 def test_wrong_arguments_are_told_in_one_line(small, capsys, monkeypatch, arguments, words):
