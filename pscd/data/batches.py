@@ -29,6 +29,7 @@ class BatchSource:
             again and again, or is a function that returns such an iterable.
         labelled: whether the second part of a batch is the labels.
         left_out: positions of rows that are never given.
+        shape: of a row; None: that of the first batch.
 
     Raises:
         UserError: it can be iterated once only, or gives no rows.

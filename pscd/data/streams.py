@@ -94,10 +94,29 @@ class Source(Protocol):
         """The source without the rows at these positions."""
 
     def sample(self, n: int, seed: int, stream: Stream = Stream.STREAM_SAMPLE) -> Sample:
-        """At most `n` random rows; all of them, if there are no more."""
+        """At most `n` random rows; all of them, if there are no more.
+
+        Args:
+            n: rows at most.
+            seed: of the choice.
+            stream: what the rows are for.
+
+        Returns:
+            The rows, the same for the same seed.
+        """
 
     def windows(self, seed: int, position: int, rank: int = 0, world: int = 1) -> Iterator[Window]:
-        """All windows of a process, epoch after epoch without end, from the one that holds its row `position`."""
+        """All windows of a process, epoch after epoch without end, from the one that holds its row `position`.
+
+        Args:
+            seed: of the order.
+            position: rows that the process has read before.
+            rank: number of the process.
+            world: number of processes.
+
+        Yields:
+            Windows.
+        """
 
 
 def sample_size(shape: tuple[int, ...]) -> int:
@@ -116,7 +135,16 @@ def fingerprint(source: Source, *samples: Sample) -> str:
 
 
 def shuffled(sample: Sample, rng: torch.Generator, *, whole: bool) -> Sample:
-    """A sample in a random order, since its first rows may stand for all of them; a whole source stays as it is."""
+    """A sample in a random order, since its first rows may stand for all of them.
+
+    Args:
+        sample: in any order.
+        rng: source of randomness.
+        whole: whether these are all rows of the source, which stay in their order.
+
+    Returns:
+        The same rows.
+    """
     if whole:
         return sample
     order = torch.randperm(len(sample.x), generator=rng)
