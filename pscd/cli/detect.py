@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pscd.detector.estimator import EnergyDetector
 
+COLUMNS_TOLD = 5  # that are left out, where nothing is left
 STRANGEST = 10  # rows that are printed
 WORST = 5  # cells that are printed
 OWN_COLUMNS = ("row", "energy", "outlier", "because", "log_density")  # of the scores
@@ -174,6 +175,10 @@ def fit_detector(
     try:
         return detector.fit(frame)
     except ValueError as error:
+        schema = detector.reader_.schema if hasattr(detector, "reader_") else None
+        if schema is not None and not schema.learnt():
+            why = "; ".join(f"{column.name}: {column.notes[0]}" for column in schema.columns[:COLUMNS_TOLD])
+            raise UserError(f"{path}: no column is left to learn from ({why})") from None
         raise UserError(f"{path}: {error}") from None
 
 
@@ -330,6 +335,10 @@ def report(
     for i in strangest:
         label = ", ".join(str(values[i]) for values in carried.values()) or f"row {row[i]}"
         print(f"  {label:<14} energy {energy[i]:>9.2f}   {because[int(i)]}")
+    bad = 0 if detector.reader_.schema is None else int(detector.reader_.read(rows).stray.any(1).sum())
+    if bad:
+        who = "1 row has" if bad == 1 else f"{bad:,} rows have"
+        print(f"{who} a cell that cannot be, such as a word among numbers or a new category; the reasons name it")
     print(f"scores: {out}")
     if picture is not None:
         _draw(detector, rows, energy, outlier, blame, picture)
