@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from pscd import EnergyDetector
-from pscd.cli.detect import cell_words
+from pscd.cli.cells import cell_words
 from pscd.cli.main import main
 from pscd.detector.reasons import reasons
 from tests.cli.helpers import refused
