@@ -3,7 +3,6 @@ import pandas as pd
 import pytest
 
 from pscd import EnergyDetector
-from pscd.cli.cells import cell_words
 from pscd.cli.main import main
 from pscd.detector.reasons import reasons
 from tests.cli.helpers import refused
@@ -115,13 +114,6 @@ def test_fit_is_the_former_name_of_detect(csv, tmp_path, capsys):
     assert (out / "scores.csv").exists()
     capsys.readouterr()
     assert refused(["fit", csv, "--updates", "0"], capsys).startswith("pscd detect: ")
-
-
-def test_days_are_told_without_a_time():
-    cell = {"row": 0, "column": "born", "found": "1.2.1950", "suggested": pd.Timestamp("1950-02-01"), "mistake": None}
-    ends = {"lower": pd.Timestamp("1949-05-01"), "upper": pd.Timestamp("1950-11-30 06:30")}
-    expected = "row 1, born = 1.2.1950, expected 1950-02-01 (1949-05-01 to 1950-11-30 06:30:00)"
-    assert cell_words({**cell, **ends}) == expected
 
 
 def test_reasons_are_the_largest_and_positive():
