@@ -256,7 +256,7 @@ def _billion_table(found: dict[str, Any]) -> str:
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
-    """Predicted efficiency over the number of processes, and what was measured."""
+    """Predicted efficiency over the number of processes, for each network."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -272,7 +272,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
             axis.plot(at, values, color=f"C{i}", label=CASES[name].title)
         axis.set(xscale="log", xlabel="processes", title=network.name, ylim=(0, 1.05))
         axis.set_xscale("log", base=2)
-    axes[0].set_ylabel("efficiency, batch grows with processes")
+    axes[0].set_ylabel("efficiency (weak scaling)")
     axes[-1].legend(frameon=False, fontsize="x-small", loc="lower left")
     figure.savefig(path, dpi=120)
     plt.close(figure)
