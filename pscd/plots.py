@@ -62,7 +62,7 @@ def _plot_line(model: Model, data: Tensor, samples: Tensor) -> Figure:
     left.hist(data[:, 0].tolist(), bins, density=True, alpha=0.5, color=COLOURS["data"], label="data")
     left.hist(samples[:, 0].tolist(), bins, density=True, histtype="step", color=COLOURS["samples"], label="samples")
     left.set(xlabel=_names(model, 1)[0], ylabel="density")
-    left.legend(frameon=False)
+    left.legend(loc="best", frameon=False)
     x = torch.linspace(low, high, 400, dtype=torch.float64)
     right.plot(x.numpy(), model.energies(x[:, None]).numpy(), color=COLOURS["data"])
     right.set(xlabel=_names(model, 1)[0], ylabel="energy")
@@ -120,7 +120,7 @@ def plot_scores(
         axes[0].hist(energy[rows].clip(max=high), bins, color=COLOURS[colour], label=label)
     axes[0].axvline(threshold, color="black", linewidth=0.8, linestyle=":")
     axes[0].set(xlabel="energy (rows beyond are drawn at the right end)", ylabel="rows", yscale="log")
-    axes[0].legend(frameon=False)
+    axes[0].legend(loc="best", frameon=False)
     first, second = columns[0], columns[-1]
     for rows, colour, size in ((~strange, "data", 6), (strange, "strange", 16)):
         axes[1].scatter(x[rows, first], x[rows, second], size, color=COLOURS[colour], alpha=0.6, linewidths=0)
@@ -172,7 +172,7 @@ def plot_sweep(found: dict[str, Any], title: str, unit: float, floor: float | No
         axis.invert_yaxis()
         axis.set_xlabel(title)
     if axis.get_legend_handles_labels()[1]:
-        axis.legend(frameon=False, fontsize="small")
+        axis.legend(loc="best", frameon=False, fontsize="small")
     return save(figure, path)
 
 
@@ -231,7 +231,7 @@ def _plot_columns(model: Model, data: Tensor, samples: Tensor, most: int = 12) -
     both = torch.cat([e_data, e_samples])
     _overlay(panels[shown], e_data, e_samples, float(both.min()), float(torch.quantile(both, 0.995)))
     panels[shown].set_xlabel("energy")
-    panels[0].legend(frameon=False)
+    panels[0].legend(loc="best", frameon=False)
     for axis in panels[shown + 1 :]:
         axis.set_visible(False)
     return figure

@@ -77,6 +77,11 @@ class Stream(IntEnum):
     LOG_Z = 46
     MIXED_MIXTURE = 47
     MISSING_CELLS = 48
+    STREAM_SAMPLE = 49
+    STREAM_CHUNKS = 50
+    STREAM_WINDOW = 51
+    STREAM_DEAL = 52
+    STREAM_ROWS = 53
     CONTAMINATION_2D = 60
     FRESH_CLEAN = 61
     FRESH_JUNK = 62
@@ -85,6 +90,8 @@ class Stream(IntEnum):
     TABLE_SPREAD = 65
     RIVAL_ROWS = 66
     RIVAL_FLOW = 67
+    SAMPLE_ROWS = 80
+    SAMPLE_PART = 81
 
 
 def generator(seed: int, *path: int, device: torch.device | str = "cpu") -> torch.Generator:

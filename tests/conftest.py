@@ -1,5 +1,7 @@
 import os
 from dataclasses import replace
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +15,15 @@ from pscd.sampling import Mala
 settings.register_profile("quick", derandomize=True, max_examples=25, deadline=None, database=None)
 settings.register_profile("thorough", max_examples=500, deadline=None, database=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def slow_legends():
+    """Every legend seems to take ten seconds, so that one that warns of it, on a busy machine, does so in any test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("matplotlib.legend.time", SimpleNamespace(perf_counter=count(0, 10).__next__))
+        yield
+
 
 torch.set_num_threads(1)  # the networks of the tests are too small for more to help
 

@@ -15,7 +15,7 @@ ROOMS = [
     {"errors", "version"},
     {"types"},
     {"coordinates", "distributed", "extensions", "files", "html", "progress", "rng"},
-    {"frames", "run_folder"},
+    {"clusters", "frames", "parts", "run_folder"},
     {"losses", "metrics", "theory"},
     {"discrete", "exact"},  # pure, as those before: neither samplers nor C++
     {"fast"},
@@ -29,7 +29,7 @@ ROOMS = [
     {"training"},
     {"images", "runs"},
     {"baselines", "detector", "evaluation", "timing"},
-    {"plots", "report"},
+    {"engines", "plots", "report"},
     {"paper", "sweep"},
     {"cli"},
     {"__main__"},

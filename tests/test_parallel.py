@@ -55,6 +55,24 @@ def test_cells_are_kept_by_their_settings(kept):
     assert compute_missing(kept, cells, square, Engine(n_jobs=1), show=False) == 1
 
 
+@pytest.mark.parametrize(
+    "content", ["", "5", "[]", "{}", '{"result": 5}', '{"result": "failed"}', "[" * 10**5, "digit"]
+)
+def test_a_damaged_cell_is_computed_again(kept, content):
+    cell = {"x": 3}
+    kept.keep(cell, {"square": 9})
+    text = kept.path(cell).read_text()
+    kept.path(cell).write_text(text.replace("9", "8", 1) if content == "digit" else content)
+    assert kept.is_missing(cell)
+    assert compute_missing(kept, [cell], square, Engine(n_jobs=1), show=False) == 1
+    assert kept.found(cell)["square"] == 9
+
+
+def test_a_cell_of_an_earlier_version_has_no_checksum(kept):
+    kept.path({"x": 3}).write_text('{"settings": {"x": 3}, "result": {"square": 9}}')
+    assert kept.found({"x": 3}) == {"square": 9}
+
+
 @pytest.mark.slow
 def test_failures_are_kept_and_a_killed_process_takes_no_other_cell_with_it(kept):
     cells = [{"x": x} for x in range(9)]
@@ -187,4 +205,4 @@ def test_a_dask_scheduler_that_does_not_answer(tmp_path):
     with silent_server() as address:
         assert f"no Dask scheduler answers at {address} within 0.5 s" in refused_by(address)
     assert f"no Dask scheduler answers at {address} within 0.5 s" in refused_by(address)
-    assert "missing port number" in refused_by("nonsense")
+    assert "(missing port number" in refused_by("nonsense")

@@ -41,7 +41,7 @@ def table_names(folder: Path | None, *, trial: bool = False) -> list[tuple[str, 
     wanted = [name for name in files if (name in TRIAL) == trial and name not in SAME_AS_ANOTHER]
     numbers = [name for name in wanted if _suits(folder, name)]
     packaged = [] if trial else [*SCIKIT_LEARN]
-    mixed = [] if trial else [*PACKAGES]
+    mixed = [*(MIXED_TRIAL if trial else PACKAGES)]
     labelled = [name for name in files if (name in TRIAL) == trial]
     return [
         *((NUMERIC, name) for name in [*packaged, *numbers]),
@@ -68,7 +68,7 @@ def load(group: str, name: str, folder: Path | None, *, rows: int, columns: int,
     """
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     if group == MIXED:
-        return Table(name, group, _few_rows(tidy(PACKAGES[name]()), rows, rng))
+        return Table(name, group, _few_rows(tidy({**PACKAGES, **MIXED_TRIAL}[name]()), rows, rng))
     if name in SCIKIT_LEARN:
         x, y = SCIKIT_LEARN[name](), None
     elif folder is None:
@@ -191,4 +191,16 @@ PACKAGES: dict[str, Callable[[], pd.DataFrame]] = {
         ("Income", "Limit", "Rating", "Cards", "Age", "Education", "Student", "Married", "Ethnicity", "Balance"),
     ),
     "mpg": _r("ggplot2", "mpg", ("manufacturer", "displ", "year", "cyl", "drv", "cty", "hwy", "fl", "class")),
+}
+MIXED_TRIAL: dict[str, Callable[[], pd.DataFrame]] = {
+    "slid": _r("carData", "SLID", ("wages", "education", "age", "sex", "language")),
+    "wage": _r("ISLR", "Wage", ("year", "age", "maritl", "race", "education", "jobclass", "health", "wage")),
+    "survey": _r(
+        "MASS",
+        "survey",
+        ("Sex", "Wr.Hnd", "NW.Hnd", "W.Hnd", "Fold", "Pulse", "Clap", "Exer", "Smoke", "Height", "M.I", "Age"),
+    ),
+    "diamonds": _r(
+        "ggplot2", "diamonds", ("carat", "cut", "color", "clarity", "depth", "table", "price", "x", "y", "z")
+    ),
 }

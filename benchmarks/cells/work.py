@@ -111,8 +111,6 @@ def make_plan(
     """Find the tables and the libraries, so that what is missing is told before anything is computed."""
     names = tables.table_names(data, trial=trial)
     known = list(dict.fromkeys(name for _, name in names))
-    if not known:
-        raise UserError("the tables of trials are ADBench's: say where they are with --data FOLDER")
     for unknown in (name for name in only or () if name not in known):
         raise UserError(f"no table {unknown}; there are: {', '.join(known)}")
     if quick and only is None:

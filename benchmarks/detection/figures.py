@@ -80,5 +80,5 @@ def contamination(curves: dict[str, Any], path: Path) -> Path:
     axis.grid(axis="y", color="0.92")
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, fontsize=9)
+    axis.legend(loc="best", frameon=False, fontsize=9)
     return save(figure, path)

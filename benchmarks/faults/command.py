@@ -6,10 +6,11 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pscd import sweep
 from pscd.cli import train
 from pscd.cli.main import COMMANDS, main
 from pscd.errors import UserError
@@ -21,6 +22,8 @@ FLAGS = (
     "--n-data 100 --steps 24 --batch-size 8 --buffer-size 20 --jump-components 2 --sampler-steps 2 "
     "--width 8 --depth 1 --fourier 2 --log-every 4 --checkpoint-every 6 --gamma 0.5"
 )
+TRAIN = ("train", "moon", *FLAGS.split())
+SWEEP = ("sweep", "moon", *FLAGS.split(), *("--seeds", "2", "--n", "50", "--jobs", "1"))
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Prepare = Callable[[], object]
 
@@ -48,9 +51,8 @@ def _only_train(args: object) -> None:
     train_into(train.config_from(args), args.out, progress=False)  # type: ignore[arg-type, attr-defined]
 
 
-def start(folder: Path, prepare: Prepare = lambda: None) -> int:
-    """Begin the training in a process of its own; `prepare` is called in it first, after imports."""
-    words = ["train", "moon", *FLAGS.split(), "--out", str(folder)]
+def start(folder: Path, prepare: Prepare = lambda: None, words: Sequence[str] = TRAIN) -> int:
+    """Begin a command, the training by default, in a process of its own; `prepare` is called in it after imports."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until the child can take care of itself
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # threads of a test runner have no part in it
@@ -63,10 +65,12 @@ def start(folder: Path, prepare: Prepare = lambda: None) -> int:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.dup2(os.open(f"{folder}.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), 2)
         sys.stderr = os.fdopen(2, "w", buffering=1)
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
         COMMANDS["train"] = replace(train.TRAIN, run=_only_train)
+        sweep.plot_sweep = lambda *args: None
         prepare()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        code = main(words)
+        code = main([*words, "--out", str(folder)])
         done = True  # what comes after it is not the command's
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     except SystemExit as error:
@@ -86,9 +90,9 @@ def end(child: int, folder: Path) -> Ended:
     return Ended(code, "\n".join(line for line in lines if line.strip()))
 
 
-def run(folder: Path, prepare: Prepare = lambda: None) -> Ended:
-    """The whole training."""
-    return end(start(folder, prepare), folder)
+def run(folder: Path, prepare: Prepare = lambda: None, words: Sequence[str] = TRAIN) -> Ended:
+    """The whole command."""
+    return end(start(folder, prepare, words), folder)
 
 
 def wait_for(path: Path, child: int, seconds: float = 30) -> None:

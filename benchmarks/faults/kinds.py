@@ -5,6 +5,7 @@ was there, and whose file was left alone, still loads; and the same command goes
 line why it cannot.
 """
 
+import functools
 import itertools
 import os
 import random
@@ -16,11 +17,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from benchmarks.faults.command import Ended, bits, end, run, start, wait_for
+from benchmarks.faults.command import SWEEP, Ended, bits, end, run, start, wait_for
 from pscd.detector.estimator import EnergyDetector
 from pscd.errors import UserError
 from pscd.fast import cpp
+from pscd.files import read_json
 from pscd.run_folder import RunFolder
 
 NOBODY = 65534
@@ -233,6 +236,51 @@ def detector_damaged(folder: Path, rng: random.Random, right: Reference) -> str 
     return None if scores == right.scores else "wrong number: other scores"
 
 
+# --- a sweep: many trainings, and what was measured of each ---
+
+
+@functools.cache
+def _right_sweep(folder: Path) -> tuple[list[dict[str, Any]], float]:
+    """What an undisturbed sweep in a folder gives, and the seconds it took."""
+    start = time.monotonic()
+    ended = run(folder, words=SWEEP)
+    assert ended.code == 0, ended.errors
+    return _swept(folder), time.monotonic() - start
+
+
+def _swept(folder: Path) -> list[dict[str, Any]]:
+    """Every run of a sweep, with all that was measured, and the bits of its model."""
+    runs = read_json(folder / "sweep.json")["runs"]
+    return [{**run, "bits": bits(folder / run["folder"]), "seconds": 0} for run in runs]
+
+
+def _sweep_goes_on(folder: Path, right: list[dict[str, Any]]) -> str | None:
+    ended = run(folder, words=SWEEP)
+    if ended.code != 0:
+        return f"does not go on: exit code {ended.code}: {ended.errors}"
+    return _first(_no_traceback(ended), None if _swept(folder) == right else "wrong number: another sweep")
+
+
+def sweep_killed(folder: Path, rng: random.Random, right: Reference) -> str | None:
+    """SIGKILL in the middle of a sweep."""
+    runs, seconds = _right_sweep(right.folder.with_name("sweep"))
+    child = start(folder, words=SWEEP)
+    time.sleep(rng.random() * seconds)
+    os.kill(child, signal.SIGKILL)
+    end(child, folder)
+    return _sweep_goes_on(folder, runs)
+
+
+def sweep_damaged(folder: Path, rng: random.Random, right: Reference) -> str | None:
+    """A bit of what a finished sweep has kept is another: its page, or what was measured of a run."""
+    source = right.folder.with_name("sweep")
+    runs, _ = _right_sweep(source)
+    shutil.copytree(source, folder)
+    path = rng.choice([folder / "sweep.json", *sorted((folder / "cells").iterdir())])
+    path.write_bytes(_flipped(path.read_bytes(), rng))
+    return _sweep_goes_on(folder, runs)
+
+
 # --- a machine that gives less ---
 
 
@@ -355,6 +403,8 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "a bit is flipped, finished run": (bit_flipped, 80),
     "a bit is flipped, stopped run": (unfinished_bit_flipped, 50),
     "a detector's file is cut or flipped": (detector_damaged, 100),
+    "SIGKILL in a sweep": (sweep_killed, 25),
+    "a bit is flipped, sweep": (sweep_damaged, 25),
     "few file handles": (few_handles, 24),
     "little memory": (little_memory, 30),
     "the clock jumps": (clock_changed, 15),

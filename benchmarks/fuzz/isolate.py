@@ -24,6 +24,7 @@ from pscd.errors import UserError
 
 MEMORY = 2**30  # bytes that reading one small file may take
 SECONDS, PATIENCE = 10, 600  # of the processor, and of the clock, that it may take
+MOST_FINDINGS = 20  # after which a format is left
 RAN_CODE = 77  # exit code of a process in which a file tried to run something
 DID_MORE = {"os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.connect", "pickle.find_class"}
 
@@ -44,6 +45,20 @@ class Outcome:
     findings: dict[int, str] = field(default_factory=dict)
     seconds: float = 0.0
 
+    @property
+    def n(self) -> int:
+        """How many inputs there were."""
+        return self.read + self.refused + len(self.findings)
+
+    def with_(self, other: "Outcome") -> "Outcome":
+        """Both together; they have no input in common."""
+        return Outcome(
+            self.read + other.read,
+            self.refused + other.refused,
+            {**self.findings, **other.findings},
+            self.seconds + other.seconds,
+        )
+
 
 def wrong_file(name: str, kind: Format, seed: int, number: int) -> bytes:
     """The input of that number."""
@@ -54,7 +69,7 @@ def run(name: str, kind: Format, *, seed: int, first: int, n: int, seconds: floa
     """Read inputs `first` to `first + n - 1`, or as many as the seconds allow."""
     outcome, start, number = Outcome(), time.monotonic(), first
     shared = mmap.mmap(-1, 24)  # the number at which the child is, and its two counts
-    while number < first + n and time.monotonic() - start < seconds and len(outcome.findings) < 20:
+    while number < first + n and time.monotonic() - start < seconds and len(outcome.findings) < MOST_FINDINGS:
         shared[:] = struct.pack("3q", number, 0, 0)
         reader, writer = os.pipe()
         with warnings.catch_warnings():

@@ -38,7 +38,7 @@ def _ratios(axes: Any, cells: dict[str, Any]) -> None:
         axes.set_yticks(range(len(cells)), list(cells))
         axes.invert_yaxis()
         axes.set(xlabel=f"time of an update, times that of {OURS}")
-        axes.legend(fontsize=7)
+        axes.legend(loc="best", fontsize=7)
 
 
 def _quality(axes: Any, cells: dict[str, Any]) -> None:
@@ -52,7 +52,7 @@ def _quality(axes: Any, cells: dict[str, Any]) -> None:
     if cells:
         axes.axhline(THRESHOLD, color="black", linewidth=0.8)
         axes.set(xlabel="seconds of training", ylabel="MMD$^2$")
-        axes.legend(fontsize=7)
+        axes.legend(loc="best", fontsize=7)
 
 
 def _growth(axes: Any, cells: dict[str, Any]) -> None:
@@ -63,4 +63,4 @@ def _growth(axes: Any, cells: dict[str, Any]) -> None:
             axes.loglog(sizes, times, marker=".", label=f"{name}, exponent {cell['time_slope']:.2f}")
     if axes.has_data():
         axes.set(xlabel="size, times the smallest", ylabel="time of an update, times the smallest")
-        axes.legend(fontsize=7)
+        axes.legend(loc="best", fontsize=7)

@@ -4,15 +4,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pscd.cli.cells import cell_words, write_cells
 from pscd.cli.common import Command, Parser, add_force
 from pscd.cli.detect import (
     add_learning_flags,
-    cell_words,
     fit_detector,
     is_detector,
     n_learnt,
     read_for,
-    write_cells,
 )
 from pscd.cli.reading import FILES, add_reading_flags, read_args
 from pscd.errors import UserError
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from pscd.detector.estimator import EnergyDetector
 
+SHIFTED = "shifted"  # how the mistake of a whole row begins
 SHOWN = 12  # lines of the summary
 
 
@@ -115,14 +115,15 @@ def _print_wrong(detector: "EnergyDetector", wrong: "pd.DataFrame", n_rows: int)
     groups: dict[tuple[str, str], list[dict[Any, Any]]] = {}
     for cell in wrong.to_dict("records"):
         mistake = cell["mistake"] if isinstance(cell["mistake"], str) else ""
-        groups.setdefault((cell["column"], mistake), []).append(cell)
+        place = f"row {cell['row'] + 1}" if mistake.startswith(SHIFTED) else cell["column"]
+        groups.setdefault((place, mistake), []).append(cell)
     ordered = sorted(groups.items(), key=lambda item: (item[0][1] == "", -len(item[1])))
-    for (column, mistake), cells in ordered[:SHOWN]:
+    for (place, mistake), cells in ordered[:SHOWN]:
         if len(cells) == 1:
             print(f"  {cell_words(cells[0])}")
         else:
             what = f"{mistake}: " if mistake else ""
-            print(f"  {len(cells):,} in {column}: {what}such as {cell_words(cells[0], why=False)}")
+            print(f"  {len(cells):,} in {place}: {what}such as {cell_words(cells[0], why=False)}")
     if len(ordered) > SHOWN:
         print(f"  ... and {len(ordered) - SHOWN} more kinds")
 

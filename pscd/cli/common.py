@@ -195,18 +195,20 @@ def whole(least: int) -> Callable[[str], int]:
 
 
 def write(path: Path, array: "np.ndarray", columns: dict[str, Any]) -> None:
-    """Write an array as `.npy`, or columns as `.csv`, whichever the name asks for.
+    """Write an array as `.npy`, or columns as `.csv` or `.parquet`, whichever the name asks for.
 
     Args:
         path: the file.
         array: what a `.npy` file gets.
-        columns: what a `.csv` file gets, values by name of the column.
+        columns: what other files get, values by name of the column.
 
     Raises:
         UserError: the file cannot be written.
     """
-    from pscd.files import replacing
+    from pscd.files import needs, replacing
 
+    if path.suffix == ".parquet":
+        needs("pyarrow", "parquet", f"{path}: writing parquet")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary, temporary.open("wb") as file:
@@ -217,7 +219,11 @@ def write(path: Path, array: "np.ndarray", columns: dict[str, Any]) -> None:
             else:
                 import pandas as pd
 
-                pd.DataFrame(columns).to_csv(file, index=False, float_format="%.9g")
+                frame = pd.DataFrame(columns)
+                if path.suffix == ".parquet":
+                    frame.to_parquet(file, index=False)
+                else:
+                    frame.to_csv(file, index=False, float_format="%.9g")
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from None
 
@@ -228,13 +234,15 @@ def check_out(path: Path, force: bool, endings: Sequence[str] = (".npy", ".csv")
     Args:
         path: the file to be written.
         force: whether it may be replaced.
-        endings: the endings that its name may have.
+        endings: the endings that its name may have; with "" among them it may have none, and is a folder.
 
     Raises:
         UserError: the name has another ending, or the file exists.
     """
     if path.suffix not in endings:
-        raise UserError(f"{path}: the name must end in {' or '.join(endings)}")
+        raise UserError(f"{path}: the name must end in {' or '.join(filter(None, endings))}")
+    if path.is_dir() and not path.suffix:
+        raise UserError(f"{path} is a folder that exists; choose another --out, folders are not replaced")
     if path.exists() and not force:
         raise UserError(f"{path} exists; choose another --out, or add --force to replace it")
 

@@ -1,14 +1,16 @@
 """The commands for people's own tables: `detect` strange rows and cells, score new rows, and say why."""
 
 import argparse
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.cli.common import Command, Parser, add_force, device, parse_names, whole, write
+from pscd.cli.cells import cell_words, write_cells
+from pscd.cli.common import Command, Parser, add_force, check_out, device, parse_names, whole, write
 from pscd.cli.pictures import detect_pictures, is_of_pictures, score_pictures
 from pscd.cli.reading import FILES, add_reading_flags, read_args, reading_options
+from pscd.cli.sampling import is_large, rows_of_detector, sample_in_parts
+from pscd.cli.streams import source_of
 from pscd.errors import UserError
 from pscd.run_folder import RunFolder
 
@@ -18,9 +20,9 @@ if TYPE_CHECKING:
 
     from pscd.detector.estimator import EnergyDetector
 
+COLUMNS_TOLD = 5  # that are left out, where nothing is left
 STRANGEST = 10  # rows that are printed
 WORST = 5  # cells that are printed
-REASONS = 3  # columns named for each row
 OWN_COLUMNS = ("row", "energy", "outlier", "because", "log_density")  # of the scores
 
 
@@ -31,7 +33,10 @@ def add_detect(parser: Parser) -> None:
         parser: the command's parser.
     """
     parser.add_argument(
-        "data", type=Path, metavar="FILE", help=f"a table ({FILES}) or a folder of pictures, junk included"
+        "data",
+        type=Path,
+        metavar="FILE",
+        help=f"a table ({FILES}), a folder of Parquet files or a folder of pictures, junk included",
     )
     parser.add_argument("--out", type=Path, help="run folder (default: runs/NAME)")
     add_force(parser, "replace a detector that is there")
@@ -82,30 +87,57 @@ def run_detect(args: argparse.Namespace) -> None:
     Raises:
         UserError: the table or the folder is no good.
     """
-    from pscd.files import file_digest, write_json
+    from pscd.files import file_digest
 
     out = args.out or Path("runs") / args.data.name.split(".")[0]
     if RunFolder(out).is_detector and not args.force:
-        raise UserError(f"{out} holds a detector; choose another --out, or add --force to replace it")
+        scores = RunFolder(out).scores
+        ids = f" --id '{','.join(args.id)}'" if args.id else ""
+        stopped = f"; to go on scoring: pscd score {out} {args.data}{ids} --out {scores}"
+        hint = stopped if scores.with_name(f"{scores.name}.partial").is_dir() else ""
+        raise UserError(f"{out} holds a detector; choose another --out, or add --force to replace it{hint}")
     if RunFolder(out).model.exists():
         raise UserError(f"{out} holds a run of pscd train; choose another --out")
-    if args.data.is_dir():
+    if args.data.is_dir() and not any(args.data.glob("*.parquet")):
         detect_pictures(args, out)
         return
     check_ids(args.id)
+    source = source_of(args, args.data)
+    if source is not None:
+        from pscd.cli.scoring import detect_in_blocks
+
+        detect_in_blocks(args, source, out)
+        return
     frame = read_args(args, args.data)
     detector = fit_detector(args, frame, args.data, contamination=args.contamination, rank=args.rank)
+    save_detector(args, detector, out, file_digest(args.data))
+    print_learnt(detector, len(frame))
+    report(detector, frame, args.data, out / "scores.csv", args.id, picture=out / "scores.png")
+    _report_cells(detector, frame, out / "cells.csv")
+    print(f"run: {out}")
+
+
+def save_detector(args: argparse.Namespace, detector: "EnergyDetector", out: Path, fingerprint: str) -> None:
+    """Keep a detector, and where its rows came from.
+
+    Args:
+        args: the flags.
+        detector: the fitted detector.
+        out: the run folder.
+        fingerprint: of the table.
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    from pscd.files import write_json
+
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write to {out}: {error.strerror}") from None
     detector.save(out)
     source = {"data": str(args.data), "ids": args.id, "reading": reading_options(args)}
-    write_json(RunFolder(out).source, {**source, "fingerprint": file_digest(args.data)})
-    print_learnt(detector, len(frame))
-    report(detector, frame, args.data, out / "scores.csv", args.id, picture=out / "scores.png")
-    _report_cells(detector, frame, out / "cells.csv")
-    print(f"run: {out}")
+    write_json(RunFolder(out).source, {**source, "fingerprint": fingerprint})
 
 
 def fit_detector(
@@ -143,6 +175,10 @@ def fit_detector(
     try:
         return detector.fit(frame)
     except ValueError as error:
+        schema = detector.reader_.schema if hasattr(detector, "reader_") else None
+        if schema is not None and not schema.learnt():
+            why = "; ".join(f"{column.name}: {column.notes[0]}" for column in schema.columns[:COLUMNS_TOLD])
+            raise UserError(f"{path}: no column is left to learn from ({why})") from None
         raise UserError(f"{path}: {error}") from None
 
 
@@ -199,11 +235,12 @@ def n_learnt(detector: "EnergyDetector") -> int:
     return detector.n_features_in_ if schema is None else len(schema.learnt())
 
 
-def score_rows(args: argparse.Namespace) -> None:
+def score_rows(args: argparse.Namespace, *, in_blocks: bool = False) -> None:
     """Score the rows of a file by a detector, for `pscd score`.
 
     Args:
         args: the flags.
+        in_blocks: whether even a small file is read in blocks.
 
     Raises:
         UserError: the file does not fit the detector, or cannot be read or written.
@@ -214,7 +251,16 @@ def score_rows(args: argparse.Namespace) -> None:
         raise UserError("a detector scores on the cpu; leave --device out")
     detector = EnergyDetector.load(args.run)
     if is_of_pictures(detector) and not args.file.is_file():
+        check_out(args.out, args.force)
         score_pictures(detector, args.file, args.out)
+        return
+    # One that was fitted to an array, in Python, knows no names of columns.
+    nameless = detector.reader_.schema is None and not hasattr(detector, "feature_names_in_")
+    source = source_of(args, args.file, always=in_blocks or nameless)
+    if source is not None:
+        from pscd.cli.scoring import score_by_detector
+
+        score_by_detector(args, detector, source, args.out)
         return
     frame = read_for(detector, args)
     report(detector, frame, args.file, args.out, args.id, log_density=args.log_density)
@@ -263,6 +309,8 @@ def report(
     """
     import numpy as np
 
+    from pscd.detector.reasons import reasons
+
     rows = frame[detector.feature_names_in_] if detector.reader_.schema is None else frame
     energy = -detector.score_samples(rows)
     outlier = energy > -detector.offset_
@@ -287,6 +335,10 @@ def report(
     for i in strangest:
         label = ", ".join(str(values[i]) for values in carried.values()) or f"row {row[i]}"
         print(f"  {label:<14} energy {energy[i]:>9.2f}   {because[int(i)]}")
+    bad = 0 if detector.reader_.schema is None else int(detector.reader_.read(rows).stray.any(1).sum())
+    if bad:
+        who = "1 row has" if bad == 1 else f"{bad:,} rows have"
+        print(f"{who} a cell that cannot be, such as a word among numbers or a new category; the reasons name it")
     print(f"scores: {out}")
     if picture is not None:
         _draw(detector, rows, energy, outlier, blame, picture)
@@ -331,58 +383,6 @@ def _report_cells(detector: "EnergyDetector", frame: "pd.DataFrame", out: Path) 
     print(f"cells: {out}")
 
 
-def write_cells(found: "pd.DataFrame", out: Path) -> None:
-    """Write cells as `suspects` lists them, with rows counted from 1.
-
-    Args:
-        found: the cells.
-        out: a `.csv` file.
-    """
-    named = found.assign(row=found["row"] + 1).rename(columns={"cost": "energy"})
-    write(out, named.to_numpy(), {name: named[name] for name in named.columns})
-
-
-def cell_words(cell: Mapping[Any, Any], *, why: bool = True) -> str:
-    """A cell that looks wrong, in a line.
-
-    Args:
-        cell: a row of what `suspects` gives.
-        why: whether to say which mistake explains it.
-
-    Returns:
-        Where it is, what stands there, and what should.
-    """
-    lower, mistake = cell["lower"], cell["mistake"]
-    known = lower is not None and not (isinstance(lower, float) and math.isnan(lower))
-    between = f" ({_short(lower)} to {_short(cell['upper'])})" if known else ""
-    said = f": {mistake}" if why and isinstance(mistake, str) else ""
-    where = f"row {cell['row'] + 1}, {cell['column']} = {_short(cell['found'])}"
-    return f"{where}, expected {_short(cell['suggested'])}{between}{said}"
-
-
-def reasons(names: Sequence[str], values: Sequence[Any], blame: "np.ndarray") -> str:
-    """The columns that pushed a row's energy up most.
-
-    Args:
-        names: of the columns.
-        values: of the row.
-        blame: what each column added to the energy.
-
-    Returns:
-        Text with name, value and share of the energy, the largest first.
-    """
-    import numpy as np
-
-    order = [j for j in np.argsort(-blame)[:REASONS] if blame[j] > 0]
-    return "; ".join(f"{names[j]} = {_short(values[j])} (+{blame[j]:.1f})" for j in order)
-
-
-def _short(value: Any, most: int = 30) -> str:
-    """A cell in a few characters."""
-    text = f"{value:.6g}" if isinstance(value, float) else str(value).strip()
-    return text if len(text) <= most else f"{text[: most - 3]}..."
-
-
 def sample(args: argparse.Namespace) -> None:
     """Draw rows from a detector, for `pscd sample`.
 
@@ -392,20 +392,18 @@ def sample(args: argparse.Namespace) -> None:
     Raises:
         UserError: the detector is damaged, or the file cannot be written.
     """
-    import numpy as np
-
     from pscd.detector.estimator import EnergyDetector
 
     detector = EnergyDetector.load(args.run)
-    rows = detector.sample(args.n, random_state=args.seed)
-    if isinstance(rows, np.ndarray):
-        names = getattr(detector, "feature_names_in_", [f"x{j}" for j in range(rows.shape[1])])
-        write(args.out, rows, dict(zip(names, rows.T, strict=True)))
-    else:
-        if args.out.suffix == ".npy" and rows.select_dtypes("number").shape[1] < rows.shape[1]:
-            raise UserError(f"{args.out}: the rows are not all numbers; let the name end in .csv")
-        write(args.out, rows.to_numpy(), {name: rows[name] for name in rows.columns})
-    print(f"{len(rows)} samples: {args.out}")
+    if args.out.suffix == ".npy" and (schema := detector.reader_.schema) is not None:
+        others = [column.name for column in schema.learnt() if column.kind not in ("number", "integer")]
+        if others:
+            raise UserError(f"{args.out}: the rows are not all numbers; let the name end in .csv or .parquet")
+    if is_large(args, args.n):
+        sample_in_parts(args, args.n, lambda n, seed: rows_of_detector(detector, n, seed))
+        return
+    write(args.out, *rows_of_detector(detector, args.n, args.seed))
+    print(f"{args.n} samples: {args.out}")
 
 
 def is_detector(run: Path) -> bool:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from pscd.cli import detect, images
 from pscd.cli.common import Command, Parser, add_force, add_out, add_run, check_out, load_model, write
+from pscd.cli.sampling import is_large, rows_of_model, sample_in_parts
+from pscd.cli.streams import OUTPUTS
 from pscd.errors import UserError
 from pscd.run_folder import RunFolder
 
@@ -26,7 +28,7 @@ def add_sample(parser: Parser) -> None:
         parser: the command's parser.
     """
     add_run(parser)
-    add_out(parser, ".npy or .csv file for the samples; for images also .png, a grid of them")
+    add_out(parser, ".npy, .csv or .parquet file for the samples, or a folder of Parquet files; for images also .png")
     parser.add_argument("--n", type=int, help=f"how many (default: {N_POINTS}; of images {images.SHOWN})")
     parser.add_argument("--label", type=int, help="class to draw, from a conditional model")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same samples (default: 0)")
@@ -42,7 +44,7 @@ def run_sample(args: argparse.Namespace) -> None:
     Raises:
         UserError: there is no such run, or the file cannot be written.
     """
-    check_out(args.out, args.force, (".npy", ".csv", *images.PICTURES))
+    check_out(args.out, args.force, (*OUTPUTS, *images.PICTURES))
     if detect.is_detector(args.run):
         args.n = N_POINTS if args.n is None else args.n
         detect.sample(args)
@@ -50,16 +52,17 @@ def run_sample(args: argparse.Namespace) -> None:
     is_picture = args.out.suffix in images.PICTURES
     model = (images.load_image_model if is_picture else load_model)(args.run, args.device)
     n = args.n if args.n is not None else images.SHOWN if model.is_image else N_POINTS
-    samples = model.sample(n, seed=args.seed, n_steps=args.steps, label=args.label, progress=model.is_image)
     if is_picture:
         from pscd.images import grids
 
+        samples = model.sample(n, seed=args.seed, n_steps=args.steps, label=args.label, progress=True)
         grids.save(grids.grid(samples), args.out)
+    elif is_large(args, n):
+        sample_in_parts(args, n, lambda size, seed: rows_of_model(model, args, size, seed))
+        return
     else:
-        flat = samples.flatten(1).numpy()
-        names = model.columns or [f"x{i}" for i in range(flat.shape[1])]
-        write(args.out, samples.numpy(), dict(zip(names, flat.T, strict=True)))
-    print(f"{len(samples)} samples: {args.out}")
+        write(args.out, *rows_of_model(model, args, n, args.seed, progress=model.is_image))
+    print(f"{n} samples: {args.out}")
 
 
 def add_evaluate(parser: Parser) -> None:

@@ -9,6 +9,8 @@ from pscd.cli.common import Command, Parser, add_out, add_run, check_out, in_wor
 from pscd.cli.detect import check_ids, is_detector, score_rows
 from pscd.cli.images import score_folder
 from pscd.cli.reading import ARRAYS, FILES, add_reading_flags
+from pscd.cli.scoring import score_by_model
+from pscd.cli.streams import OUTPUTS, source_of
 from pscd.errors import UserError
 
 
@@ -22,11 +24,18 @@ def add_score(parser: Parser) -> None:
     parser.add_argument(
         "file",
         type=Path,
-        help=f"rows to score ({FILES}); for an image model also a folder of pictures",
+        help=f"rows to score ({FILES}), or a folder of Parquet files; for an image model also a folder of pictures",
     )
     parser.add_argument("--id", type=parse_names, default=(), help="columns to carry over, such as a row's name (a,b)")
     parser.add_argument("--log-density", action="store_true", help="write the log density of every row too, in nats")
-    add_out(parser, ".csv or .npy file for the energies, in the order of the rows")
+    parser.add_argument(
+        "--reasons",
+        choices=("all", "outliers", "none"),
+        help="which rows a detector gives reasons for (default: all; of a large table the outliers)",
+    )
+    add_out(
+        parser, ".csv, .parquet or .npy file for the energies in the order of the rows, or a folder of Parquet files"
+    )
     add_reading_flags(parser)
 
 
@@ -44,15 +53,20 @@ def run_score(args: argparse.Namespace) -> None:
     from pscd.data import read_table
     from pscd.files import suffix_of
 
-    check_out(args.out, args.force)
+    check_out(args.out, args.force, OUTPUTS)
     check_ids(args.id)
     named = suffix_of(args.file) not in ARRAYS
     if is_detector(args.run):
-        score_rows(args)
+        score_rows(args, in_blocks=_in_blocks(args))
         return
     model = load_model(args.run, args.device)
     if model.is_image and args.file.is_dir():
+        check_out(args.out, args.force)
         score_folder(model, args.file, args.out)
+        return
+    source = source_of(args, args.file, always=_in_blocks(args))
+    if source is not None:
+        score_by_model(args, model, source, args.out)
         return
     table = read_table(args.file, model.columns if named else None, args.id)
     _check_width(table.x.shape[1:], model.shape, args)
@@ -67,9 +81,21 @@ def run_score(args: argparse.Namespace) -> None:
     print(f"{len(energy)} rows scored: {args.out}")
 
 
+def _in_blocks(args: argparse.Namespace) -> bool:
+    """Whether even a small file is read in blocks, since only then it can be done."""
+    return not args.out.suffix or args.reasons in ("outliers", "none")
+
+
 def _check_width(found: Sequence[int], wanted: Sequence[int], args: argparse.Namespace) -> None:
     if tuple(found) != tuple(wanted):
         raise UserError(f"{args.file}: {in_words(found)} a row, but {args.run} was trained on {in_words(wanted)}")
 
 
-SCORE = Command("write the energy of new rows: the higher, the stranger", add_score, run_score)
+SCORE = Command(
+    "write the energy of new rows: the higher, the stranger",
+    add_score,
+    run_score,
+    "  pscd score runs/my new.csv --id name --out scores.csv\n"
+    "  pscd score runs/my big.parquet --out scores.parquet   any size; the same command goes on if it was stopped\n"
+    "  pscd score runs/my shards/ --id name --out scored     a folder of Parquet files to another",
+)

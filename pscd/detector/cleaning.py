@@ -1,5 +1,6 @@
 """Single cells of a table: which are wrong, what should stand there, and what may stand in the gaps."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from pscd.detector.cells import CellModel
 from pscd.detector.mistakes import Expected, find_mistakes
 from pscd.detector.reading import Reader, Rows
+from pscd.detector.shifts import Shift, find_shifts
 from pscd.mixtures.cells import Cells
 from pscd.rng import Stream, generator
 
@@ -20,7 +22,23 @@ if TYPE_CHECKING:
 
 FALSE_ALARMS = 0.001  # share of right cells that may be flagged
 ONE_DEVIATION = 0.6827  # probability within one deviation of the mean, for a Gaussian
+MISSPELT = "misspelt"
 IMPOSSIBLE = 50.0  # nats for a cell that cannot be, such as a word among numbers: more than any that can
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The cells of rows as a detector sees them.
+
+    Args:
+        cells: given the trusted others of their rows.
+        wrong: which cells of the table look wrong, `(n, d)`.
+        shifts: rows in which all cells of a block do, and how they were.
+    """
+
+    cells: Cells
+    wrong: Tensor
+    shifts: list[Shift]
 
 
 class CellMethods:
@@ -48,8 +66,7 @@ class CellMethods:
             `(n, d)`, a data frame if `X` is one; 0 for missing cells and for columns that are left out.
         """
         rows = self._read(X)
-        cells, _ = self._cells(rows, FALSE_ALARMS)
-        return self.reader_.labelled(rows, self._costs(rows, cells).numpy())
+        return self.reader_.labelled(rows, self._costs(rows, self._cells(rows, FALSE_ALARMS)[0]).numpy())
 
     def flag_cells(self, X: ArrayLike, *, false_alarms: float = FALSE_ALARMS) -> Any:
         """Which cells look wrong.
@@ -59,13 +76,14 @@ class CellMethods:
             false_alarms: share of right cells that may be flagged, if the model is right about them.
 
         Returns:
-            `(n, d)`, true for cells that look wrong, a data frame if `X` is one. Missing cells are not wrong.
+            `(n, d)`, true for cells that look wrong, a data frame if `X` is one. Missing cells are not wrong, unless
+            they stand where the cells of their row are shifted by a column.
 
         Raises:
             ValueError: the share is not between 0 and 1.
         """
         rows = self._read(X)
-        return self.reader_.labelled(rows, self._cells(rows, false_alarms)[1].numpy())
+        return self.reader_.labelled(rows, self._judge(rows, false_alarms).wrong.numpy())
 
     def expected(self, X: ArrayLike) -> Any:
         """What should stand in each cell, given the trusted others of its row.
@@ -78,7 +96,8 @@ class CellMethods:
             mistake in cells that look wrong; None for columns that are left out.
         """
         rows = self._read(X)
-        x = self._suggested(rows, *self._cells(rows, FALSE_ALARMS))[0]
+        judged = self._judge(rows, FALSE_ALARMS)
+        x = self._suggested(rows, judged, judged.wrong)[0]
         if self.reader_.schema is None:
             return self.reader_.labelled(rows, x.numpy())
         values = np.empty((len(x), self.reader_.n_columns), dtype=object)
@@ -100,8 +119,8 @@ class CellMethods:
             large"; the suggestion is then what undoes it.
         """
         rows = self._read(X)
-        cells, wrong = self._cells(rows, false_alarms)
-        return self._listed(rows, cells, wrong, level)
+        judged = self._judge(rows, false_alarms)
+        return self._listed(rows, judged, judged.wrong, level)
 
     def gaps(self, X: ArrayLike, *, level: float = 0.9) -> "pd.DataFrame":
         """The missing cells with what is to be expected there: as `suspects`, with `cost` 0.
@@ -114,8 +133,8 @@ class CellMethods:
             One row for each missing cell, as for `suspects`.
         """
         rows = self._read(X)
-        cells, _ = self._cells(rows, FALSE_ALARMS)
-        return self._listed(rows, cells, rows.missing(self.reader_.sources), level)
+        judged = self._judge(rows, FALSE_ALARMS)
+        return self._listed(rows, judged, rows.missing(self.reader_.sources) & ~judged.wrong, level)
 
     def repair(self, X: ArrayLike, *, false_alarms: float = FALSE_ALARMS) -> Any:
         """The table with cells that look wrong as they should be.
@@ -132,8 +151,8 @@ class CellMethods:
             they were. `suspects` gives the intervals.
         """
         rows = self._read(X)
-        cells, wrong = self._cells(rows, false_alarms)
-        return self.reader_.replaced(rows, self._suggested(rows, cells, wrong)[0], wrong)
+        judged = self._judge(rows, false_alarms)
+        return self.reader_.replaced(rows, self._suggested(rows, judged, judged.wrong)[0], judged.wrong)
 
     def impute(self, X: ArrayLike, *, n: int = 5, random_state: int | np.random.RandomState | None = None) -> list[Any]:
         """Draws of the missing cells given the trusted others: multiple imputation.
@@ -175,13 +194,22 @@ class CellMethods:
 
     @torch.no_grad()
     def _cells(self, rows: Rows, false_alarms: float) -> tuple[Cells, Tensor]:
-        """The cells as the mixture sees them, and which cells of the table look wrong, `(n, d)`."""
+        """The cells as the mixture sees them, and which cells of the table look wrong one by one, `(n, d)`."""
         if not 0 < false_alarms < 1:
             raise ValueError(f"false_alarms must be between 0 and 1, got {false_alarms}")
         z = self.cells_.forward(rows.x)
         trusted = self.cells_.mixture.trusted(z, false_alarms)
         wrong = self.cells_.spread(~trusted & ~z.isnan(), False) | self.cells_.news(rows.x)
         return self.cells_.mixture.cells(z, trusted), self._by_column(wrong.double()).bool() | rows.stray
+
+    @torch.no_grad()
+    def _judge(self, rows: Rows, false_alarms: float) -> Judged:
+        """The cells, which of them look wrong, and which rows are shifted."""
+        cells, wrong = self._cells(rows, false_alarms)
+        shifts = find_shifts(self.reader_, self.cells_, rows, wrong, self.n_rows_)
+        for shift in shifts:
+            wrong[shift.row, shift.block.first : shift.block.last + 1] = True
+        return Judged(cells, wrong, shifts)
 
     def _costs(self, rows: Rows, cells: Cells) -> Tensor:
         """What each cell of the table costs, `(n, d)`."""
@@ -194,16 +222,38 @@ class CellMethods:
         return whole.scatter_reduce_(1, self.reader_.sources.expand(len(values), -1), values, "amax")
 
     @torch.no_grad()
-    def _suggested(self, rows: Rows, cells: Cells, wrong: Tensor) -> tuple[Tensor, NDArray[np.object_]]:
+    def _suggested(self, rows: Rows, judged: Judged, wrong: Tensor) -> tuple[Tensor, NDArray[np.object_]]:
         """What should stand in each cell of the rows, `(n, D)`, and the mistakes that explain wrong ones, `(n, d)`."""
-        reader, model = self.reader_, self.cells_
+        reader, model, cells = self.reader_, self.cells_, judged.cells
         suggested = model.inverse(cells.mean)
         words = np.full(tuple(wrong.shape), None, dtype=object)
+        for i, j, code in reader.misspelt(rows, suggested):
+            suggested[i, reader.sources == j], words[i, j] = code, MISSPELT
         numbers = (reader.plain_numbers & model.varies).nonzero().flatten()
+        some = wrong[:, reader.sources[numbers]].any(1).nonzero().flatten()
+        if len(some):
+            self._undo_mistakes(rows, judged, wrong, suggested, words, some, numbers)
+        for shift in judged.shifts:
+            block = torch.arange(shift.block.first, shift.block.last + 1)
+            parts = torch.isin(reader.sources, block)
+            before = model.inverse(model.mixture.expected(model.forward(shift.x[None])))[0]
+            suggested[shift.row, parts] = torch.where(shift.x.isnan(), before, shift.x)[parts]
+            words[shift.row, block[wrong[shift.row, block]].numpy()] = shift.block.words
+        return suggested, words
+
+    def _undo_mistakes(
+        self,
+        rows: Rows,
+        judged: Judged,
+        wrong: Tensor,
+        suggested: Tensor,
+        words: NDArray[np.object_],
+        some: Tensor,
+        numbers: Tensor,
+    ) -> None:
+        """Put what undoes a common mistake into `suggested` and `words`, for some rows and the columns of numbers."""
+        reader, model, cells = self.reader_, self.cells_, judged.cells
         columns = reader.sources[numbers]
-        some = wrong[:, columns].any(1).nonzero().flatten()
-        if not len(some):
-            return suggested, words
         where = torch.zeros_like(cells.trusted)
         where[some] = True
         lower, upper = (model.inverse(z)[some][:, numbers] for z in cells.quantiles(ONE_DEVIATION, where))
@@ -220,25 +270,26 @@ class CellMethods:
         place = (some[:, None], numbers)
         suggested[place] = torch.where(right.isnan(), suggested[place], right)
         words[np.ix_(some.numpy(), columns.numpy())] = said
-        return suggested, words
 
     @torch.no_grad()
-    def _listed(self, rows: Rows, cells: Cells, where: Tensor, level: float) -> "pd.DataFrame":
+    def _listed(self, rows: Rows, judged: Judged, where: Tensor, level: float) -> "pd.DataFrame":
         """One row for each of the cells of the table, with what should stand there."""
         import pandas as pd
 
         reader, model = self.reader_, self.cells_
         parts = where[:, reader.sources][:, model.varies]
-        lower, upper = (model.inverse(bound) for bound in cells.quantiles(level, parts))
+        lower, upper = (model.inverse(bound) for bound in judged.cells.quantiles(level, parts))
+        for shift in judged.shifts:  # what was moved back is known; the interval would be that of the row as it stands
+            lower[shift.row] = upper[shift.row] = torch.nan
         i, j = where.T.nonzero(as_tuple=True)[::-1]
         some, at = torch.unique(i, return_inverse=True)
-        suggested, mistakes = self._suggested(rows, cells, where)
+        suggested, mistakes = self._suggested(rows, judged, where)
         tables = [reader.cells(rows.table, suggested[some]), reader.values(lower[some]), reader.values(upper[some])]
         names = reader.names(rows.table)
         columns: dict[str, Any] = {"row": i.numpy(), "column": [names[c] for c in j.tolist()]}
         columns["found"] = [cell for c in j.unique().tolist() for cell in reader.found(rows, c, i[j == c].tolist())]
         for name, values in zip(("suggested", "lower", "upper"), tables, strict=True):
             columns[name] = [values[c][r] for r, c in zip(at.tolist(), j.tolist(), strict=True)]
-        columns["cost"] = self._costs(rows, cells)[i, j].numpy()
+        columns["cost"] = self._costs(rows, judged.cells)[i, j].numpy()
         columns["mistake"] = mistakes[i, j]
         return pd.DataFrame(columns).sort_values("cost", ascending=False, kind="stable", ignore_index=True)

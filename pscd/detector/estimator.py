@@ -20,7 +20,7 @@ from pscd.detector.cells import CellModel
 from pscd.detector.cleaning import CellMethods
 from pscd.detector.gaussian import floors
 from pscd.detector.numbers import INSIDE, NumberEnergy, fit_numbers
-from pscd.detector.reading import Reader, Rows, fitting_frame, native_frame
+from pscd.detector.reading import Reader, Rows, fitting_frame, has_text, native_frame
 from pscd.detector.saving import read_detector, write_detector
 from pscd.errors import UserError
 from pscd.files import suffix_of
@@ -113,17 +113,19 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         self.verbose = verbose
 
     def __sklearn_tags__(self) -> Tags:
-        """Missing values are welcome; so is text, in data frames."""
+        """Missing values, text and categories are welcome."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
         return tags
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Learn from rows, junk included.
 
         Args:
-            X: `(n, d)`, at least two rows of numbers, NaN where a value is missing; or a data frame of pandas, polars
-                or pyarrow with columns of any kind.
+            X: `(n, d)`, at least two rows of numbers, NaN where a value is missing; or with columns of any kind, as a
+                data frame of pandas, polars or pyarrow or as an array of objects.
             y: ignored, as scikit-learn has it for detectors.
 
         Returns:
@@ -175,7 +177,8 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         if first:
             if frame is not None and len(frame) < 2:
                 raise ValueError(f"Found array with {len(frame)} sample(s) while a minimum of 2 is required")
-            self.reader_ = Reader.of(X, kinds=self.kinds, missing=self.missing) if frame is not None else Reader(0)
+            looked_at = frame is not None or has_text(X)
+            self.reader_ = Reader.of(X, kinds=self.kinds, missing=self.missing) if looked_at else Reader(0)
         if self.reader_.schema is not None:
             if first:
                 validate_data(self, X, skip_check_array=True)

@@ -15,6 +15,7 @@ from torch import Tensor
 from pscd.errors import UserError
 from pscd.frames import Schema, decode, encode, look, spell
 from pscd.frames.levels import listed
+from pscd.frames.spelling import meant
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class Reader:
         """A reader for tables like this one.
 
         Args:
-            table: an array, or a data frame of pandas, polars or pyarrow. A frame of nothing but numbers is taken as
-                it is; anything else is looked at.
+            table: an array, or a data frame of pandas, polars or pyarrow. Nothing but numbers are taken as they are;
+                anything else is looked at.
             kinds: what columns are to be taken for, by name, where the look of them misleads.
             missing: spellings of a missing value beside the usual ones.
 
@@ -68,8 +69,10 @@ class Reader:
             The reader.
         """
         frame = native_frame(table)
-        if frame is None or (all(dtype.is_numeric() for dtype in frame.schema.dtypes()) and not (kinds or missing)):
+        plain = not has_text(table) if frame is None else all(dtype.is_numeric() for dtype in frame.schema.dtypes())
+        if plain and (frame is None or not (kinds or missing)):
             return cls(np.shape(table)[1])
+        table = np.asarray(table, dtype=object) if frame is None else table
         schema = look(table, kinds=kinds, missing=missing)
         return cls(len(schema.columns), schema)
 
@@ -104,7 +107,7 @@ class Reader:
             array = np.asarray(table if numbers is None else numbers, dtype=np.float64)
             x = torch.from_numpy(np.require(array, requirements="W"))  # a frame may lend its memory for reading only
             return Rows(x, torch.zeros(x.shape, dtype=torch.bool), table)
-        encoded = encode(table, self.schema)
+        encoded = encode(table if native_frame(table) is not None else np.asarray(table, dtype=object), self.schema)
         return Rows(torch.from_numpy(encoded.x), torch.from_numpy(encoded.stray), table)
 
     def decode(self, x: Tensor, like: Any = None) -> Any:
@@ -143,6 +146,28 @@ class Reader:
             return np.asarray(rows.table)[list(index), column].tolist()
         return frame[self.names(rows.table)[column]][list(index)].to_list()
 
+    def misspelt(self, rows: Rows, likeliest: Tensor) -> Iterator[tuple[int, int, float]]:
+        """The cells that are a slip of the finger away from a category of their column.
+
+        Args:
+            rows: the rows of the table.
+            likeliest: the likeliest category of each cell, `(n, D)`, which decides if several are as near.
+
+        Yields:
+            Row, column of the table, and the code of the category that is meant.
+        """
+        for part, (source, size) in enumerate(zip(self.sources.tolist(), self.levels.tolist(), strict=True)):
+            index = rows.stray[:, source].nonzero().flatten().tolist() if size and self.schema is not None else []
+            if not index:
+                continue
+            assert self.schema is not None
+            levels = self.schema.columns[source].levels
+            for i, text in zip(index, self.found(rows, source, index), strict=True):
+                near = meant(str(text).strip(), levels)
+                if near:
+                    guess = levels[int(likeliest[i, part])]
+                    yield i, source, float(levels.index(guess if guess in near else near[0]))
+
     def values(self, x: Tensor) -> list[list[Any]]:
         """Rows `(n, D)` as values of the table's columns, d lists; None for NaN, and for columns that are left out."""
         if self.schema is None:
@@ -164,8 +189,13 @@ class Reader:
             A table of the same kind.
         """
         frame = native_frame(rows.table)
-        if frame is None:
+        if frame is None and self.schema is None:
             return np.where(where.numpy(), x.numpy(), rows.x.numpy())
+        if frame is None:
+            whole = np.array(rows.table, dtype=object)
+            for j, values in enumerate(self.values(x)):
+                whole[where[:, j].numpy(), j] = np.array(values, dtype=object)[where[:, j].numpy()]
+            return whole
         some = where.any(1).nonzero().flatten()
         new, changed = self.cells(rows.table, x[some]), where[some]
         columns = []
@@ -198,6 +228,22 @@ def native_frame(table: Any) -> "nw.DataFrame[Any] | None":
         return None
     frame = nw.from_native(table, pass_through=True, eager_only=True)
     return frame if isinstance(frame, nw.DataFrame) else None
+
+
+def has_text(table: Any) -> bool:
+    """Whether an array, or lists of lists, hold text beside numbers."""
+    cells = np.asarray(table)
+    if cells.ndim != 2 or cells.dtype.kind not in "OUS":
+        return False
+    return any(isinstance(cell, str) and not _is_number(cell) for cell in cells.ravel().tolist())
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def fitting_frame(frame: Any, reader: Reader, names: Sequence[str], *, array: bool) -> Any:

@@ -64,7 +64,7 @@ def encode(frame: Any, schema: Schema) -> Encoded:
     x = np.empty((n, len(schema.parts)))
     stray, missing = np.zeros((n, n_source), bool), np.zeros((n, n_source), bool)
     there = [(i, column) for i, column in enumerate(schema.columns) if column.name in table.columns]
-    found_cells = {i: cells_of(table[column.name], told_missing(column.name, schema.missing)) for i, column in there}
+    found_cells = {i: _cells(table, column, schema) for i, column in there}
     decimal = getattr(frame, "attrs", {}).get("pscd", {}).get("decimal") or _other_decimal(found_cells, schema)
     for i, column in there:
         cells = found_cells[i]
@@ -77,6 +77,31 @@ def encode(frame: Any, schema: Schema) -> Encoded:
                 if part.source == i:
                     x[:, j] = cells.spread(date_values(found, part.role) if column.kind == "date" else found)
     return Encoded(x, stray, missing)
+
+
+def other_decimal(frame: Any, schema: Schema) -> str | None:
+    """The decimal sign of a table of text, if its numbers show that it is not that of the first.
+
+    Args:
+        frame: a data frame of any library; what was told about it in its `attrs` is taken for true.
+        schema: what the columns are taken for.
+
+    Returns:
+        The sign, for the `attrs` of other blocks of the same table; None: that of the first.
+    """
+    told = getattr(frame, "attrs", {}).get("pscd", {}).get("decimal")
+    table = as_frame(frame)
+    there = [(i, column) for i, column in enumerate(schema.columns) if column.name in table.columns]
+    return told or _other_decimal({i: _cells(table, column, schema) for i, column in there}, schema)
+
+
+def _cells(table: "nw.DataFrame[Any]", column: Column, schema: Schema) -> Cells:
+    """The cells of a column; those of plain numbers as they are, since to find the distinct ones takes far longer."""
+    series, spellings = table[column.name], told_missing(column.name, schema.missing)
+    if column.kind not in ("number", "integer") or not series.dtype.is_numeric() or spellings:
+        return cells_of(series, spellings)
+    values = series.cast(nw.Float64).to_numpy()
+    return Cells("number", values, np.where(np.isnan(values), -1, np.arange(len(values))))
 
 
 def _other_decimal(cells: Mapping[int, Cells], schema: Schema) -> str | None:

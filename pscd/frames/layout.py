@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 from pscd.errors import UserError
 from pscd.files import check_fits
@@ -64,7 +64,7 @@ def read_text(path: Path, encoding: str | None = None) -> tuple[str, str]:
         UserError: it cannot be read so.
     """
     raw = read_bytes(path)
-    for name in [encoding] if encoding else _encodings(raw):
+    for name in [encoding] if encoding else encodings(raw):
         try:
             text = raw.decode(name)
         except LookupError:
@@ -113,8 +113,9 @@ def _unpacked(path: Path, raw: bytes) -> bytes:
     return b"".join(pieces)
 
 
-def _encodings(raw: bytes) -> list[str]:
-    """Encodings to try, the likeliest first. cp1252 has five bytes without a meaning, latin-1 has none."""
+def encodings(raw: bytes) -> list[str]:
+    """Encodings to try for a file that begins so, the likeliest first."""
+    # cp1252 has five bytes without a meaning, latin-1 has none.
     if raw.startswith(b"\xef\xbb\xbf"):
         return ["utf-8-sig"]
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -135,13 +136,27 @@ def records(text: str, delimiter: str, *, quoted: bool = True) -> Iterator[tuple
         delimiter: between fields.
         quoted: whether quotation marks hold fields together.
 
+    Returns:
+        The fields of each record, and the numbers of its first line and of the line after it, from 0.
+    """
+    return records_of(io.StringIO(text, newline=""), delimiter, quoted=quoted)
+
+
+def records_of(file: IO[str], delimiter: str, *, quoted: bool = True) -> Iterator[tuple[list[str], int, int]]:
+    """The records of a file, as `records` has them of a text.
+
+    Args:
+        file: opened with `newline=""`.
+        delimiter: between fields.
+        quoted: whether quotation marks hold fields together.
+
     Yields:
         The fields of a record, and the numbers of its first line and of the line after it, from 0.
     """
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     limit = csv.field_size_limit(LARGEST_FIELD)
     try:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, skipinitialspace=True)
+        reader = csv.reader(file, delimiter=delimiter, quoting=quoting, skipinitialspace=True)
         begin = 0
         for record in reader:
             if record and (len(record) > 1 or record[0].strip()):

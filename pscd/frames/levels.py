@@ -6,6 +6,7 @@ import numpy as np
 
 from pscd.frames.cells import Cells, number_text
 from pscd.frames.schema import Column
+from pscd.frames.spelling import slips
 
 MOST_LEVELS = 64
 COMMON = 5  # cells of a common level
@@ -48,6 +49,12 @@ def as_category(name: str, cells: Cells, *, forced: bool = False) -> Column:
         The column; levels in the order of numbers if they are numbers, otherwise of the alphabet.
     """
     texts, counts = cells.texts(), cells.counts
+    wrong = slips(texts.tolist(), counts)
+    if len(wrong) > len(texts) - 2:  # a column without them would be constant
+        wrong = {}
+    right = ~np.isin(texts, list(wrong))
+    stray = int(counts[~right].sum())
+    texts, counts = texts[right], counts[right]
     others = len(texts) > MOST_LEVELS
     kept = np.argsort(-counts, kind="stable")[: MOST_LEVELS - 1 if others else MOST_LEVELS]
     levels = _ordered(texts[kept].tolist())
@@ -56,7 +63,16 @@ def as_category(name: str, cells: Cells, *, forced: bool = False) -> Column:
         rare = int(counts.sum() - counts[kept].sum())
         levels.append(OTHER if OTHER not in levels else f"({OTHER})")
         notes = (f"{len(texts) - len(kept):,} rare values ({rare:,} cells) share the level {levels[-1]!r}",)
-    return Column(name, "category", tuple(levels), notes=notes, source=cells.kind, others=others)
+    return Column(
+        name,
+        "category",
+        tuple(levels),
+        stray=stray,
+        notes=notes,
+        source=cells.kind,
+        slips=tuple(sorted(wrong)),
+        others=others,
+    )
 
 
 def as_boolean(name: str, cells: Cells, flags: tuple[str, str], values: np.ndarray | None = None) -> Column:
@@ -90,12 +106,13 @@ def level_codes(cells: Cells, column: Column) -> np.ndarray:
     Returns:
         Codes as float64, one for each distinct value; NaN for a value that is no level.
     """
-    code = {level: i for i, level in enumerate(column.levels)}
+    code: dict[str, float] = {level: i for i, level in enumerate(column.levels)}
     if column.kind == "boolean":
         code |= {level.casefold(): i for i, level in enumerate(column.levels)}
         # Whatever the flag was spelled like, True and 1 mean the same.
         code = {word: i for pair in (FLAGS[0], ("0", "1")) for i, word in enumerate(pair)} | code
     texts = cells.texts()
+    code |= dict.fromkeys(column.slips, np.nan)
     unknown = float(len(column.levels) - 1) if column.others else np.nan
     found = [code.get(text, code.get(_other_spelling(text, column.kind), unknown)) for text in texts]
     return np.array(found, dtype=np.float64)

@@ -1,18 +1,16 @@
 """What is odd about a column, in words: codes for missing values, slips of a factor, levels that look alike."""
 
-import difflib
 from collections.abc import Sequence
 
 import numpy as np
 
 from pscd.frames.cells import number_text
-from pscd.frames.levels import MOST_LEVELS, listed
+from pscd.frames.levels import listed
+from pscd.frames.spelling import slips
 
 CODES = (9, 99, 999, 9999, 99999, 999999, -1, -9, -99, -999, -9999, -99999)  # that people write for a missing value
 FACTORS = (10.0, 100.0, 1000.0)
 BULK = 0.8  # share of the cells within a factor of five of the median, for others to be slips of a factor
-RARE = 0.02  # share of the cells that a misspelt level has at most
-ALIKE = 0.8
 
 
 def odd_numbers(
@@ -108,19 +106,8 @@ def odd_levels(texts: np.ndarray, counts: np.ndarray) -> tuple[str, ...]:
     same = [sorted(group) for group in by_fold.values() if len(group) > 1]
     if same:
         notes.append("differ in case or blanks alone: " + "; ".join(" / ".join(group) for group in same[:3]))
-    if len(texts) <= 4 * MOST_LEVELS:
-        total = counts.sum()
-        common = [t for t, c in zip(texts, counts, strict=True) if c > 5 * max(1, RARE * total / 10)]
-        slips = []
-        for text, count in zip(texts, counts, strict=True):
-            if count <= max(1, RARE * total / 10) and len(text) > 3:
-                near = [t for t in difflib.get_close_matches(text, common, 1, ALIKE) if t.casefold() != text.casefold()]
-                slips += [f"{text} x {count} (like {near[0]})"] if near and not _differ_by_number(text, near[0]) else []
-        if slips:
-            notes.append("misspelt? " + ", ".join(slips[:3]) + (", ..." * (len(slips) > 3)))
+    often = dict(zip(texts, counts, strict=True))
+    wrong = [f"{text} x {often[text]} (like {meant})" for text, meant in slips(texts.tolist(), counts).items()]
+    if wrong:
+        notes.append("misspelt: " + ", ".join(wrong[:3]) + (", ..." * (len(wrong) > 3)))
     return tuple(notes)
-
-
-def _differ_by_number(one: str, other: str) -> bool:
-    """Room 12 and Room 13 are two rooms."""
-    return any(ch.isdigit() for ch in one + other)

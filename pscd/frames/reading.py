@@ -93,7 +93,7 @@ def _read_text_file(
         found = islice(every, layout.skip, None)
         first = next(found)
         names, odd = column_names(first, layout.width, header=layout.header)
-        columns, ragged, last = _columns(found if layout.header else chain([first], found), layout.width)
+        columns, ragged, last = columns_of(found if layout.header else chain([first], found), layout.width)
     frame = pd.DataFrame(dict(zip(names, columns, strict=True)))
     footer = find_footer(last, layout.width)
     if footer:
@@ -122,8 +122,16 @@ def _about_ragged(kind: str, rows: list[int]) -> str:
     return f"{len(rows):,} {have} {kind} fields than there are columns ({row} {where}): {end}"
 
 
-def _columns(found: Any, width: int) -> tuple[list[pd.Series], dict[str, list[int]], list[list[str]]]:
-    """The columns of all records, the numbers of those with too few or too many fields, and the last three."""
+def columns_of(found: Any, width: int) -> tuple[list[pd.Series], dict[str, list[int]], list[list[str]]]:
+    """The columns of records.
+
+    Args:
+        found: an iterator of the records' fields.
+        width: fields of a row; what is not there is empty, a surplus is cut off.
+
+    Returns:
+        The columns, the numbers of the records with too few or too many fields, and the last three records.
+    """
     chunks: list[list[pd.Series]] = []
     fewer: list[int] = []
     more: list[int] = []

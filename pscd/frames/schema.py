@@ -19,9 +19,10 @@ class Column:
         levels: the values of a category; of a boolean the false and the true one.
         decimals: places after the decimal point that suffice for the column's numbers; None: as many as it takes.
         missing: cells that hold nothing, when the table was looked at.
-        stray: cells that do not belong: a word among numbers, an impossible date.
+        stray: cells that do not belong: a word among numbers, an impossible date, a misspelt category.
         notes: what is odd about it, or why it is left out.
         source: what the cells were: `text`, `number`, `boolean` or `date`.
+        slips: misspelt values of a category: they are no levels, but stray.
         others: whether the last level stands for all values that have no level of their own.
         lowest: the smallest number; of dates, in days since 1970.
         highest: the largest.
@@ -43,6 +44,7 @@ class Column:
     stray: int = 0
     notes: tuple[str, ...] = ()
     source: str = "text"
+    slips: tuple[str, ...] = ()
     others: bool = False
     lowest: float | None = None
     highest: float | None = None

@@ -35,7 +35,7 @@ def gaussians(p: GaussianMixture1d, fits: dict[str, tuple[float, float, float, f
         axis.plot(x[::25].numpy(), _normal(x[::25], trained_mean, trained_sd), ".", color=colour, markersize=3)
     axis.set(xlabel="x", ylabel="density", ylim=(0, 0.62), title="lines: exact optimum; dots: trained from samples")
     axis.title.set_fontsize(9)
-    axis.legend(frameon=False, fontsize=8)
+    axis.legend(loc="best", frameon=False, fontsize=8)
     return save(figure, path)
 
 
@@ -83,7 +83,7 @@ def contamination(rows: list[Row], path: Path) -> Path:
     axis.set_xticks(ratios, [f"{r:g}" for r in ratios])
     axis.minorticks_off()
     axis.set_title("lines: exact optimum; dots: trained; crosses: published", fontsize=9)
-    axis.legend(frameon=False, fontsize=8)
+    axis.legend(loc="best", frameon=False, fontsize=8)
     return save(figure, path)
 
 
@@ -102,7 +102,7 @@ def rates(panels: list[tuple[str, str, Series, Series]], path: Path) -> Path:
             axis.plot(*zip(*points, strict=True), "o-", color=colour, markersize=3, linewidth=1.2, label=name)
             axis.plot(*zip(*bounds[name], strict=True), "--", color=colour, linewidth=1)
         axis.set(xlabel=x_label, ylabel=y_label, xscale="log", yscale="log")
-        axis.legend(frameon=False, fontsize=7)
+        axis.legend(loc="best", frameon=False, fontsize=7)
     figure.suptitle("measured: lines; bounds of the theorems: dashes", fontsize=9)
     return save(figure, path)
 
@@ -228,7 +228,7 @@ def robustness(found: dict[str, list[tuple[float, dict[str, Any]]]], before: flo
     axes[0].axhline(before, color="0.6", linewidth=0.8, linestyle=":")
     axes[0].annotate("before", (0.02, before), xycoords=("axes fraction", "data"), fontsize=7, va="bottom")
     axes[0].set_yscale("log")
-    axes[0].legend(frameon=False, fontsize=8)
+    axes[0].legend(loc="best", frameon=False, fontsize=8)
     return save(figure, path)
 
 
@@ -309,8 +309,8 @@ def paths(
     axes[0, 0].annotate("share in the data", (0.03, ratio), xycoords=("axes fraction", "data"), fontsize=7, va="bottom")
     axes[1, 0].set_ylabel(f"density at time {time:g}")
     axes[1, 0].set_ylim(bottom=0)  # of the whole row, after everything is drawn
-    axes[0, -1].legend(frameon=False, fontsize=8)
-    axes[1, -1].legend(frameon=False, fontsize=8)
+    axes[0, -1].legend(loc="best", frameon=False, fontsize=8)
+    axes[1, -1].legend(loc="best", frameon=False, fontsize=8)
     return save(figure, path)
 
 

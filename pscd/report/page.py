@@ -51,6 +51,7 @@ def render(page: Page) -> str:
     jinja2 = needs("jinja2", "report", "a report")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["long"] = lambda text: text if len(text) <= LONG else f"{text[:LONG]}..."
+    environment.filters["nats"] = lambda cost: f"{cost:.1f}" if cost < 100 else f"{cost:,.0f}"
     charts = [chart for section in page.sections for block in section.blocks for chart in _charts(block)]
     tables = [block for section in page.sections for block in section.blocks if isinstance(block, StrangeRows)]
     number = {id(chart): i for i, chart in enumerate(charts)}

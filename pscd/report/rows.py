@@ -99,13 +99,13 @@ def _energies(rows: Rows) -> Section:
     if rows.threshold is not None:
         about += f" Rows above {rows.threshold:.4g} are called outliers."
     chart = Chart("Energies", charts.energies(rows.energy, rows.sample_energy, rows.threshold), about)
-    facts = [("read from", rows.source), ("rows", f"{len(rows):,}"), ("columns", f"{len(rows.columns):,}")]
+    facts = [("rows", f"{len(rows):,}"), ("columns", f"{len(rows.columns):,}")]
     if rows.threshold is not None:
         n = int(rows.outlier.sum())
         facts.append(("outliers", f"{n:,} ({n / len(rows):.1%})"))
     if rows.counts_differ:
         facts.append(("ignored in training", f"{int(rows.ignored.sum()):,} rows"))
-    return Section("Energies of rows", (Facts(tuple(facts)), Charts((chart,))))
+    return Section("Energies of rows", (Text((f"Read from {rows.source}.",)), Facts(tuple(facts)), Charts((chart,))))
 
 
 def _strangest(rows: Rows, index: Index, blame: Blame) -> Section:

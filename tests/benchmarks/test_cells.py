@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.cells import corruptions, measures, ours, summary, tables, work
+from benchmarks.cells import corruptions, measures, ours, speed, summary, tables, work
 from benchmarks.cells.__main__ import main
 from benchmarks.cells.cellmcd import given_others
 from benchmarks.cells.corruptions import KINDS, SWAP, Dirty, corrupt, hide, number_columns, without
@@ -329,7 +329,9 @@ def test_tables_of_adbench_give_normal_rows_and_labelled_ones(tmp_path):
     assert (NUMERIC, "1_new") in names
     assert (LABELLED, "1_new") in names
     assert not [name for _, name in names if name == "14_glass"]
-    assert tables.table_names(tmp_path, trial=True) == [(NUMERIC, "14_glass"), (LABELLED, "14_glass")]
+    trial = tables.table_names(tmp_path, trial=True)
+    assert trial == [(NUMERIC, "14_glass"), *((MIXED, name) for name in tables.MIXED_TRIAL), (LABELLED, "14_glass")]
+    assert not set(tables.MIXED_TRIAL) & set(tables.PACKAGES)
     table = tables.load(NUMERIC, "1_new", tmp_path, rows=100, columns=5, seed=0)
     assert table.frame.shape == (100, 5)
     assert np.isin(table.frame["x0"], x[20:, 0]).all()
@@ -429,7 +431,6 @@ def test_a_quick_run_writes_page_numbers_and_figure_and_goes_on(small, capsys):
         (["--max-rows", "5"], "--max-rows must be at least 50"),
         (["--max-columns", "1"], "--max-columns must be at least 3"),
         (["--jobs", "0"], "--jobs must not be 0"),
-        (["--trial"], "say where they are with --data FOLDER"),
     ],
 )
 def test_wrong_arguments_are_told_in_one_line(small, capsys, monkeypatch, arguments, words):
@@ -502,3 +503,13 @@ def test_a_goal_is_reached_at_every_rate_or_not_at_all():
     assert goal.shown == "5 %: 0.700 against 0.500 (DDC); 10 %: 0.700 against 0.800 (DDC)"
     (goal,) = goals(summary.summarise(done[:4])["cases"])
     assert goal.reached
+
+
+def test_the_wide_table_has_the_wrong_cells_that_it_says():
+    dirty, wrong = speed.wide_table(200, 100)
+    assert wrong.sum() == 200 * 100 // speed.ONE_IN
+    clean = dirty.copy()
+    column = wrong.any(0)
+    clean[wrong] = np.nan
+    assert np.nanmax(np.abs(clean)) < 5 < np.abs(dirty[wrong]).max() + 3
+    np.testing.assert_allclose(np.nanstd(clean[:, ~column], 0), 1)

@@ -12,7 +12,8 @@ from benchmarks.faults.kinds import KINDS
 from benchmarks.reliability import put_table
 from pscd.files import write_tensors
 
-SLOW = {"the compiled C++ is damaged", "the disk is full"}  # a compiler, a mount: `make faults` has them
+# A compiler, a mount, many trainings: `make faults` has them.
+SLOW = {"the compiled C++ is damaged", "the disk is full", "SIGKILL in a sweep", "a bit is flipped, sweep"}
 
 
 @pytest.fixture(scope="module")

@@ -84,13 +84,17 @@ def test_inputs_are_counted_and_can_be_made_again():
     assert outcome.read + outcome.refused == 50
 
 
-def test_the_command_counts_and_keeps_its_findings(monkeypatch, tmp_path, capsys):
+@pytest.fixture
+def page(monkeypatch, tmp_path):
     page = tmp_path / "page.md"
     page.write_text("Before.\n<!-- fuzz -->\nold\n<!-- end of fuzz -->\nAfter.\n")
-    (tmp_path / "results").mkdir()
     monkeypatch.setattr(program, "put_table", lambda *args: put_table(*args, page=page))
     monkeypatch.setattr(program, "COUNTS", tmp_path / "counts.json")
     monkeypatch.setattr(program, "FINDINGS", tmp_path / "found")
+    return page
+
+
+def test_the_command_counts_and_keeps_its_findings(monkeypatch, tmp_path, page, capsys):
     made = {"a": Format(".a", [b"x"], lambda path: None), "b": Format(".b", [b"x"], lambda path: 1 / 0)}
     monkeypatch.setattr(program, "formats", lambda: made)
     assert program.main(["--n", "5", "--only", "a", "--write"]) == 0
@@ -103,3 +107,29 @@ def test_the_command_counts_and_keeps_its_findings(monkeypatch, tmp_path, capsys
     assert "| a | 5 | 5 | 0 | 0 |" in text  # kept, although left out of the second run
     assert "| b | 0 | 0 | 0 | 2 |" in text
     assert "old" not in text
+
+
+def test_more_inputs_are_new_ones_and_are_counted_with_those_before(monkeypatch, tmp_path, page):
+    tried = tmp_path / "tried"
+
+    def read(path):
+        with tried.open("ab") as file:
+            file.write(path.read_bytes().hex().encode() + b"\n")
+        if long(path.read_bytes()):
+            raise ZeroDivisionError
+
+    def long(content):
+        return len(content) > 6
+
+    kind = Format(".a", [b"right"], read)
+    monkeypatch.setattr(program, "formats", lambda: {"a": kind})
+    monkeypatch.setattr(program, "BATCH", 7)
+    files = [wrong_file("a", kind, 3, number) for number in range(30)]
+    n_wrong = sum(map(long, files))
+    assert 0 < sum(map(long, files[:20])) < n_wrong < program.MOST_FINDINGS
+    for n, code in (20, 1), (30, 1), (30, 0):
+        assert program.main(["--n", str(n), "--seed", "3", "--write", "--more"]) == code
+    assert tried.read_text().split("\n")[:-1] == [content.hex() for content in files]
+    assert f"| a | {30 - n_wrong} | {30 - n_wrong} | 0 | {n_wrong} |" in page.read_text()
+    program.main(["--n", "4", "--seed", "4", "--write", "--more"])  # another seed: counted anew
+    assert len(tried.read_text().split()) == 34

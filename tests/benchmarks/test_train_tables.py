@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +12,8 @@ def test_a_small_folder_of_tables(tmp_path, monkeypatch, capsys):
         x = rng.normal(size=(120, d))
         np.savez(tmp_path / f"{name}.npz", X=x, y=(np.arange(120) < 6).astype(int))
     monkeypatch.setattr(train_tables, "GAMMAS", ("auto",))
+    usual = train_tables.default_preset
+    monkeypatch.setattr(train_tables, "default_preset", lambda *words: replace(usual(*words), steps=20))
     out = tmp_path / "page"
     words = ["train_tables", str(tmp_path), "--out", str(out), "--seeds", "1", "--jobs", "1"]
     monkeypatch.setattr("sys.argv", words)

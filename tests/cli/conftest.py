@@ -13,6 +13,7 @@ def few(monkeypatch):
     """Fewer points to measure by and to draw: the cost of a test is otherwise that of its MMD."""
     for module in ("train", "runs"):
         monkeypatch.setattr(f"pscd.cli.{module}.N_POINTS", 500)
+    monkeypatch.setattr("pscd.detector.estimator.N_REFERENCE", 1000)
 
 
 @pytest.fixture

@@ -93,6 +93,24 @@ def test_parquet_keeps_its_types(table, tmp_path):
     assert not made.isna().to_numpy().any()
 
 
+def test_shifted_rows_and_misspelt_words_are_told_once_and_put_right(table, tmp_path, capsys):
+    lines = table.read_text().splitlines()
+    whole, word = lines[30], lines[40]
+    number, height, weight, sex = whole.rsplit(",", 3)[0], *whole.rsplit(",", 3)[1:]
+    lines[30] = f"{number},{weight},{sex},"
+    lines[40] = word.replace("male", "mael")
+    dirty, out = tmp_path / "dirty.csv", tmp_path / "mended.csv"
+    dirty.write_text("\n".join(lines))
+    assert main(["clean", str(dirty), "--repair", "--out", str(out), *WORDS]) == 0
+    printed = capsys.readouterr().out
+    assert "3 in row 30: shifted by one column to the left: such as" in printed
+    assert f"row 40, sex = {word.rsplit(',', 1)[1].replace('male', 'mael')}" in printed
+    mended = out.read_text().splitlines()
+    assert mended[40] == word
+    assert mended[30].endswith(f"{weight},{sex}")
+    assert float(mended[30].rsplit(",", 3)[1]) == pytest.approx(float(height), abs=0.2)  # lost, and so guessed
+
+
 def test_mistakes_are_told_in_one_line(table, tmp_path, capsys):
     assert "--out goes with" in refused(["clean", table, "--repair"], capsys)
     assert "--out goes with" in refused(["clean", table, "--out", tmp_path / "a.csv"], capsys)

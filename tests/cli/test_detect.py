@@ -3,8 +3,8 @@ import pandas as pd
 import pytest
 
 from pscd import EnergyDetector
-from pscd.cli.detect import reasons
 from pscd.cli.main import main
+from pscd.detector.reasons import reasons
 from tests.cli.helpers import refused
 
 N = 120
@@ -168,6 +168,14 @@ def test_a_stream_does_not_stop_at_a_bad_row(dirty, tmp_path, capsys):
     assert scores["energy"].notna().all()
     assert scores["energy"].idxmax() == 1
     assert "weight = what" in scores["because"][1]
+    assert "1 row has a cell that cannot be" in capsys.readouterr().out
+
+
+def test_where_nothing_is_left_to_learn_from_each_column_says_why(tmp_path, capsys):
+    table = tmp_path / "empty.csv"
+    table.write_text("a,b\n" + "NA,1\n" * 30)
+    said = refused(["detect", table, "--out", tmp_path / "run"], capsys)
+    assert "no column is left to learn from (a: all missing; b: constant: always '1')" in said
 
 
 def test_columns_can_be_chosen_and_told(dirty, tmp_path, capsys):

@@ -63,6 +63,14 @@ def test_suspects_say_what_should_stand_there(detector, dirty):
     assert found["cost"].is_monotonic_decreasing
 
 
+def test_a_misspelt_category_is_wrong_and_what_was_meant_is_suggested():
+    frame = people().assign(sex=lambda f: f["sex"].map({"m": "male", "f": "female"}))
+    frame.loc[5, "sex"], frame.loc[6, "sex"] = "femal", "mlae"
+    found = EnergyDetector(n_updates=1).fit(frame).suspects(frame).set_index(["row", "column"])
+    assert found.loc[(5, "sex"), ["suggested", "mistake", "cost"]].tolist() == ["female", "misspelt", IMPOSSIBLE]
+    assert found.loc[(6, "sex"), "suggested"] == "male"  # whatever height and weight say
+
+
 def test_expected_values_are_those_of_the_suggestions_and_of_the_gaps(detector, dirty):
     expected, suspects = detector.expected(dirty), detector.suspects(dirty)
     for cell in suspects.to_dict("records"):

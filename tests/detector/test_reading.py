@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 import torch
 
-from pscd.detector.reading import Reader, native_frame
+from pscd.detector.reading import Reader, has_text, native_frame
 from tests.detector.tables import people
 
 
@@ -79,3 +79,16 @@ def test_values_are_those_of_the_table():
     assert values[0] == frame["sex"].tolist()
     assert values[3] == frame["age"].tolist()
     assert Reader(2).values(torch.tensor([[1.0, torch.nan]])) == [[1.0], [None]]
+
+
+def test_arrays_with_text_are_looked_at():
+    cells = [["a", 1.0], ["b", None], ["a", 3.0], ["c", 2.0]]
+    assert not has_text(np.ones((2, 2)))
+    assert not has_text(np.array([["1", "2.5"]]))  # as scikit-learn takes them
+    assert has_text(cells)
+    reader = Reader.of(cells)
+    assert [column.kind for column in reader.schema.columns] == ["category", "integer"]
+    rows = reader.read(cells)
+    np.testing.assert_array_equal(rows.x, [[0, 1], [1, np.nan], [0, 3], [2, 2]])
+    filled = reader.replaced(rows, rows.x.nan_to_num(nan=7.0), rows.missing(reader.sources))
+    assert filled.tolist() == [["a", 1.0], ["b", 7], ["a", 3.0], ["c", 2.0]]

@@ -187,7 +187,13 @@ def test_other_noise_is_refused(noise):
 
 
 @pytest.fixture
-def empty_cache(tmp_path, monkeypatch):
+def quick_compiler(monkeypatch):
+    """Without optimisation: what is compiled is not run."""
+    monkeypatch.setattr(cpp, "FLAGS", ("-O0", *cpp.FLAGS[1:]))
+
+
+@pytest.fixture
+def empty_cache(tmp_path, monkeypatch, quick_compiler):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "pscd"
 
@@ -238,7 +244,7 @@ def test_nothing_is_timed_without_a_compiler(monkeypatch):
 
 
 @needs_compiler
-def test_a_folder_that_cannot_be_written_is_passed_over(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_written_is_passed_over(tmp_path, monkeypatch, quick_compiler):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -47,4 +47,4 @@ def test_odd_levels():
     texts = np.array(["Male", "male", "Female", "Femal", "Room 12", "Room 13"], dtype=object)
     counts = np.array([100, 20, 100, 1, 1, 100])
     found = odd_levels(texts, counts)
-    assert found == ("differ in case or blanks alone: Male / male", "misspelt? Femal x 1 (like Female)")
+    assert found == ("differ in case or blanks alone: Male / male", "misspelt: Femal x 1 (like Female)")

@@ -129,7 +129,7 @@ def recovered(x, objective, **settings):
     config = TrainConfig(
         objective=objective,
         energy=Architecture(name="quadratic"),
-        **{"steps": 300, "lr": 0.02, "jump_components": 2, "buffer_size": 1000, "log_every": 10} | settings,
+        **{"steps": 200, "lr": 0.02, "jump_components": 2, "buffer_size": 1000, "log_every": 10} | settings,
     )
     energy = Quadratic(0.5, 1.5)
     model = fit(x, config, energy=energy, log=rows.append)

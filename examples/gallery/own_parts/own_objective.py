@@ -67,5 +67,5 @@ for name, objective in objectives.items():
     q = torch.distributions.Normal(mean, deviation).log_prob(x).exp()
     axis.plot(x, q, linewidth=2, label=f"{name}: {mean:.2f} ± {deviation:.2f}")
 axis.set(xlabel="x", ylabel="density")
-axis.legend()
+axis.legend(loc="best")
 plt.show()

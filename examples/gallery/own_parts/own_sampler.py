@@ -43,7 +43,7 @@ for axis, (name, path) in zip(axes, paths.items(), strict=True):
     axis.axhspan(-10, 10, color="grey", alpha=0.12, label="two deviations")
     axis.set(title=name, xlabel="step", ylim=(-16, 16))
 axes[0].set(ylabel="place along the valley")
-axes[0].legend()
+axes[0].legend(loc="best")
 plt.show()
 
 # %%

@@ -46,7 +46,7 @@ for name, x in share.items():
     right.hist(x[-1].numpy(), bins=80, range=(-5, 5), density=True, histtype="step", linewidth=1.5, label=name)
 left.axhline(0.75, color="black", linestyle=":", label="exact")
 left.set(xlabel="step", ylabel="share of chains on the right")
-left.legend()
+left.legend(loc="best")
 line = torch.linspace(-5, 5, 400)[:, None]
 density = torch.exp(-energy(line))
 right.plot(line[:, 0], density / (density.sum() * 10 / 400), ":", color="black", label="exact")

@@ -33,7 +33,7 @@ for name, objective in objectives.items():
     q = torch.distributions.Normal(mean, deviation).log_prob(x[:, 0]).exp()
     axis.plot(x[:, 0], q, label=f"{name}: {mean:.2f} ± {deviation:.2f}")
 axis.set(xlabel="x", ylabel="density", ylim=(0, 0.6))
-axis.legend(fontsize="small")
+axis.legend(loc="best", fontsize="small")
 plt.show()
 
 # %%

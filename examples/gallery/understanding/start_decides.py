@@ -25,11 +25,11 @@ for start, style in zip(STARTS, ("-", "--", ":"), strict=True):
         if start == "robust" and gamma == 1:
             axes[1].plot(x, path[26], color=colour, label=f"learnt by time {times[26]:.0f}")
 axes[0].set(xscale="log", xlabel="time", ylabel="share of the junk in the model", title="How fast junk is learnt")
-axes[0].legend(fontsize="x-small")
+axes[0].legend(loc="best", fontsize="x-small")
 axes[1].fill_between(x, log_p.exp(), alpha=0.25, color="grey", label="data")
 axes[1].plot(x, CLEAN.log_prob(x[:, None]).exp(), ":", color="black", label="clean")
 axes[1].set(xlim=(-4, 7), xlabel="x", title="From a robust start, gamma 1")
-axes[1].legend(fontsize="small")
+axes[1].legend(loc="best", fontsize="small")
 plt.show()
 
 # %%

@@ -31,7 +31,7 @@ right.set(title="gamma per spread", xlabel="columns", xscale="log")
 for axis in (left, right):
     axis.set_xticks(columns, columns)
     axis.minorticks_off()
-left.legend()
+left.legend(loc="best")
 plt.show()
 
 # %%

@@ -157,7 +157,8 @@
         cell.append(make("bdi", head.names[column], "column"), make("b", value));
         if (expected) cell.append(make("span", `expected ${expected}`, "expected"));
         if (mistake) cell.append(make("span", mistake, "mistake"));
-        if (nats >= 0.05) cell.append(make("small", `+${nats.toFixed(1)} nats`));
+        const cost = nats.toLocaleString("en", nats < 100 ? { minimumFractionDigits: 1, maximumFractionDigits: 1 } : { maximumFractionDigits: 0 });
+        if (nats >= 0.05) cell.append(make("small", `+${cost} nats`));
         grid.append(cell);
       }
       panel.append(grid);

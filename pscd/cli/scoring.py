@@ -1,0 +1,260 @@
+"""`pscd score` for tables that need not fit into memory: what becomes of a block, and what is told at the end."""
+
+import argparse
+import heapq
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pscd.cli.reading import reading_options
+from pscd.cli.streams import Part, in_parts, job_of
+from pscd.errors import UserError
+from pscd.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pscd.detector.estimator import EnergyDetector
+    from pscd.frames.blocks import BlockSource
+    from pscd.model import Model
+    from pscd.parts import Summary
+
+STRANGEST = 10  # rows that are printed
+N_FIT = 100_000  # rows of a large table that a detector learns from
+FLAGS = ("id", "log_density", "reasons", "kinds", "missing", "delimiter", "decimal", "thousands", "encoding", "header")
+
+
+def detect_in_blocks(args: argparse.Namespace, source: "BlockSource", out: Path) -> None:
+    """Fit a detector to a sample of a large table, and score all of it.
+
+    Args:
+        args: the flags of `pscd detect`.
+        source: the table.
+        out: the run folder.
+
+    Raises:
+        UserError: there is nothing to learn, or a file cannot be read or written.
+    """
+    from pscd.cli.detect import fit_detector, print_learnt, save_detector
+    from pscd.detector.blocks import sample_rows
+    from pscd.frames import as_frame
+
+    _check_ids(args, source)
+    print(f"drawing {min(N_FIT, source.n_rows):,} of about {source.n_rows:,} rows to learn from")
+    rows = sample_rows(source, N_FIT, seed=args.seed)
+    frame = as_frame(rows.reshape(len(rows), -1)).to_native() if source.names is None else rows
+    frame.attrs["pscd"] = frame.attrs.get("pscd", {}) | {k: v for k, v in reading_options(args).items() if v}
+    detector = fit_detector(args, frame, args.data, contamination=args.contamination, rank=args.rank)
+    save_detector(args, detector, out, _fingerprint(source))
+    print_learnt(detector, len(frame))
+    args.run, args.log_density, args.reasons = out, False, None
+    score_by_detector(args, detector, source, RunFolder(out).scores)
+    print(f"cells: pscd clean FILE --run {out} tells which are wrong, for a part of the table")
+    print(f"run: {out}")
+
+
+def score_by_detector(args: argparse.Namespace, detector: "EnergyDetector", source: "BlockSource", out: Path) -> None:
+    """Score a large table by a detector.
+
+    Args:
+        args: the flags of `pscd score`.
+        detector: of the run.
+        source: the table.
+        out: file for the scores, or a folder of Parquet files.
+
+    Raises:
+        UserError: the table does not fit the detector, or a file cannot be read or written.
+    """
+    from pscd.detector.blocks import fitting_blocks, wanted_columns
+
+    _check_ids(args, source)
+    fitting = fitting_blocks(detector, source, reading_options(args))
+    # What nobody reads is not computed: a file of numbers has no reasons in it.
+    which = "none" if out.suffix == ".npy" else args.reasons or "outliers"
+    some = None if source.names is None else [*wanted_columns(detector), *args.id]
+
+    def work(i: int, block: Any) -> Part:
+        return _detected(detector, fitting(block), block, i * source.size, args.id, which, args.log_density)
+
+    job = job_of("score", args, args.run, FLAGS, source.files)
+    found = in_parts(out, job, lambda first: source.blocks(first, some), work, total=source.n_rows)
+    _tell_notes(source)
+    n, outliers = (sum(summary[name] for summary in found) for name in ("rows", "outliers"))
+    print(f"{outliers:,} of {n:,} rows of {source.path} are outliers; the strangest:")
+    for energy, row, label, because in _strangest(found):
+        print(f"  {label or f'row {row}':<14} energy {energy:>9.2f}   {because}")
+    if which == "outliers":
+        print("reasons: of the outliers (--reasons all, which takes longer, or none)")
+    print(f"scores: {out}")
+
+
+def _detected(
+    detector: "EnergyDetector",
+    rows: Any,
+    block: Any,
+    start: int,
+    ids: Sequence[str],
+    which: str,
+    log_density: bool,
+) -> Part:
+    """Energies of a block, which rows are outliers, and why."""
+    import numpy as np
+    import pandas as pd
+
+    from pscd.detector.reasons import reasons_of
+
+    energy = -detector.score_samples(rows)
+    outlier = energy > -detector.offset_
+    top = np.argsort(-energy, kind="stable")[:STRANGEST]
+    explained = {"all": np.arange(len(energy)), "outliers": np.union1d(np.flatnonzero(outlier), top), "none": top}
+    some = explained[which]
+    frame = block if isinstance(block, pd.DataFrame) else pd.DataFrame(np.asarray(rows))
+    because = dict(zip(some.tolist(), reasons_of(detector, rows, frame, some), strict=True))
+    row = np.arange(start + 1, start + len(energy) + 1)
+    carried = {name: frame[name] for name in ids}
+    columns: dict[str, Any] = {"row": row, **carried, "energy": energy, "outlier": outlier.astype(int)}
+    if which != "none":
+        told = range(len(energy)) if which == "all" else set(np.flatnonzero(outlier).tolist())
+        columns["because"] = [because[i] if i in told else "" for i in range(len(energy))]
+    if log_density:
+        columns["log_density"] = detector.log_density(rows)
+    labels = {int(i): ", ".join(str(values.iloc[i]) for values in carried.values()) for i in top}
+    strangest = [[float(energy[i]), int(row[i]), labels[int(i)], because[int(i)]] for i in top]
+    summary = {"rows": len(energy), "outliers": int(outlier.sum()), "strangest": strangest}
+    return Part(columns, columns["log_density"] if log_density else energy, summary)
+
+
+def _strangest(found: "Sequence[Summary]") -> list[Any]:
+    every = (row for summary in found for row in summary["strangest"])
+    return heapq.nsmallest(STRANGEST, every, key=lambda row: (-row[0], row[1]))
+
+
+def score_by_model(args: argparse.Namespace, model: "Model", source: "BlockSource", out: Path) -> None:
+    """Score a large table by a trained model; a row that cannot be scored gets no energy, and a reason.
+
+    Args:
+        args: the flags of `pscd score`.
+        model: of the run.
+        source: the table.
+        out: file for the scores, or a folder of Parquet files.
+
+    Raises:
+        UserError: the table does not fit the model, or a file cannot be read or written.
+    """
+    _check_ids(args, source)
+    rows_of, some = _model_rows(args, model, source)
+
+    def work(i: int, block: Any) -> Part:
+        return _energies(model, rows_of(block), block, i * source.size, args.id, args.log_density)
+
+    if args.log_density and (warning := model.log_z().warning) is not None:
+        print(f"warning: {warning}")
+    job = job_of("score", args, args.run, FLAGS, source.files)
+    threads = None if model.shift.device.type == "cpu" else 1
+    blocks = lambda first: source.blocks(first, some)  # noqa: E731
+    found = in_parts(out, job, blocks, work, total=source.n_rows, threads=threads)
+    _tell_notes(source)
+    n, bad = (sum(summary[name] for summary in found) for name in ("rows", "bad"))
+    print(f"{n - bad:,} rows scored: {out}")
+    if bad:
+        first = next(summary["first"] for summary in found if summary["bad"])
+        print(f"{bad:,} rows could not be scored and have no energy (first: {first})")
+
+
+def _model_rows(
+    args: argparse.Namespace, model: "Model", source: "BlockSource"
+) -> tuple[Callable[[Any], "np.ndarray"], list[str] | None]:
+    """What makes numbers of a block, and the columns that are read."""
+    import numpy as np
+    import pandas as pd
+
+    from pscd.cli.common import in_words
+    from pscd.frames import encode, look
+    from pscd.frames.levels import listed
+
+    first = next(source.blocks())
+    if source.names is None or model.columns is None:
+        names = [name for name in source.names or () if name not in args.id]
+        shape = first.shape[1:] if source.names is None else (len(names),)
+        shape = shape or (1,)
+        if tuple(shape) != tuple(model.shape):
+            was = in_words(model.shape)
+            raise UserError(f"{source.path}: {in_words(shape)} a row, but {args.run} was trained on {was}")
+    else:
+        names = list(model.columns)
+        gone = [name for name in names if name not in source.names]
+        if gone:
+            raise UserError(f"{source.path}: has no column {listed(gone)}; it has {listed(list(source.names))}")
+    if source.names is None:
+        return lambda block: block if block.ndim > 1 else block[:, None], None
+    some = [*names, *args.id]
+    if all(pd.api.types.is_numeric_dtype(first[name]) for name in names):
+        return lambda block: block[names].to_numpy(np.float64), some
+    first.attrs["pscd"] = first.attrs.get("pscd", {}) | {k: v for k, v in reading_options(args).items() if v}
+    numbers = look(first[names], kinds=dict.fromkeys(names, "number"))
+    return lambda block: encode(block[names], numbers).x, some
+
+
+def _energies(
+    model: "Model", rows: "np.ndarray", block: Any, start: int, ids: Sequence[str], log_density: bool
+) -> Part:
+    """Energies of a block; rows with cells that are no finite numbers have none."""
+    import numpy as np
+
+    from pscd.data.tables import LARGEST
+
+    good = np.ones(len(rows), bool)
+    if rows.dtype.kind == "f":
+        with np.errstate(invalid="ignore"):
+            good = (np.abs(rows) < LARGEST).reshape(len(rows), -1).all(1)
+    energy = np.full(len(rows), np.nan, np.float32)
+    found = model.energies(rows[good]).numpy() if good.any() else energy[:0]
+    energy = energy.astype(found.dtype)
+    energy[good] = found
+    columns: dict[str, Any] = {"row": np.arange(start + 1, start + len(rows) + 1), **{n: block[n] for n in ids}}
+    columns["energy"] = energy
+    if log_density:
+        columns["log_density"] = np.full(len(rows), np.nan)
+        if good.any():
+            columns["log_density"][good] = model.log_prob(rows[good]).numpy()
+    bad = np.flatnonzero(~good)
+    problems = {int(i): _problem(rows[i], block, model) for i in bad}
+    columns["problem"] = [problems.get(i, "") for i in range(len(rows))]
+    first = f"row {start + 1 + int(bad[0])}, {problems[int(bad[0])]}" if len(bad) else ""
+    summary = {"rows": len(rows), "bad": len(bad), "first": first}
+    return Part(columns, columns["log_density"] if log_density else energy, summary)
+
+
+def _problem(row: "np.ndarray", block: Any, model: "Model") -> str:
+    """Why a row cannot be scored."""
+    import numpy as np
+
+    from pscd.data.tables import LARGEST
+
+    flat = row.ravel()
+    with np.errstate(invalid="ignore"):
+        j = int(np.flatnonzero(~(np.abs(flat) < LARGEST))[0])
+    names = model.columns if model.columns is not None and len(model.columns) == flat.size else None
+    name = names[j] if names else f"x{j}"
+    return f"{name} is {'missing or no number' if np.isnan(flat[j]) else 'infinite or over 1e30'}"
+
+
+def _fingerprint(source: "BlockSource") -> str:
+    """Of a large table the names, sizes and times of its files stand for their content."""
+    from hashlib import sha256
+
+    about = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in source.files]
+    return sha256(repr(about).encode()).hexdigest()[:16]
+
+
+def _check_ids(args: argparse.Namespace, source: "BlockSource") -> None:
+    if source.names is None and args.id:
+        raise UserError(f"{source.path}: has no column names, so none can be an id; leave --id out")
+    gone = [name for name in args.id if name not in (source.names or ())]
+    if gone:
+        raise UserError(f"{source.path}: has no column {gone[0]!r} for --id")
+
+
+def _tell_notes(source: "BlockSource") -> None:
+    for note in source.notes:
+        print(f"note: {note}")

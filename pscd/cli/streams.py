@@ -1,0 +1,140 @@
+"""Work on a large table block by block, for several commands: all cores, constant memory, and resumable."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pscd.errors import UserError
+from pscd.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    import argparse
+
+    import numpy as np
+
+    from pscd.frames.blocks import BlockSource
+    from pscd.parts import Summary
+
+
+@dataclass(frozen=True)
+class Part:
+    """What became of a block.
+
+    Args:
+        columns: for a file with names.
+        array: for a `.npy` file.
+        summary: plain values to be put together at the end; `rows` is how many there are.
+    """
+
+    columns: Mapping[str, Any]
+    array: "np.ndarray"
+    summary: "Summary"
+
+
+OUTPUTS = (".npy", ".csv", ".parquet", "")  # endings of what is written in parts; without one it is a folder
+
+
+def source_of(args: "argparse.Namespace", path: Path, *, always: bool = False) -> "BlockSource | None":
+    """The table of a command, if it is to be read in blocks.
+
+    Args:
+        args: the flags.
+        path: the file, or a folder of Parquet files.
+        always: whether small files, too, are read in blocks.
+
+    Returns:
+        The table; None if it is small, or of a kind that is read at once.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    from pscd.frames.blocks import BLOCK_ROWS, open_blocks
+
+    size = BLOCK_ROWS if always else None
+    source = open_blocks(path, size=size, delimiter=args.delimiter, encoding=args.encoding, header=args.header)
+    if source is None and always and path.is_file():
+        raise UserError(f"{path}: cannot be read in blocks, which --out and --reasons as they are ask for")
+    return source
+
+
+def in_parts(
+    out: Path,
+    job: Mapping[str, Any],
+    blocks: Callable[[int], Iterator[Any]],
+    work: Callable[[int, Any], Part],
+    *,
+    total: int,
+    threads: int | None = None,
+    one_by_one: bool = False,
+) -> "list[Summary]":
+    """Work on blocks and write what becomes of them, in their order, to one file.
+
+    A command that is killed goes on at the first block whose part is not there.
+
+    Args:
+        out: the file, or a folder of Parquet files.
+        job: plain values: all that decides the result.
+        blocks: gives the blocks from a given one on.
+        work: makes a part of a block and its number; called from several threads.
+        total: rows in all, about.
+        threads: blocks at a time; None: as many as torch may use.
+        one_by_one: for work that uses all threads by itself.
+
+    Returns:
+        The summaries of all parts, in order.
+
+    Raises:
+        UserError: the file cannot be written, or a block cannot be read.
+    """
+    from pscd import fast
+    from pscd.parts import Parts
+    from pscd.progress import progress_bar
+
+    parts = Parts(out, job)
+    with parts.open():
+        first = next(i for i in range(len(parts.done) + 1) if i not in parts.done)
+        there = sum(summary["rows"] for i, summary in parts.done.items() if i < first)
+        if first:
+            print(f"going on after row {there:,}, where this command was stopped before")
+
+        def write(numbered: tuple[int, Any]) -> int:
+            i, block = numbered
+            if i not in parts.done:
+                part = work(i, block)
+                parts.write(i, part.columns, part.array, part.summary)
+            return int(parts.done[i]["rows"])
+
+        with progress_bar(total, done=there, unit=" rows", in_thousands=True) as bar:
+            numbered = enumerate(blocks(first), first)
+            for n in map(write, numbered) if one_by_one else fast.in_order(write, numbered, threads=threads):
+                bar.update(n)
+        parts.join()
+    return [parts.done[i] for i in sorted(parts.done)]
+
+
+def job_of(command: str, args: "argparse.Namespace", run: Path, names: Sequence[str], files: Sequence[Path]) -> Any:
+    """All that decides what a command writes: its flags, the model, and the files that it reads.
+
+    Args:
+        command: its name.
+        args: its flags.
+        run: the run folder.
+        names: of the flags that matter.
+        files: that are read; a file of the same name, size and time is taken for the same.
+
+    Returns:
+        Plain values.
+    """
+    from pscd.files import file_digest
+    from pscd.version import __version__
+
+    folder = RunFolder(run)
+    models = [path for path in (folder.model, folder.detector, folder.network) if path.is_file()]
+    return {
+        "command": command,
+        "version": __version__,
+        "flags": {name: getattr(args, name) for name in names},
+        "run": [file_digest(path) for path in models],
+        "files": [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in files],
+    }

@@ -1,0 +1,56 @@
+from argparse import Namespace
+
+import numpy as np
+import pytest
+
+from pscd.cli.streams import Part, in_parts, job_of, source_of
+from pscd.errors import UserError
+
+READING = {"delimiter": None, "encoding": None, "header": None}
+
+
+def test_work_is_done_once_for_each_block(tmp_path):
+    done = []
+
+    def work(i, block):
+        done.append(i)
+        return Part({"x": block}, block, {"rows": len(block)})
+
+    blocks = [np.arange(4.0), np.arange(4.0) + 4, np.arange(2.0) + 8]
+    found = in_parts(tmp_path / "x.npy", {}, lambda first: iter(blocks[first:]), work, total=10)
+    assert found == [{"rows": 4}, {"rows": 4}, {"rows": 2}]
+    assert sorted(done) == [0, 1, 2]
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), np.arange(10.0))
+
+
+def test_another_model_or_another_file_is_another_job(tmp_path):
+    (tmp_path / "run").mkdir()
+    model, rows = tmp_path / "run" / "model.safetensors", tmp_path / "x.npy"
+    model.write_text("a model")
+    rows.write_text("rows")
+    args = Namespace(id=("a",), out="anywhere")
+
+    def job():
+        return job_of("score", args, tmp_path / "run", ["id"], [rows])
+
+    first = job()
+    assert job() == first
+    args.out = "elsewhere"
+    assert job() == first
+    model.write_text("another model")
+    second = job()
+    assert second != first
+    rows.write_text("other rows")
+    assert job() != second
+    args.id = ("b",)
+    assert job()["flags"] == {"id": ("b",)}
+
+
+def test_small_files_are_read_in_blocks_only_where_they_must_be(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((5, 2)))
+    np.savez(tmp_path / "x.npz", np.zeros((5, 2)))
+    args = Namespace(**READING)
+    assert source_of(args, tmp_path / "x.npy") is None
+    assert source_of(args, tmp_path / "x.npy", always=True).n_rows == 5
+    with pytest.raises(UserError, match="cannot be read in blocks"):
+        source_of(args, tmp_path / "x.npz", always=True)
