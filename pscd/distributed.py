@@ -6,13 +6,20 @@ the parameter gradients are summed: exact for any number of processes.
 """
 
 import os
-from collections.abc import Callable, Iterable
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pscd.errors import UserError
+from pscd.errors import LostProcess, UserError
+
+TIMEOUT = 600.0  # seconds that a process may keep the others waiting, unless said
 
 
 def is_on() -> bool:
@@ -30,11 +37,12 @@ def world_size() -> int:
     return dist.get_world_size() if is_on() else 1
 
 
-def start(device: torch.device) -> bool:
+def start(device: torch.device, timeout: float = TIMEOUT) -> bool:
     """Join the process group that `torchrun` announces in the environment.
 
     Args:
         device: where this process computes; it decides on the backend.
+        timeout: seconds after which a process that keeps the others waiting counts as lost.
 
     Returns:
         Whether this call joined one.
@@ -43,16 +51,109 @@ def start(device: torch.device) -> bool:
         return False
     if device.type == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    from torch._C._distributed_c10d import PrefixStore  # not in builds of torch for one process only
+    from torch.distributed.rendezvous import rendezvous
+
+    limit = timedelta(seconds=timeout)
+    store, rank, world_size = next(rendezvous("env://", timeout=limit))
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        store=PrefixStore(_token_of_attempt(store, rank, world_size, timeout), store),
+        rank=rank,
+        world_size=world_size,
+        timeout=limit,
+    )
     # gloo may be connected here and not yet there: a process that ended now, with a mistake in its input for example,
     # would close the connection under the other's hands, which fails or, in gloo's own thread, aborts.
     dist.barrier()
     return True
 
 
+def _token_of_attempt(store: Any, rank: int, world_size: int, timeout: float, pause: float = 0.01) -> str:
+    """A word that the processes of this start share, and no earlier start had.
+
+    After a restart torchrun's store still holds the addresses of processes that are gone, and a process that is early
+    would try those (pytorch issue 135712); its count of restarts is no help, for machines count on their own. So each
+    process says hello under a name nobody had before, and the first answers every hello until all have heard it.
+
+    Returns:
+        The word.
+
+    Raises:
+        DistStoreError: a process did not come in time.
+    """
+    here = uuid.uuid4().hex
+    if rank:
+        store.set(f"hello {rank}", here)
+        token = store.get(f"answer {here}").decode()  # waits
+        store.set(f"heard {token} {rank}", "")
+        return token
+    end, missing = time.monotonic() + timeout, set(range(1, world_size))
+    while missing:
+        for other in sorted(missing):
+            if store.check([f"hello {other}"]):
+                store.set(f"answer {store.get(f'hello {other}').decode()}", here)
+        missing = {other for other in missing if not store.check([f"heard {here} {other}"])}
+        if missing and time.monotonic() > end:
+            raise dist.DistStoreError(f"timed out: processes {sorted(missing)} did not come")
+        time.sleep(pause if missing else 0.0)
+    return here
+
+
 def stop() -> None:
     """Leave the process group."""
     dist.destroy_process_group()
+
+
+@contextmanager
+def group(device: torch.device, timeout: float = TIMEOUT) -> Iterator[None]:
+    """Be one of the processes that `torchrun` started, for the block; nothing changes in a single process.
+
+    Args:
+        device: where this process computes.
+        timeout: seconds after which a process that keeps the others waiting counts as lost.
+
+    Raises:
+        LostProcess: another process has ended, or does not answer.
+        RuntimeError: anything else that went wrong inside.
+    """
+    try:
+        started = start(device, timeout)
+        try:
+            yield
+        finally:
+            if started:
+                stop()
+    except RuntimeError as error:
+        if not _is_of_collectives(error):
+            raise
+        here = f"process {os.environ.get('RANK', '0')} of {os.environ.get('WORLD_SIZE', '1')}"
+        late = any(words in str(error).lower() for words in ("timed out", "timeout"))
+        what = f"another process has not answered for {timeout:g} s" if late else "another process has ended"
+        go_on = "the same command goes on from the last checkpoint; torchrun --max-restarts 3 does so by itself"
+        raise LostProcess(f"{here}: {what}; {go_on}") from None
+
+
+def _is_of_collectives(error: RuntimeError) -> bool:
+    """Whether the network between processes failed; gloo raises plain errors that name its source files."""
+    return isinstance(error, getattr(dist, "DistError", ())) or "/gloo/" in str(error)
+
+
+def require_same(text: str, what: str) -> None:
+    """Refuse to go on if the processes do not agree.
+
+    Args:
+        text: what has to be the same everywhere.
+        what: the message if it is not.
+
+    Raises:
+        UserError: in all processes, if it differs between any two.
+    """
+    if is_on():
+        found: list[str | None] = [None] * world_size()
+        dist.all_gather_object(found, text)
+        if len(set(found)) > 1:
+            raise UserError(what)
 
 
 def gather(x: Tensor) -> Tensor:

@@ -25,6 +25,10 @@ class InUse(UserError):
     """Another process is writing to a folder; it may be free later."""
 
 
+class LostProcess(RuntimeError):
+    """One of several processes that train together has ended or does not answer; the others cannot go on alone."""
+
+
 class NotFinite(ValueError):
     """An energy is NaN: the network or its input has overflowed."""
 

@@ -17,20 +17,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import joblib
-from joblib.externals.loky.process_executor import BrokenProcessPool
 
+from pscd import clusters
 from pscd.errors import Diverged, UserError
 from pscd.fast import threads_set
-from pscd.files import needs, one_line, read_json, sealed, unsealed, write_json
+from pscd.files import one_line, read_json, sealed, unsealed, write_json
 from pscd.progress import progress_bar
 from pscd.version import __version__
 
 Settings = dict[str, Any]
 Result = dict[str, Any]
-T = TypeVar("T")
 
 KILLED = "its process was killed, perhaps for lack of memory"
 LOOK_EVERY = 0.5  # seconds between two looks for a parent that is gone
@@ -70,21 +69,14 @@ class Engine:
         Raises:
             UserError: the scheduler does not answer, has no workers, or they have another version of this package.
         """
-        if self.backend == "dask":
-            with (
-                _dask_client(str(self.scheduler), self.patience) as client,
-                joblib.parallel_config(backend="dask", client=client),
-            ):
-                yield
-        elif self.backend == "ray":
-            with _ray_connection(str(self.scheduler), self.patience), joblib.parallel_config(backend=_STREAMING_RAY):
+        if self.backend != "cores":
+            with (clusters.dask if self.backend == "dask" else clusters.ray)(str(self.scheduler), self.patience):
                 yield
         else:  # what `joblib.parallel_config` around it says, processes of this machine otherwise
             yield
 
 
 _HINTS = {"dask": "; `dask scheduler` prints it", "ray": ", host:port, or auto for a Ray on this machine"}
-_STREAMING_RAY = "pscd-ray"
 
 
 @dataclass(frozen=True)
@@ -272,18 +264,18 @@ def _computed(work: _Work, cells: Iterable[Settings], n: int, engine: Engine) ->
             for settings, result in parallel(begun()):
                 del under_way[digest(settings)]
                 yield settings, result
-        except BrokenProcessPool:
+        except clusters.lost_kinds(engine.backend):
             for settings in [under_way.pop(name) for name in list(under_way)]:
-                yield _alone(work, settings)
+                yield _alone(work, settings, engine)
         else:
             return
 
 
-def _alone(work: _Work, settings: Settings) -> tuple[Settings, Result]:
+def _alone(work: _Work, settings: Settings, engine: Engine) -> tuple[Settings, Result]:
     """Compute one cell in a process of its own, after some process was killed."""
     try:
         return joblib.Parallel(n_jobs=2)([joblib.delayed(work)(settings)])[0]  # 2: with 1 it would be this process
-    except BrokenProcessPool:
+    except clusters.lost_kinds(engine.backend):
         if not work.keep_failures:
             raise UserError(f"a cell was not computed: {KILLED}; the same command goes on") from None
         return settings, {"failed": KILLED, "kind": "Killed", "seconds": 0.0}
@@ -304,80 +296,6 @@ def _leave_with_parent(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-@contextmanager
-def _dask_client(address: str, patience: float) -> Iterator[Any]:
-    distributed = needs("distributed", "dask", "--backend dask")
-    late = f"no Dask scheduler answers at {address} within {patience:g} s; is it running, and is the address right?"
-    # Its own timeout does not count while a server that is none, or hangs, keeps the connection open.
-    client = _within(patience, lambda: distributed.Client(address, timeout=patience), late)
-    with client:
-        try:
-            client.wait_for_workers(1, timeout=patience)
-        except TimeoutError:
-            raise UserError(
-                f"the Dask scheduler at {address} has no workers; start some: dask worker {address}"
-            ) from None
-        _check_versions(_versions_of_workers(client), address)
-        yield client
-
-
-def _versions_of_workers(client: Any) -> set[str]:
-    try:
-        return set(client.run(version_here).values())
-    except ImportError:
-        return {"none"}
-
-
-def version_here() -> str:
-    """The version of this package, where it is called."""
-    return __version__
-
-
-def _check_versions(found: set[str], address: str) -> None:
-    if others := sorted(found - {__version__}):
-        raise UserError(
-            f"workers of {address} have pscd {', '.join(others)}, here it is {__version__}; install the same"
-        )
-
-
-@contextmanager
-def _ray_connection(address: str, patience: float) -> Iterator[None]:
-    ray = needs("ray", "ray", "--backend ray")
-    # Ray's pool hands results over as they are ready, as we need them; only the class does not say so.
-    kind = needs("ray.util.joblib.ray_backend", "ray", "--backend ray").RayBackend
-    joblib.register_parallel_backend(_STREAMING_RAY, type("StreamingRay", (kind,), {"supports_return_generator": True}))
-    late = f"no Ray answers at {address} within {patience:g} s; is it running, and is the address right?"
-    was_on = ray.is_initialized()
-    if not was_on:
-        _within(patience, lambda: ray.init(address=address, logging_level="ERROR", log_to_driver=False), late)
-    try:
-        yield
-    finally:
-        if not was_on:
-            ray.shutdown()
-
-
-def _within(seconds: float, connect: Callable[[], T], late: str) -> T:
-    """What `connect` returns, unless it fails or takes too long."""
-    found: list[T] = []
-    errors: list[BaseException] = []
-
-    def attempt() -> None:
-        try:
-            found.append(connect())
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=attempt, daemon=True)
-    thread.start()
-    thread.join(seconds + 1)  # a little more than its own, whose message may say more
-    if errors and isinstance(errors[0], ValueError):
-        raise UserError(f"{one_line(errors[0])}")
-    if not found:
-        raise UserError(late)
-    return found[0]
 
 
 def digest(*parts: Any) -> str:

@@ -30,6 +30,7 @@ from pscd.files import (
 )
 from pscd.model import Model
 from pscd.run_folder import RunFolder
+from pscd.training.checkpoint import NOT_SHARED
 from pscd.training.loop import Log, fit, last_step
 
 
@@ -51,6 +52,7 @@ def train(
     progress: bool = True,
     tensorboard: bool = False,
     watch: Watch | None = None,
+    timeout: float = distributed.TIMEOUT,
 ) -> Path:
     """Train what `config` describes and keep it in a run folder; resumes a run that stopped there.
 
@@ -63,6 +65,7 @@ def train(
         progress: show a progress line with the time left.
         tensorboard: write TensorBoard logs too.
         watch: is told of each row of the log, and of the model at each checkpoint.
+        timeout: seconds after which a process that keeps the others waiting counts as lost.
 
     Returns:
         The run folder.
@@ -71,6 +74,7 @@ def train(
         UserError: the data cannot be read, the folder holds another run or other files, or cannot be written, or
             another process trains there.
         Diverged: training diverged more often than `config.max_retries`; the last good model is kept.
+        LostProcess: one of several processes has ended or does not answer; the checkpoints are kept.
 
     >>> import pscd, tempfile
     >>> config = pscd.TrainConfig("moon", n_data=100, steps=10, batch_size=32, buffer_size=100)
@@ -80,18 +84,17 @@ def train(
     ['config.json', 'metrics.jsonl', 'model.safetensors', 'state.pt']
     """
     run, device = RunFolder(Path(out)), torch.device(device)
-    started = distributed.start(device)
-    try:
+    with distributed.group(device, timeout):
         data = load_config_data(config)
+        distributed.require_same(data.fingerprint, f"{config.data} is not the same for all processes")
         with ExitStack() as lock:  # held by the first process
             distributed.on_first(lambda: _claim(run, config, data.fingerprint, lock))
             with _given_back_on_failure(run):
-                if not _finished(run, config):
+                finished = _finished(run, config)
+                distributed.require_same(str(finished), NOT_SHARED.format(run.path))
+                if not finished:
                     _train_into(run, config, data, device, progress, tensorboard, watch)
             distributed.barrier()
-    finally:
-        if started:
-            distributed.stop()
     return run.path
 
 

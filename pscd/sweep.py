@@ -7,7 +7,7 @@ way resume from their checkpoint.
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -18,7 +18,7 @@ from pscd.config import TrainConfig
 from pscd.data import find_toy
 from pscd.errors import InUse, UserError
 from pscd.evaluation import N_IMAGES, N_ROWS, evaluate, evaluate_images, keep, load_run_data
-from pscd.extensions import import_module
+from pscd.extensions import import_module, is_path, path_of
 from pscd.files import locked, markdown_table, write_json, write_text_atomic, writing_to
 from pscd.model import Model
 from pscd.parallel import Cells, Engine, Result, Settings, compute_missing, digest
@@ -161,7 +161,8 @@ def sweep(
         start = time.perf_counter()
         kept = Cells(folder / "cells", "sweep")
         cells = [_settings(run, n) for run in runs]
-        compute = partial(_compute, out=folder, names=names, device=device, imports=tuple(imports))
+        modules = sorted({*imports, *_modules(runs)})
+        compute = partial(_compute, out=folder, names=names, device=device, imports=modules)
         _write_json(folder, {"command": command, "runs": [_described(run, names, None) for run in runs]})
         compute_missing(kept, cells, compute, engine, show=show, hours=hours, unit="run", keep_failures=True)
         results = [kept.found(settings) for settings in cells]
@@ -196,6 +197,14 @@ def _claim(folder: Path, runs: Sequence[Run]) -> dict[str, str]:
 def _name(run: Run) -> str:
     words = [*(f"{name}-{value}" for name, value in run.varied.items()), f"seed-{run.config.seed}"]
     return f"{re.sub(r'[^A-Za-z0-9.+_-]+', '-', '_'.join(words))[:LONGEST_NAME]}-{run.key}"
+
+
+def _modules(runs: Sequence[Run]) -> Iterator[str]:
+    """The modules of objectives, samplers and toys of one's own, which every process has to import."""
+    for config in (run.config for run in runs):
+        for name in (config.data, *(path_of(type(part)) for part in (config.objective, config.sampler))):
+            if is_path(name):
+                yield name.partition(":")[0]
 
 
 def _settings(run: Run, n: int | None) -> Settings:

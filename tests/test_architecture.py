@@ -15,7 +15,7 @@ ROOMS = [
     {"errors", "version"},
     {"types"},
     {"coordinates", "distributed", "extensions", "files", "html", "progress", "rng"},
-    {"frames", "parts", "run_folder"},
+    {"clusters", "frames", "parts", "run_folder"},
     {"losses", "metrics", "theory"},
     {"discrete", "exact"},  # pure, as those before: neither samplers nor C++
     {"fast"},

@@ -127,6 +127,10 @@ def together(rank):
         distributed.on_first(fail)
     assert said == [0] * (rank == 0)
     distributed.on_first(lambda: None)
+    # Data or a folder that are not the same everywhere end all.
+    distributed.require_same("7", "no")
+    with pytest.raises(UserError, match="folder"):
+        distributed.require_same(str(rank), "another folder")
 
 
 WITH_FEW_POINTS = """
@@ -202,3 +206,4 @@ def test_one_process_is_the_identity():
     assert distributed.mean(x) is x
     assert (distributed.rank(), distributed.world_size()) == (0, 1)
     assert not distributed.start(torch.device("cpu"))
+    distributed.require_same("x", "no")

@@ -205,4 +205,4 @@ def test_a_dask_scheduler_that_does_not_answer(tmp_path):
     with silent_server() as address:
         assert f"no Dask scheduler answers at {address} within 0.5 s" in refused_by(address)
     assert f"no Dask scheduler answers at {address} within 0.5 s" in refused_by(address)
-    assert "missing port number" in refused_by("nonsense")
+    assert "(missing port number" in refused_by("nonsense")

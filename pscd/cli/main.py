@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from pscd.cli import bench, clean, data, detect, images, look, paper, report, runs, sweep, tables, train
 from pscd.cli.common import Command, Parser, add_command, is_first_process
-from pscd.errors import Diverged, UserError
+from pscd.errors import Diverged, LostProcess, UserError
 from pscd.extensions import import_module
 from pscd.version import __version__
 
@@ -55,7 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after `pscd`; None: those of this process.
 
     Returns:
-        The exit code: 0 success, 1 training diverged, 2 bad input, 130 stopped by the user.
+        The exit code: 0 success, 1 training diverged, 2 bad input, 3 one of several processes is lost, 130
+            stopped by the user.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -65,6 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # a full disk is told here, not by the interpreter at its end
     except (UserError, Diverged) as error:
         return _tell(str(error), 2 if isinstance(error, UserError) else 1)
+    except LostProcess as error:  # the first process may be the one that is lost: each tells
+        print(f"pscd: {error}", file=sys.stderr)
+        return 3
     except KeyboardInterrupt:
         print(
             "pscd: stopped; train, sweep, reproduce, and score and sample of many rows go on with the same command, "

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SWITCHES = ("-h", "--help", "--help-all", "--dry-run")  # flags without a value
 AS_THEY_ARE = ("", "--device", "--import", "--help-all")  # of the flags of `train`; the first is DATA
-LEFT_OUT = ("--out", "--tensorboard", "--report")
+LEFT_OUT = ("--out", "--tensorboard", "--report", "--timeout")
 SETTING = "setting "  # before the flag, the name of its texts among the arguments
 MOST = 10_000  # values of a range, and runs of a sweep: more are a slip of the pen
 NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"

@@ -103,6 +103,13 @@ def _add_choosing(parser: Any, objective: Any, sampler: Any, *, show_all: bool) 
         "--preset", metavar="NAME", help=f"settings to start from (default: those for the data): {', '.join(PRESETS)}"
     )
     add_device(parser)
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help=rare("with torchrun: a process that keeps the others waiting so long counts as lost (default: 600)"),
+    )
     parser.add_argument("--tensorboard", action="store_true", help=rare("write TensorBoard logs too"))
     parser.add_argument(
         "--report", action="store_true", help="keep RUN/report.html up to date, to look at in a browser"
@@ -314,7 +321,8 @@ def run_train(args: argparse.Namespace) -> None:
     config = config_from(args)
     out = args.out or Path("runs") / name_of_run(config.data)
     with reporting(out) if args.report and is_first_process() else nullcontext() as report:
-        train(config, out, device=device(args.device), tensorboard=args.tensorboard, watch=report)
+        where, timeout = device(args.device), args.timeout
+        train(config, out, device=where, tensorboard=args.tensorboard, watch=report, timeout=timeout)
         if not is_first_process():
             return
         finish(out, args.device)

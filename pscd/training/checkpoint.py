@@ -19,6 +19,8 @@ from pscd.run_folder import RunFolder
 from pscd.sampling.proposals import from_tensors
 from pscd.training.state import Best, TrainState
 
+NOT_SHARED = "{} is not the same for all processes; it must lie on a disk that all machines see"
+
 
 def snapshot(state: TrainState) -> dict[str, Any]:
     """A deep copy of all that `restore` needs, with the buffers of all processes joined."""
@@ -91,9 +93,11 @@ def resume(state: TrainState, folder: Path | None) -> None:
         folder: the run folder; None: there is none to go on from.
 
     Raises:
-        UserError: it belongs to other rows, which would give a model of neither, or to another network.
+        UserError: it belongs to other rows, which would give a model of neither, or to another network; or not every
+            process finds the same one.
     """
     values = load(folder) if folder is not None else None
+    distributed.require_same("" if values is None else str(values["step"]), NOT_SHARED.format(folder))
     if values is None or folder is None:
         return
     found = values.get("rows")
