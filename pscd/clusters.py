@@ -73,6 +73,10 @@ def _dask_backend() -> type:
     class Backend(DaskDistributedBackend):  # type: ignore[misc]  # joblib has no types
         """joblib's own, which would wait for ever for a task whose workers were all killed."""
 
+        def effective_n_jobs(self, n_jobs: int) -> int:
+            # For one, joblib would compute here and not on the cluster: its only worker, or the last that is alive.
+            return max(2, super().effective_n_jobs(n_jobs))
+
         def submit(self, func: Any, callback: Any = None) -> Any:
             future = super().submit(func, callback)
 

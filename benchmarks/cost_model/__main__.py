@@ -104,7 +104,6 @@ def _predicted(work: Work, network: Network, p: int, rows: int) -> dict[str, flo
 def _compared(found: dict[str, Any], works: dict[str, Work], network: Network) -> list[dict[str, Any]]:
     """Efficiency at a fixed batch: predicted, what the machine allows, and measured; medians of ratios in a round."""
     rows = []
-    cores = os.cpu_count() or 1
     for name, times in found["measured"].items():
         for n in MEASURED:
             allowed = [one / (n * t) for one, t in zip(times["1"], times[f"{n} apart"], strict=True)]
@@ -116,7 +115,6 @@ def _compared(found: dict[str, Any], works: dict[str, Work], network: Network) -
                     "case": name,
                     "processes": n,
                     "predicted": predicted,
-                    "predicted_here": predicted * min(1.0, cores / n),
                     "allowed": statistics.median(allowed),
                     "measured": statistics.median(reached),
                     "of_processor": statistics.median(busy),
@@ -173,15 +171,22 @@ Rows are those of a process. Fixed and per row are processor time of one core, s
 PREDICTED_READ = """\
 Each process keeps its rows and the batch grows with p (weak scaling): 1 would be an update that takes as long as that
 of one process. In brackets, where there is a row for each process, the same batch divided among p (strong scaling). The
-loopback says what cores of such a machine would do if it had as many; the other networks are assumed, not measured."""
+loopback says what cores of such a machine would do if it had as many; the other networks are assumed, not measured.
+
+What ends it for small networks is latency: the 3 (p - 1) messages of a ring wait for each other, 3,069 of them for
+1,024 processes. The loss that every process computes for all comes next; bytes hardly count. So more rows for each
+process help, and so would a tree in place of the ring, as NCCL has."""
 COMPARED_READ = """\
 The same batch divided among 2 and 4 processes, one thread each, in {rounds} rounds of {updates} updates that took turns
-with a single process; medians of ratios within a round, lowest and highest in brackets. *Allowed* is what as many
-processes reach that never talk to each other: what this machine has left. Four processes on {cores} cores are more than
-it has: each gets a core half of the time and waits for one that does not run, so no more than {cores}/4 can be reached,
-and every collective call may wait for a turn of the scheduler, which the model does not know; so may any call on a busy
-machine. *Of processor time* is the same ratio in seconds of the processor, which counts what the calls themselves cost,
-and neither waiting nor the load of the machine: it is what to compare with the prediction for a core each."""
+with a single process; medians of ratios within a round, lowest and highest in brackets.
+
+- **Of processor time** is the ratio in seconds of the processor: what the collective calls and the replicated loss
+  cost, without waiting and whatever else the machine does. It is what to compare with the prediction.
+- **Allowed**, by the clock, is what as many processes reach that never talk to each other, and **measured** what those
+  reach that train together: compare these two. Four processes on {cores} cores are more than there are: each runs half
+  of the time, so that an idle machine allows {cores}/4 at most, and every call may wait for a process that does not
+  run, which the model does not know. On a busy machine, more processes get a larger share of it than one, and both
+  ratios come out too high."""
 BILLION_READ = """\
 Twenty columns, 4 bytes each: 80 GB. Each process has 512 rows of every batch (case `mlp-20`) and reads its own part of
 the table. One pass:"""
@@ -223,16 +228,14 @@ def _compared_table(found: dict[str, Any]) -> str:
             CASES[row["case"]].title,
             str(row["processes"]),
             f"{row['predicted']:.2f}",
-            f"{row['predicted_here']:.2f}",
+            f"{row['of_processor']:.2f}",
             f"{row['allowed']:.2f}",
             f"{row['measured']:.2f} ({row['lowest']:.2f} to {row['highest']:.2f})",
-            f"{row['of_processor']:.2f}",
         ]
         for row in found["compared"]
     ]
-    return markdown_table(
-        ["", "processes", "predicted, a core each", "on these cores", "allowed", "measured", "of processor time"], rows
-    )
+    head = ["", "processes", "predicted, a core each", "of processor time", "allowed", "measured"]
+    return markdown_table(head, rows)
 
 
 def _billion_table(found: dict[str, Any]) -> str:
@@ -253,7 +256,7 @@ def _billion_table(found: dict[str, Any]) -> str:
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
-    """Predicted efficiency over the number of processes, and what was measured."""
+    """Predicted efficiency over the number of processes, for each network."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -269,7 +272,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
             axis.plot(at, values, color=f"C{i}", label=CASES[name].title)
         axis.set(xscale="log", xlabel="processes", title=network.name, ylim=(0, 1.05))
         axis.set_xscale("log", base=2)
-    axes[0].set_ylabel("efficiency, batch grows with processes")
+    axes[0].set_ylabel("efficiency (weak scaling)")
     axes[-1].legend(frameon=False, fontsize="x-small", loc="lower left")
     figure.savefig(path, dpi=120)
     plt.close(figure)

@@ -4,15 +4,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pscd.cli.cells import cell_words, write_cells
 from pscd.cli.common import Command, Parser, add_force
 from pscd.cli.detect import (
     add_learning_flags,
-    cell_words,
     fit_detector,
     is_detector,
     n_learnt,
     read_for,
-    write_cells,
 )
 from pscd.cli.reading import FILES, add_reading_flags, read_args
 from pscd.errors import UserError

@@ -1,11 +1,11 @@
 """The commands for people's own tables: `detect` strange rows and cells, score new rows, and say why."""
 
 import argparse
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pscd.cli.cells import cell_words, write_cells
 from pscd.cli.common import Command, Parser, add_force, check_out, device, parse_names, whole, write
 from pscd.cli.pictures import detect_pictures, is_of_pictures, score_pictures
 from pscd.cli.reading import FILES, add_reading_flags, read_args, reading_options
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pscd.detector.estimator import EnergyDetector
 
+COLUMNS_TOLD = 5  # that are left out, where nothing is left
 STRANGEST = 10  # rows that are printed
 WORST = 5  # cells that are printed
 OWN_COLUMNS = ("row", "energy", "outlier", "because", "log_density")  # of the scores
@@ -174,6 +175,10 @@ def fit_detector(
     try:
         return detector.fit(frame)
     except ValueError as error:
+        schema = detector.reader_.schema if hasattr(detector, "reader_") else None
+        if schema is not None and not schema.learnt():
+            why = "; ".join(f"{column.name}: {column.notes[0]}" for column in schema.columns[:COLUMNS_TOLD])
+            raise UserError(f"{path}: no column is left to learn from ({why})") from None
         raise UserError(f"{path}: {error}") from None
 
 
@@ -330,6 +335,10 @@ def report(
     for i in strangest:
         label = ", ".join(str(values[i]) for values in carried.values()) or f"row {row[i]}"
         print(f"  {label:<14} energy {energy[i]:>9.2f}   {because[int(i)]}")
+    bad = 0 if detector.reader_.schema is None else int(detector.reader_.read(rows).stray.any(1).sum())
+    if bad:
+        who = "1 row has" if bad == 1 else f"{bad:,} rows have"
+        print(f"{who} a cell that cannot be, such as a word among numbers or a new category; the reasons name it")
     print(f"scores: {out}")
     if picture is not None:
         _draw(detector, rows, energy, outlier, blame, picture)
@@ -372,37 +381,6 @@ def _report_cells(detector: "EnergyDetector", frame: "pd.DataFrame", out: Path) 
     for cell in found.head(WORST).to_dict("records"):
         print(f"  {cell_words(cell)}")
     print(f"cells: {out}")
-
-
-def write_cells(found: "pd.DataFrame", out: Path) -> None:
-    """Write cells as `suspects` lists them, with rows counted from 1.
-
-    Args:
-        found: the cells.
-        out: a `.csv` file.
-    """
-    named = found.assign(row=found["row"] + 1).rename(columns={"cost": "energy"})
-    write(out, named.to_numpy(), {name: named[name] for name in named.columns})
-
-
-def cell_words(cell: Mapping[Any, Any], *, why: bool = True) -> str:
-    """A cell that looks wrong, in a line.
-
-    Args:
-        cell: a row of what `suspects` gives.
-        why: whether to say which mistake explains it.
-
-    Returns:
-        Where it is, what stands there, and what should.
-    """
-    from pscd.detector.reasons import short_cell
-
-    lower, mistake = cell["lower"], cell["mistake"]
-    known = lower is not None and not (isinstance(lower, float) and math.isnan(lower))
-    between = f" ({short_cell(lower)} to {short_cell(cell['upper'])})" if known else ""
-    said = f": {mistake}" if why and isinstance(mistake, str) else ""
-    where = f"row {cell['row'] + 1}, {cell['column']} = {short_cell(cell['found'])}"
-    return f"{where}, expected {short_cell(cell['suggested'])}{between}{said}"
 
 
 def sample(args: argparse.Namespace) -> None:

@@ -52,7 +52,8 @@ def report(schema: "Schema", path: Path) -> str:
     Returns:
         Lines: a table of the columns that are learnt, those that are left out and why, and how to correct it.
     """
-    lines = [f"{path}: {schema.n_rows:,} rows, {len(schema.columns)} columns"]
+    size = "1 row" if schema.n_rows == 1 else f"{schema.n_rows:,} rows"
+    lines = [f"{path}: {size}, {len(schema.columns)} columns"]
     lines += [f"  {note}" for note in schema.notes]
     learnt, left_out = schema.learnt(), [c for c in schema.columns if not c.is_learnt]
     if learnt:

@@ -69,7 +69,8 @@ def score_by_detector(args: argparse.Namespace, detector: "EnergyDetector", sour
 
     _check_ids(args, source)
     fitting = fitting_blocks(detector, source, reading_options(args))
-    which = args.reasons or "outliers"
+    # What nobody reads is not computed: a file of numbers has no reasons in it.
+    which = "none" if out.suffix == ".npy" else args.reasons or "outliers"
     some = None if source.names is None else [*wanted_columns(detector), *args.id]
 
     def work(i: int, block: Any) -> Part:
@@ -82,7 +83,7 @@ def score_by_detector(args: argparse.Namespace, detector: "EnergyDetector", sour
     print(f"{outliers:,} of {n:,} rows of {source.path} are outliers; the strangest:")
     for energy, row, label, because in _strangest(found):
         print(f"  {label or f'row {row}':<14} energy {energy:>9.2f}   {because}")
-    if which == "outliers" and out.suffix != ".npy":
+    if which == "outliers":
         print("reasons: of the outliers (--reasons all, which takes longer, or none)")
     print(f"scores: {out}")
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pscd.detector.estimator import EnergyDetector
 
 REASONS = 3  # columns named for each row
+EXPLAINED_AT_ONCE = 4096  # rows: each takes a number for every cell and component of the mixture, several times
 
 
 def reasons(names: Sequence[str], values: Sequence[Any], blame: np.ndarray) -> str:
@@ -53,6 +54,9 @@ def reasons_of(detector: "EnergyDetector", rows: Any, frame: Any, some: np.ndarr
     Returns:
         Text for each of them.
     """
+    if len(some) > EXPLAINED_AT_ONCE:
+        parts = np.split(some, range(EXPLAINED_AT_ONCE, len(some), EXPLAINED_AT_ONCE))
+        return [text for part in parts for text in reasons_of(detector, rows, frame, part)]
     if not len(some):
         return []
     chosen = rows.iloc[some] if isinstance(rows, pd.DataFrame) else rows[some]

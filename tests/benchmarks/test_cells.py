@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.cells import corruptions, measures, ours, summary, tables, work
+from benchmarks.cells import corruptions, measures, ours, speed, summary, tables, work
 from benchmarks.cells.__main__ import main
 from benchmarks.cells.cellmcd import given_others
 from benchmarks.cells.corruptions import KINDS, SWAP, Dirty, corrupt, hide, number_columns, without
@@ -503,3 +503,13 @@ def test_a_goal_is_reached_at_every_rate_or_not_at_all():
     assert goal.shown == "5 %: 0.700 against 0.500 (DDC); 10 %: 0.700 against 0.800 (DDC)"
     (goal,) = goals(summary.summarise(done[:4])["cases"])
     assert goal.reached
+
+
+def test_the_wide_table_has_the_wrong_cells_that_it_says():
+    dirty, wrong = speed.wide_table(200, 100)
+    assert wrong.sum() == 200 * 100 // speed.ONE_IN
+    clean = dirty.copy()
+    column = wrong.any(0)
+    clean[wrong] = np.nan
+    assert np.nanmax(np.abs(clean)) < 5 < np.abs(dirty[wrong]).max() + 3
+    np.testing.assert_allclose(np.nanstd(clean[:, ~column], 0), 1)

@@ -3,7 +3,6 @@ import pandas as pd
 import pytest
 
 from pscd import EnergyDetector
-from pscd.cli.detect import cell_words
 from pscd.cli.main import main
 from pscd.detector.reasons import reasons
 from tests.cli.helpers import refused
@@ -117,13 +116,6 @@ def test_fit_is_the_former_name_of_detect(csv, tmp_path, capsys):
     assert refused(["fit", csv, "--updates", "0"], capsys).startswith("pscd detect: ")
 
 
-def test_days_are_told_without_a_time():
-    cell = {"row": 0, "column": "born", "found": "1.2.1950", "suggested": pd.Timestamp("1950-02-01"), "mistake": None}
-    ends = {"lower": pd.Timestamp("1949-05-01"), "upper": pd.Timestamp("1950-11-30 06:30")}
-    expected = "row 1, born = 1.2.1950, expected 1950-02-01 (1949-05-01 to 1950-11-30 06:30:00)"
-    assert cell_words({**cell, **ends}) == expected
-
-
 def test_reasons_are_the_largest_and_positive():
     text = reasons(("a", "b", "c", "d"), np.array([1.0, 2.5, 3.0, 4.0]), np.array([0.5, 3.0, -1.0, 0.0]))
     assert text == "b = 2.5 (+3.0); a = 1 (+0.5)"
@@ -176,6 +168,14 @@ def test_a_stream_does_not_stop_at_a_bad_row(dirty, tmp_path, capsys):
     assert scores["energy"].notna().all()
     assert scores["energy"].idxmax() == 1
     assert "weight = what" in scores["because"][1]
+    assert "1 row has a cell that cannot be" in capsys.readouterr().out
+
+
+def test_where_nothing_is_left_to_learn_from_each_column_says_why(tmp_path, capsys):
+    table = tmp_path / "empty.csv"
+    table.write_text("a,b\n" + "NA,1\n" * 30)
+    said = refused(["detect", table, "--out", tmp_path / "run"], capsys)
+    assert "no column is left to learn from (a: all missing; b: constant: always '1')" in said
 
 
 def test_columns_can_be_chosen_and_told(dirty, tmp_path, capsys):

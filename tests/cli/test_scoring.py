@@ -78,6 +78,16 @@ def test_arrays_in_blocks_as_at_once(folder, tmp_path, request, run):
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), wanted, rtol=1e-6)
 
 
+def test_a_file_of_numbers_needs_no_reasons(folder, tmp_path, small_blocks, monkeypatch):
+    explained, explain = [], EnergyDetector.explain
+    monkeypatch.setattr(scoring, "STRANGEST", 2)
+    monkeypatch.setattr(EnergyDetector, "explain", lambda self, x: explained.append(len(x)) or explain(self, x))
+    x = np.full((32, 2), 50.0)  # all outliers
+    np.save(tmp_path / "x.npy", x)
+    assert score(folder / "numbers", tmp_path / "x.npy", "--out", tmp_path / "out.npy") == 0
+    assert explained == [2, 2]
+
+
 def test_rows_that_a_model_cannot_score_are_marked_and_counted(folder, tmp_path, small_blocks, capsys):
     for source in ("x.csv", "x.parquet"):
         assert score(folder / "model", folder / source, "--id", "name", "--out", tmp_path / "s.csv", "--force") == 0

@@ -12,6 +12,18 @@ def test_the_columns_that_cost_most_come_first():
     assert short_cell("a" * 40) == "a" * 27 + "..."
 
 
+def test_many_rows_are_explained_in_blocks(monkeypatch):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"])
+    detector = EnergyDetector(n_updates=5).fit(frame)
+    some = np.array([3, 50, 7, 8, 20])
+    told, asked, explain = reasons_of(detector, frame, frame, some), [], detector.explain
+    monkeypatch.setattr("pscd.detector.reasons.EXPLAINED_AT_ONCE", 2)
+    monkeypatch.setattr(detector, "explain", lambda rows: asked.append(len(rows)) or explain(rows))
+    assert reasons_of(detector, frame, frame, some) == told
+    assert asked == [2, 2, 1]
+
+
 def test_values_are_told_as_they_were_read():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"])
