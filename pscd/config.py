@@ -25,6 +25,7 @@ LATER = {
     "start": "none",
     "hold_out": 0.0,
     "energy.bound": None,
+    "stream": "auto",
 }
 COUNTS = (
     "n_data",
@@ -53,6 +54,11 @@ class TrainConfig:
         None, "columns of the file to use, by name (a,b,c); none: all", group="data"
     )
     n_data: int = option(50_000, "training rows to draw, for toys", group="data")
+    stream: Literal["auto", "yes", "no"] = option(
+        "auto",
+        "read rows while training (yes), hold them all in memory (no); auto: stream tables over 256 MB",
+        group="data",
+    )
     image_size: int | None = option(None, "side to scale the images of a folder to; none: as they are", group="data")
     objective: Objective = option(PseudoSpherical, "what is minimised, with its settings", group="objective")
     sampler: Sampler = option(Mala, "the Markov chain that draws samples of the model", group="sampler")

@@ -251,6 +251,33 @@ def on_first(action: Callable[[], None]) -> None:
         raise UserError(message[0])
 
 
+def on_all(action: Callable[[], None]) -> None:
+    """Run an action on every process; a mistake of one ends all of them.
+
+    Args:
+        action: what to run.
+
+    Raises:
+        UserError: the action raised one on some process; all raise that of the first.
+    """
+    message: str | None = None
+    try:
+        action()
+    except UserError as error:
+        message = str(error)
+    if is_on() and float(mean(torch.tensor(float(message is not None), device=_device()))) > 0:
+        found: list[str | None] = [None] * world_size()
+        dist.all_gather_object(found, message)
+        message = next(text for text in found if text is not None)
+    if message is not None:
+        raise UserError(message)
+
+
+def _device() -> torch.device:
+    """Where small messages have to be for the backend to send them."""
+    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+
+
 def barrier() -> None:
     """Wait for all processes."""
     if is_on():

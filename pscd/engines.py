@@ -223,7 +223,8 @@ def _apply(table: Any, work: Work, new: dict[str, str]) -> Any:
         meta = work(like) if not new else like.assign(**{name: _empty(dtype) for name, dtype in new.items()})
         return table.map_partitions(work, meta=meta)
     if _is_ray(table):
-        return table.map_batches(work, batch_format="pandas")
+        # Whole blocks: by default Ray puts several into one batch, as they come.
+        return table.map_batches(work, batch_format="pandas", batch_size=None)
     import pandas as pd
 
     if isinstance(table, pd.DataFrame):

@@ -192,6 +192,6 @@ def default_preset(data: str, n_columns: int | None = None) -> TrainConfig:
         return PRESETS[name]
     if not data or data in TOYS or is_path(data):
         return TrainConfig()
-    if Path(data).is_dir():  # pictures of one's own, of which nothing is known
+    if Path(data).is_dir() and n_columns is None:  # pictures of one's own, of which nothing is known
         return PRESETS["cifar10-small"].changed({"energy.classes": 0})
     return for_rows((3 if n_columns is None else n_columns,))

@@ -8,7 +8,13 @@ IN_NOTEBOOK = any(kind.__module__ == "tqdm.notebook" for kind in tqdm.__mro__)
 
 
 def progress_bar(
-    total: int, *, done: int = 0, show: bool = True, unit: str = "step", in_thousands: bool = False
+    total: int,
+    *,
+    done: int = 0,
+    show: bool = True,
+    unit: str = "step",
+    in_thousands: bool = False,
+    about: str | None = None,
 ) -> "tqdm[None]":
     """A progress bar that a terminal or a notebook redraws often and a log file receives a line of every ten seconds.
 
@@ -18,6 +24,7 @@ def progress_bar(
         show: False for a silent bar.
         unit: what a step is called.
         in_thousands: whether to write 1.2M for 1,200,000.
+        about: what is going on, at the start of the line.
 
     Returns:
         The bar, to be used as a context manager.
@@ -29,6 +36,7 @@ def progress_bar(
         disable=not show,
         unit=unit,
         unit_scale=in_thousands,
+        desc=about,
         mininterval=interval,
         dynamic_ncols=True,
     )

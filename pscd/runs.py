@@ -109,7 +109,7 @@ def _train_into(
 ) -> None:
     toy = find_toy(config.data)
     model = fit(
-        data.train,
+        data.train if data.stream is None else data.stream,
         config,
         label=data.train_labels,
         folder=run.path,
@@ -170,7 +170,12 @@ def load_config_data(config: TrainConfig) -> Dataset:
     if not config.data:
         raise UserError("the model was fitted to rows in memory, which are not kept; give the rows")
     return load_dataset(
-        config.data, seed=config.seed, n=config.n_data, columns=config.columns, image_size=config.image_size
+        config.data,
+        seed=config.seed,
+        n=config.n_data,
+        columns=config.columns,
+        image_size=config.image_size,
+        stream=config.stream,
     )
 
 

@@ -4,20 +4,28 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from pscd import distributed
 from pscd.config import TrainConfig
-from pscd.energies import MLP
+from pscd.coordinates import Coordinates
+from pscd.data.chunks import ArrayChunks
+from pscd.data.streams import ChunkedSource
+from pscd.energies import MLP, Architecture
 from pscd.errors import UserError
 from pscd.losses import DIVERGENCES
 from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, PseudoSpherical, Trimmed
 from pscd.rng import generator
 from pscd.training import checkpoint
+from pscd.training.batches import Batches
 from pscd.training.initial import init_state
+from pscd.training.loop import fit
+from pscd.training.prepare import Prepared
 
 # All that the command line knows, and PS-CD over a range of gamma.
 EVERY = {
@@ -127,10 +135,31 @@ def together(rank):
         distributed.on_first(fail)
     assert said == [0] * (rank == 0)
     distributed.on_first(lambda: None)
+    # A shard that only the second process reads ends both, with its message.
+    with pytest.raises(UserError, match="no"):
+        distributed.on_all(fail if rank == 1 else lambda: None)
+    assert said == [rank]
+    distributed.on_all(lambda: None)
     # Data or a folder that are not the same everywhere end all.
     distributed.require_same("7", "no")
     with pytest.raises(UserError, match="folder"):
         distributed.require_same(str(rank), "another folder")
+    streamed()
+
+
+def streamed():
+    """Two processes read each row of an epoch once, and train one model on what both of them read."""
+    x = torch.arange(400.0).view(200, 2)
+    chunks = ArrayChunks(x)
+    chunks.rows, chunks.sizes, chunks.window = 50, np.full(4, 50), 50
+    source = ChunkedSource(chunks)
+    config = TrainConfig(batch_size=20, buffer_size=12, jump_components=2, steps=20, standardise="none")
+    with Batches(source, Prepared(x, Coordinates.identity((2,))), config, torch.device("cpu")) as batches:
+        rows = torch.cat([batches.batch(step)[0] for step in range(10)])
+    assert sorted(distributed.gather(rows)[:, 0].tolist()) == x[:, 0].tolist()
+    model = fit(source, replace(config, standardise="std", energy=Architecture(width=4)))
+    same = distributed.gather(torch.cat([t.double().flatten() for t in model.state_dict().values()])[None])
+    assert torch.equal(same[0], same[1])
 
 
 WITH_FEW_POINTS = """

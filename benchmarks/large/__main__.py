@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.large import scoring, training
+from benchmarks.large import reading, scoring, training
 from benchmarks.speed.__main__ import machine
 from pscd.cli.common import Parser, parse_names
 from pscd.errors import UserError
@@ -23,7 +23,7 @@ from pscd.version import __version__
 PROGRAM = "benchmarks.large"
 N_ROWS, QUICK_ROWS = 50_000_000, 300_000
 # Each part has `measure(folder, n_rows)`, plain values, and `section(values)`, its lines of the page.
-PARTS: dict[str, Any] = {"training": training, "scoring": scoring}
+PARTS: dict[str, Any] = {"training": training, "reading": reading, "scoring": scoring}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -65,7 +65,7 @@ def add_train(parser: Parser) -> None:
     data.add_argument(
         "data",
         metavar="DATA",
-        help="a file (.csv, .parquet, .npy, .npz), a folder of images, a toy "
+        help="a file (.csv, .parquet, .npy, .npz), a folder of images or of Parquet files, a toy "
         f"({', '.join(name for name in TOYS if not name.startswith('contaminated'))} ...), a set of images "
         f"({', '.join(IMAGE_SETS)}), or a toy of your own as package.module:toy",
     )

@@ -1,7 +1,9 @@
 """Data by name or by file: toys to learn on, contamination to test with, images, and the user's own tables."""
 
+import warnings
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ from torch import Tensor
 
 from pscd.data.image_sets import IMAGE_SETS, Images, data_root, has_parts, load_images
 from pscd.data.noise import Contaminated, contaminate, gaussian_noise, interpolations, uniform_noise
+from pscd.data.opening import StreamChoice, is_parquet_folder, open_source, streams_file
 from pscd.data.pixels import as_shape, to_bytes, to_unit
+from pscd.data.streams import ChunkedSource, Sample, Source, fingerprint, sample_size
 from pscd.data.tables import SUFFIXES, Table, read_table
 from pscd.data.toys import TOYS, TOYS_1D, TOYS_2D, Toy, find_toy
 from pscd.errors import UserError
@@ -28,6 +32,7 @@ __all__ = [
     "Dataset",
     "Images",
     "Rows",
+    "RowsOrStream",
     "Table",
     "Toy",
     "as_rows",
@@ -49,8 +54,11 @@ __all__ = [
 
 # A DataFrame, too, which numpy takes for an array.
 Rows = Tensor | np.ndarray | Sequence[Any] | torch.utils.data.Dataset[Any]
+# Rows, or what gives them piece by piece: a DataLoader, batches, or a function that returns them.
+RowsOrStream = Rows | Source | Iterable[Any] | Callable[[], Iterable[Any]]
 N_HELD_OUT = 10_000
 FEWEST_ROWS = 20
+BLOCK = 2**16  # rows that are looked at at a time
 
 
 def as_rows(x: Rows) -> Tensor:
@@ -71,9 +79,7 @@ def as_rows(x: Rows) -> Tensor:
     if isinstance(x, torch.utils.data.Dataset):
         x = _rows_of_dataset(x)
     try:
-        if isinstance(x, np.ndarray) and x.dtype == np.uint8:
-            x = torch.from_numpy(x)
-        x = x.detach() if isinstance(x, Tensor) else torch.from_numpy(np.array(x, dtype=np.float64))
+        x = x.detach() if isinstance(x, Tensor) else _as_tensor(x)
     except (TypeError, ValueError):
         raise UserError("the rows must be numbers, as a tensor, an array or a DataFrame") from None
     if x.dtype == torch.uint8 and x.ndim == 4:  # images, a byte for each number
@@ -81,10 +87,19 @@ def as_rows(x: Rows) -> Tensor:
     x = x if x.is_floating_point() else x.float()
     if x.ndim < 2 or x.numel() == 0:
         raise UserError(f"give rows, shape (n, columns), not {tuple(x.shape)}; one column is x[:, None]")
-    if not torch.isfinite(x).all():
-        bad = int((~torch.isfinite(x)).flatten(1).any(1).sum())
+    bad = sum(int((~torch.isfinite(part)).flatten(1).any(1).sum()) for part in x.split(BLOCK))
+    if bad:
         raise UserError(f"{bad} of {len(x)} rows are missing or infinite; fill or remove them")
     return x
+
+
+def _as_tensor(x: Any) -> Tensor:
+    """Bytes and floats as they are, without a copy, and all else in float64."""
+    if isinstance(x, np.ndarray) and x.dtype in (np.uint8, np.float32, np.float64) and x.dtype.isnative:
+        with warnings.catch_warnings(), suppress(ValueError):  # negative strides, which torch does not have
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            return torch.from_numpy(x)
+    return torch.from_numpy(np.array(x, dtype=np.float64))
 
 
 def _rows_of_dataset(data: torch.utils.data.Dataset[Any]) -> Tensor:
@@ -122,6 +137,7 @@ class Dataset:
         columns: the columns' names, if the file has any.
         train_labels: `(n,)`, if images have labels.
         held_out_labels: the same for `held_out`.
+        stream: all rows to train on, where they are too many to hold; `train` is a sample of them then.
     """
 
     train: Tensor
@@ -129,10 +145,14 @@ class Dataset:
     columns: tuple[str, ...] | None = None
     train_labels: Tensor | None = None
     held_out_labels: Tensor | None = None
+    stream: ChunkedSource | None = None
 
     @property
     def fingerprint(self) -> str:
-        """A checksum of all rows and labels, to notice that a file has changed under a run."""
+        """A checksum to notice that a file has changed under a run: of all rows and labels, or of sampled ones."""
+        if self.stream is not None:
+            nowhere = np.empty(0, np.int64)
+            return fingerprint(self.stream, Sample(self.held_out, nowhere), Sample(self.train, nowhere))
         total = 0
         for part in (self.train, self.held_out, self.train_labels, self.held_out_labels):
             if part is not None:
@@ -148,17 +168,20 @@ def load_dataset(
     columns: Sequence[str] | None = None,
     root: Path | str | None = None,
     image_size: int | None = None,
+    stream: StreamChoice = "auto",
 ) -> Dataset:
     """Rows to train on and rows held out, of a toy, a set of images, or a file or folder of one's own.
 
     Args:
         name: a toy (a key of `TOYS`, or the import path `package.module:toy` of a `Toy` in a module that is imported
-            already), a set of images (a key of `IMAGE_SETS`), a file (.csv, .parquet, .npy, .npz) or a folder.
+            already), a set of images (a key of `IMAGE_SETS`), a file (.csv, .parquet, .npy, .npz), a folder of images
+            or one of Parquet files.
         seed: of the draws of a toy, and of the choice of the rows held out.
         n: training rows to draw from a toy.
         columns: columns of a file to take, by name.
         root: where the files of image sets are (see `load_images`).
         image_size: side to scale images to.
+        stream: whether a file is too large to be held in memory: `yes`, `no`, or `auto`, by its size.
 
     Returns:
         Of a toy 10,000 fresh rows are held out, of a set of images, or of a folder with parts `train` and `test`, the
@@ -173,9 +196,11 @@ def load_dataset(
     if not name:
         raise UserError("no data are named: rows in memory are not kept with a model; give them again")
     path, toy = Path(name), find_toy(name)
-    is_image = name in IMAGE_SETS or (toy is None and path.is_dir())
+    is_image = name in IMAGE_SETS or (toy is None and path.is_dir() and not is_parquet_folder(path))
     if columns is not None and (is_image or toy is not None):
         raise UserError(f"{name} is {'images' if is_image else 'a toy'} without column names; leave --columns out")
+    if stream == "yes" and (is_image or toy is not None):
+        raise UserError(f"{name} is {'images' if is_image else 'a toy'}, held in memory; leave --stream out")
     if is_image:
         return _load_image_dataset(name, seed, root, image_size)
     if image_size is not None:
@@ -185,10 +210,22 @@ def load_dataset(
     if suffix_of(path) not in SUFFIXES and not path.exists():
         known = f"a toy ({', '.join(sorted(TOYS))}) or images ({', '.join(IMAGE_SETS)})"
         raise UserError(f"unknown data {name!r}; give a file ({', '.join(SUFFIXES)}), a folder of images, {known}")
+    if streams_file(path, stream):
+        return _open_dataset(path, seed, columns)
     table = read_table(path, columns)
     check_enough(path, len(table.x))
     held_out, kept = split_rows(len(table.x), seed)
     return Dataset(table.x[kept], table.x[held_out], table.columns)
+
+
+def _open_dataset(path: Path, seed: int, columns: Sequence[str] | None) -> Dataset:
+    """A sample of a large file, and the file itself without the rows held out."""
+    source = open_source(path, columns)
+    check_enough(path, source.n_rows)
+    held_out = source.sample(min(source.n_rows // 10, N_HELD_OUT), seed, Stream.SPLIT)
+    source = source.leaving_out(held_out.position)
+    sample = source.sample(sample_size(source.shape), seed)
+    return Dataset(sample.x, held_out.x, source.columns, stream=source)
 
 
 def _load_image_dataset(name: str, seed: int, root: Path | str | None, size: int | None) -> Dataset:

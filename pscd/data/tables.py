@@ -1,6 +1,7 @@
 """The user's own data as rows of finite numbers; `pscd.frames` reads tables with more in them."""
 
 import csv
+import gzip
 import math
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx", ".npy", ".npz")
 ARRAYS = (".npy", ".npz")
 LARGEST = 1e30
+LONG, HEAD = 2**24, 2**20  # bytes of a text file above which so many of them tell its columns
+BLOCK = 2**16  # rows that are checked at a time
 ELSE = "use pscd detect, which takes tables as they come (pscd look shows how)"
 
 
@@ -90,20 +93,24 @@ def count_columns(path: Path) -> int | None:
     """How many columns a file has, from its first bytes; None if it is no table that can be read.
 
     Args:
-        path: a file of any kind, or none at all.
+        path: a file of any kind, a folder of Parquet files, or none at all.
 
     Returns:
         The number of columns, text columns included.
     """
     suffix = suffix_of(path)
     try:
+        if path.is_dir():
+            path = next(iter(path.rglob("*.parquet")))
+            suffix = ".parquet"
         if suffix == ".npy":
             shape = np.load(path, mmap_mode="r", allow_pickle=False).shape
             return shape[1] if len(shape) == 2 else 1
         if suffix in (".csv", ".tsv", ".txt"):
             from pscd.frames.layout import find_layout, read_text
 
-            return find_layout(*read_text(path))[0].width
+            is_long = path.stat().st_size > LONG
+            return find_layout(*((_head(path), "utf-8") if is_long else read_text(path)))[0].width
         if suffix == ".parquet":
             import pyarrow.parquet as pq
 
@@ -111,6 +118,14 @@ def count_columns(path: Path) -> int | None:
     except Exception:  # whatever is wrong with it is told when it is read
         return None
     return None
+
+
+def _head(path: Path) -> str:
+    """The first lines of a text file."""
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    with gzip.open(path) if packed else path.open("rb") as file:
+        return file.read(HEAD).decode("utf-8-sig", errors="replace")
 
 
 def read_array(path: Path) -> np.ndarray:
@@ -127,16 +142,48 @@ def read_array(path: Path) -> np.ndarray:
     """
     with reading(path, f"not a readable {path.suffix} file"):
         if path.suffix.lower() == ".npz":
-            loaded = _read_npz(path)
-        else:
-            with path.open("rb") as file:
-                _check_declared(path, file, path.stat().st_size)
-            loaded = np.load(path, allow_pickle=False)
-    if not (np.issubdtype(loaded.dtype, np.number) or loaded.dtype == bool):
-        raise UserError(f"{path}: holds {loaded.dtype}, not numbers")
-    if np.issubdtype(loaded.dtype, np.complexfloating):
+            return check_array(path, _read_npz(path))
+        with path.open("rb") as file:
+            _check_declared(path, file, path.stat().st_size)
+        return check_array(path, np.load(path, allow_pickle=False))
+
+
+def open_array(path: Path) -> np.ndarray:
+    """The array of a `.npy` file as a memory map, of which nothing is read yet.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The memory map.
+
+    Raises:
+        UserError: it cannot be opened, or is shorter than its header promises.
+    """
+    with reading(path, "not a readable .npy file"):
+        with path.open("rb") as file:
+            _check_declared(path, file, path.stat().st_size)
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def check_array(path: Path, found: np.ndarray) -> np.ndarray:
+    """Refuse an array of anything but real numbers.
+
+    Args:
+        path: its file, for the message.
+        found: the array.
+
+    Returns:
+        The array.
+
+    Raises:
+        UserError: it holds something else.
+    """
+    if not (np.issubdtype(found.dtype, np.number) or found.dtype == bool):
+        raise UserError(f"{path}: holds {found.dtype}, not numbers")
+    if np.issubdtype(found.dtype, np.complexfloating):
         raise UserError(f"{path}: holds complex numbers; give real ones")
-    return loaded
+    return found
 
 
 def _read_npz(path: Path) -> np.ndarray:
@@ -261,14 +308,17 @@ def _about_text(
 
 def _check_finite(path: Path, values: np.ndarray, names: tuple[str, ...] | None) -> None:
     # Squares of columns are summed on the way, in float64.
-    with np.errstate(invalid="ignore"):
-        bad = ~(np.abs(values.astype(np.float64)) < LARGEST)
-    if not bad.any():
+    def is_bad(part: np.ndarray) -> np.ndarray:
+        with np.errstate(invalid="ignore"):
+            return ~(np.abs(part.astype(np.float64)) < LARGEST)
+
+    blocks = (values[i : i + BLOCK] for i in range(0, len(values), BLOCK))
+    rows = np.flatnonzero(np.concatenate([is_bad(part).reshape(len(part), -1).any(1) for part in blocks]))
+    if not len(rows):
         return
-    rows = np.flatnonzero(bad.reshape(len(bad), -1).any(1))
     where = f"row {rows[0] + 1}"
     if names is not None:
-        name = names[int(np.flatnonzero(bad[rows[0]])[0])]
+        name = names[int(np.flatnonzero(is_bad(values[rows[0]]))[0])]
         where += f", column {' '.join(name.split())}"  # names of a spreadsheet may have lines of their own
     count = "1 row is" if len(rows) == 1 else f"{len(rows)} rows are"
     raise UserError(f"{path}: {count} missing, infinite or over 1e30 (first: {where}); fill or remove them, or {ELSE}")

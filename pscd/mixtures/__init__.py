@@ -5,6 +5,6 @@ from pscd.mixtures.mixed import MixedMixture
 from pscd.mixtures.mixed_fit import fit_mixed
 from pscd.mixtures.mixture import Mixture
 from pscd.mixtures.robust import RobustMixture, fit_robust_mixture
-from pscd.mixtures.ties import dequantise
+from pscd.mixtures.ties import Ties, dequantise
 
-__all__ = ["Cells", "MixedMixture", "Mixture", "RobustMixture", "dequantise", "fit_mixed", "fit_robust_mixture"]
+__all__ = ["Cells", "MixedMixture", "Mixture", "RobustMixture", "Ties", "dequantise", "fit_mixed", "fit_robust_mixture"]

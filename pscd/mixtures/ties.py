@@ -4,6 +4,8 @@ A column of integers, of rounded numbers or with a spike has none: a model can r
 without limit by narrowing down on them.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -12,11 +14,56 @@ from pscd.coordinates import GAUSSIAN_IQR, spaced_rows
 OFTEN = 0.01  # share of the rows that must be tied for a column to count as rounded
 
 
-def dequantise(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Add uniform noise to tied values, each within a cell around the value.
+@dataclass(frozen=True)
+class Ties:
+    """The values of each column that has ties, and the cell around each.
 
     A cell is as wide as the gap to the nearer of the two neighbouring values, but at least the value's share of the
     rows times the column's deviation. So a spike gets a finite density, no higher than that of the bulk.
+
+    Args:
+        values: of each column, ascending, in float64; None for a column with hardly any ties.
+        widths: of the cells, 0 for values that are not tied.
+    """
+
+    values: tuple[Tensor | None, ...]
+    widths: tuple[Tensor | None, ...]
+
+    @classmethod
+    def of(cls, x: Tensor) -> "Ties":
+        """Find tied values.
+
+        Args:
+            x: rows, `(n, d)` in float64.
+
+        Returns:
+            Values and widths of their cells.
+        """
+        cells = [_cells(column) or (None, None) for column in x.T]
+        return cls(tuple(values for values, _ in cells), tuple(widths for _, widths in cells))
+
+    def spread(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        """Add uniform noise to tied values, each within its cell.
+
+        Args:
+            x: rows, `(n, d)` in float64; a value that was not among those looked at has the cell of the nearest one.
+            generator: of the noise.
+
+        Returns:
+            Rows of the same shape; columns with hardly any ties are unchanged.
+        """
+        columns = []
+        for column, values, widths in zip(x.T, self.values, self.widths, strict=True):
+            if values is None or widths is None:
+                columns.append(column)
+            else:
+                noise = torch.rand(len(column), generator=generator, dtype=x.dtype) - 0.5
+                columns.append(column + widths[_nearest(values, column)] * noise)
+        return torch.stack(columns, 1)
+
+
+def dequantise(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Add uniform noise to tied values, each within a cell around the value.
 
     Args:
         x: the rows, `(n, d)` in float64.
@@ -30,18 +77,26 @@ def dequantise(x: Tensor, generator: torch.Generator) -> Tensor:
     >>> torch.equal(spread.round(), x), len(spread.unique())
     (True, 4)
     """
-    return torch.stack([_spread_out(column, generator) for column in x.T], 1)
+    return Ties.of(x).spread(x, generator)
 
 
-def _spread_out(x: Tensor, generator: torch.Generator) -> Tensor:
-    values, which, count = torch.unique(x, return_inverse=True, return_counts=True)
+def _cells(x: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Different values of a column and the widths of their cells; None if there are hardly any ties."""
+    values, count = torch.unique(x, return_counts=True)
     tied = count > 1
     if len(values) < 2 or count[tied].sum() < OFTEN * len(x):
-        return x
+        return None
     gap = values.diff()
     cell = torch.minimum(torch.cat([gap[:1], gap]), torch.cat([gap, gap[-1:]]))
-    width = torch.where(tied, torch.maximum(cell, count / len(x) * _deviation(x, values[count.argmax()])), 0.0)
-    return x + width[which] * (torch.rand(len(x), generator=generator, dtype=x.dtype) - 0.5)
+    at_least = count / len(x) * _deviation(x, values[count.argmax()])
+    return values, torch.where(tied, torch.maximum(cell, at_least), 0.0)
+
+
+def _nearest(values: Tensor, x: Tensor) -> Tensor:
+    """The number of the value nearest to each x."""
+    right = torch.searchsorted(values, x.contiguous()).clamp(max=len(values) - 1)
+    left = (right - 1).clamp(min=0)
+    return torch.where(x - values[left] < values[right] - x, left, right)
 
 
 def _deviation(x: Tensor, commonest: Tensor) -> float:

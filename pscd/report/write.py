@@ -360,7 +360,11 @@ def _model_rows(
             return f"{error}; give rows with --data FILE"
         counted = _counted(data.train, config, model)
         x, source = data.train, config.data
-        if Path(config.data).is_file():
+        if data.stream is not None:
+            source = f"{config.data}, a sample of {len(x):,} of {data.stream.n_rows:,} rows"
+            if wanted.ids:
+                raise UserError(f"{config.data}: is too large to carry ids along; give rows with --data FILE")
+        elif Path(config.data).is_file():
             held_out, kept = split_rows(len(data.train) + len(data.held_out), config.seed)
             order = torch.cat([kept, held_out]).argsort()
             x = torch.cat([data.train, data.held_out])[order]

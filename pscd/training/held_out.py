@@ -1,16 +1,56 @@
 """Early stopping: held-out rows decide which update is kept, so that a network does not memorise a small table."""
 
+import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from pscd import losses
+from pscd.config import TrainConfig
+from pscd.data.streams import SAMPLE_ROWS, distinct
 from pscd.energies import CorrectedEnergy
+from pscd.errors import UserError
 from pscd.rng import Stream, generator
+from pscd.training.prepare import Prepared
+from pscd.training.state import Best, TrainState
 
 N_DRAWS = 16_384  # from the mixture, to estimate integrals
+
+
+def hold_out(prepared: Prepared, config: TrainConfig) -> tuple[Prepared, Prepared | None, Tensor]:
+    """Divide rows into those to train on and those that choose the update to keep.
+
+    Args:
+        prepared: all rows; where there are very many, their order is changed in place.
+        config: of the run, with the share to hold out; of very many rows, it is that of `SAMPLE_ROWS`.
+
+    Returns:
+        The rows to train on, the others or None, and the numbers of the others.
+    """
+    n = len(prepared.z)
+    n_held = int(config.hold_out * min(n, SAMPLE_ROWS))
+    rng = generator(config.seed, Stream.HOLD_OUT)
+    if n_held == 0:
+        return prepared, None, torch.empty(0, dtype=torch.long)
+
+    def part(index: Tensor | slice) -> Prepared:
+        clean = prepared.clean[index] if prepared.clean is not None else None
+        return replace(prepared, z=prepared.z[index], clean=clean)
+
+    if n <= SAMPLE_ROWS:
+        order = torch.randperm(n, generator=rng)
+        return part(order[n_held:]), part(order[:n_held]), order[:n_held]
+    index = distinct(n, n_held, rng).sort().values
+    held, end = part(index), n - n_held
+    # The last rows take the places of those held out: a second copy of all others would take too much memory.
+    last = torch.ones(n_held, dtype=torch.bool)
+    last[index[index >= end] - end] = False
+    for rows in (prepared.z, prepared.clean):
+        if rows is not None:
+            rows[index[index < end]] = rows[end:][last]
+    return part(slice(end)), held, index
 
 
 @dataclass(frozen=True)
@@ -65,6 +105,30 @@ class HeldOut:
         return score_gain(
             energy.network(self.z), self.log_m, self.clean, energy.network(self.draws), self.log_m_draws, self.gamma
         )
+
+
+def judge_of(held_out: Prepared | None, state: TrainState, config: TrainConfig) -> HeldOut | None:
+    """What tells how good a correction is; at first the mixture alone is the best there is.
+
+    Args:
+        held_out: the rows to judge by; None: there are none.
+        state: before the first update; its best weights are set.
+        config: of the run, with a number for gamma.
+
+    Returns:
+        The judge; None without rows.
+
+    Raises:
+        UserError: the network corrects no mixture.
+    """
+    if held_out is None:
+        return None
+    if not isinstance(state.averaged, CorrectedEnergy):
+        raise UserError("hold_out judges a network that corrects a mixture; set it to 0, or the energy to corrected")
+    state.best = Best(0.0, copy.deepcopy(state.averaged.state_dict()))
+    gamma, unit = getattr(config.objective, "gamma", 0.0), getattr(config.objective, "unit", "nats")
+    z = held_out.z.to(state.coordinates.shift.device)
+    return HeldOut.of(state.averaged, z, held_out.clean, gamma=gamma, unit=unit, seed=config.seed)
 
 
 def score_gain(f: Tensor, log_m: Tensor, clean: Tensor, f_draws: Tensor, log_m_draws: Tensor, gamma: float) -> float:

@@ -8,15 +8,15 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
 from pscd import distributed, fast, theory
 from pscd.config import TrainConfig
-from pscd.data import Rows, as_rows
-from pscd.energies import CorrectedEnergy, TemperedEnergy, as_function
+from pscd.data import RowsOrStream
+from pscd.energies import TemperedEnergy, as_function
 from pscd.errors import Diverged, NotFinite, UserError
 from pscd.files import locked
 from pscd.mixtures import Mixture
@@ -28,11 +28,13 @@ from pscd.run_folder import RunFolder
 from pscd.sampling import ReplayBuffer
 from pscd.sampling import buffer as buffers
 from pscd.training import checkpoint
+from pscd.training.batches import Batches
+from pscd.training.given import Given
 from pscd.training.guard import Modes, check, last_words, mode_shares, summary
-from pscd.training.held_out import HeldOut
-from pscd.training.initial import check_label, init_state
+from pscd.training.held_out import HeldOut, hold_out, judge_of
+from pscd.training.initial import init_state
 from pscd.training.interrupt import deferred_interrupt
-from pscd.training.prepare import Prepared, prepare
+from pscd.training.prepare import prepare
 from pscd.training.state import Best, TrainState
 
 WARMUP_STEPS = 100  # updates over which the learning rate rises, while Adam's moment estimates are rough
@@ -43,29 +45,33 @@ Log = Callable[[dict[str, float]], None]
 Watch = Callable[[Model, int], None]
 
 
-def train_step(state: TrainState, x: Tensor, config: TrainConfig, label: Tensor | None = None) -> dict[str, Tensor]:
+def train_step(
+    state: TrainState, x: Tensor | Batches, config: TrainConfig, label: Tensor | None = None
+) -> dict[str, Tensor]:
     """One update: batch, negatives, loss, gradients, optimiser, averaged weights.
 
     Args:
         state: changed in place.
-        x: all data, `(n, *shape)`, in the network's coordinates.
+        x: all data, `(n, *shape)`, in the network's coordinates, or what gives batches of them.
         config: of the run.
-        label: `(n,)`, for a conditional energy.
+        label: `(n,)`, for a conditional energy; `Batches` have their own.
 
     Returns:
         Statistics for the log.
 
     Raises:
+        UserError: streamed rows cannot be read.
         Diverged: the loss, an energy or the gradient is not finite, or the gap is too wide. Weights and chains have not
             been changed then.
     """
     objective = config.objective.at(state.step / config.steps)
     rng = generator(config.seed, Stream.UPDATE, state.step, distributed.rank(), state.retries, device=x.device)
-    n = config.batch_size // distributed.world_size()
 
-    index = _draw_rows(len(x), n, state.chances, rng)
-    x_pos = x[index]
-    label_pos = label[index] if label is not None else None
+    if isinstance(x, Batches):
+        x_pos, label_pos = x.batch(state.step)
+    else:
+        index = _draw_rows(len(x), config.batch_size // distributed.world_size(), state.chances, rng)
+        x_pos, label_pos = x[index], label[index] if label is not None else None
     if config.data_noise:
         noise = torch.randn(x_pos.shape, generator=rng, device=x.device)
         x_pos = state.start.confine(x_pos + config.data_noise * noise)
@@ -134,7 +140,7 @@ def _starts(
 
 
 def fit(
-    x: Rows,
+    x: RowsOrStream,
     config: TrainConfig | None = None,
     *,
     label: Tensor | None = None,
@@ -156,9 +162,10 @@ def fit(
 
     Args:
         x: rows `(n, *shape)` as a tensor, an array or a DataFrame of finite numbers; images as bytes
-            `(n, channels, height, width)`.
+            `(n, channels, height, width)`. More than fit into memory are streamed: a memory map, a torch `Dataset`, a
+            `DataLoader`, an iterable of batches that can be read again, or a function that returns one.
         config: every setting; by default a robust one for rows of this shape, see `pscd.presets.for_rows`.
-        label: `(n,)` integers, for an energy with `classes`.
+        label: `(n,)` integers, for an energy with `classes`; items and batches of datasets come with their own.
         energy: any module `(B, *shape) -> (B,)`; by default the one that `config.energy` describes.
         proposal: what jumps draw from, in the network's coordinates; by default a mixture fitted to the data.
         folder: keep checkpoints here, and resume from the newest one found.
@@ -187,47 +194,45 @@ def fit(
     >>> bool(e[0] < e[1])  # the second row is the stranger one
     True
     """
-    x = as_rows(x)
-    config = for_rows(tuple(x.shape[1:]), own=energy is not None) if config is None else config
-    if config.batch_size % distributed.world_size() or config.buffer_size % distributed.world_size():
-        raise UserError(f"batch_size and buffer_size must be multiples of the {distributed.world_size()} processes")
+    given = Given.of(x, label, config)
+    rows = given.rows
+    config = for_rows(tuple(rows.shape[1:]), own=energy is not None) if config is None else config
+    _check_shares(config)
     device = torch.device(device)
-    label = check_label(label, len(x), config, device)
-    run = _made(folder)
-    prepared, config = prepare(x, config, columns)
-    prepared, held_out = _hold_out(prepared, config)
-    state = init_state(x, config, energy, device, columns, proposal, prepared)
-    judge = _judge(held_out, state, config)
+    label, run = given.check_label(label, config, device), _made(folder)
+    prepared, config = prepare(rows, config, columns)
+    prepared, held_out, index = hold_out(prepared, config)
+    given = given.without(index)
+    state = init_state(rows, config, energy, device, columns, proposal, prepared)
+    state.rows = given.checksum(state.rows)
+    judge = judge_of(held_out, state, config)
     checkpoint.resume(state, None if run is None else run.path)
     # Without negatives there are no chains to count.
     modes = modes if config.objective.needs_negatives else None
-    true_shares = mode_shares(x, modes, int(modes(x).max()) + 1) if modes is not None else None
-    x = prepared.z.to(device)
+    true_shares = mode_shares(rows, modes, int(modes(rows).max()) + 1) if modes is not None else None
     good = checkpoint.snapshot(state)
     end = last_step(config)
     main = distributed.rank() == 0
-    as_model = partial(_as_model, config=config, columns=columns, fingerprint=fingerprint, notes=prepared.notes)
+    as_model = partial(_as_model, config=config, columns=columns, fingerprint=fingerprint, notes=given.notes(prepared))
     _show(watch if main else None, state, as_model)
     with (
         locked(run.lock) if run is not None and main else nullcontext(),
-        fast.enough_threads(state.energy, config.batch_size, tuple(x.shape[1:])),
+        fast.enough_threads(state.energy, config.batch_size, tuple(prepared.z.shape[1:])),
+        given.batches(prepared, config, device) as z,
         progress_bar(end, done=state.step, show=progress and main) as bar,
         # Several processes may be at different steps when the signal comes, and saving needs them all.
         deferred_interrupt(enabled=distributed.world_size() == 1) as interrupted,
     ):
         while state.step < end:
             try:
-                stats = train_step(state, x, config, label)
+                stats = train_step(state, z, config, label)
+            except UserError as error:
+                _keep(state, error, run)
             except Diverged as error:
                 message = _roll_back(state, good, error)
                 bar.update(state.step - bar.n)
                 if state.retries > config.max_retries:
-                    if main and run is not None:
-                        checkpoint.save(good, run.path)
-                        as_model(state).save(run.model, step=state.step)
-                    raise Diverged(
-                        last_words(message, config, state.step, run.path if run is not None else None)
-                    ) from None
+                    _give_up(state, good, message, config, run, as_model)
                 bar.write(f"{message}; back to step {state.step}, smaller step", file=sys.stderr)
                 continue
             bar.update()
@@ -248,38 +253,18 @@ def fit(
     return as_model(state)
 
 
+def _check_shares(config: TrainConfig) -> None:
+    n = distributed.world_size()
+    if config.batch_size % n or config.buffer_size % n:
+        raise UserError(f"batch_size and buffer_size must be multiples of the {n} processes")
+
+
 def _made(folder: Path | str | None) -> RunFolder | None:
     if folder is None:
         return None
     run = RunFolder(Path(folder))
     run.make()
     return run
-
-
-def _hold_out(prepared: Prepared, config: TrainConfig) -> tuple[Prepared, Prepared | None]:
-    """The rows to train on, and those that choose the update to keep."""
-    n_held = int(config.hold_out * len(prepared.z))
-    if n_held == 0:
-        return prepared, None
-    order = torch.randperm(len(prepared.z), generator=generator(config.seed, Stream.HOLD_OUT))
-
-    def part(index: Tensor) -> Prepared:
-        clean = prepared.clean[index] if prepared.clean is not None else None
-        return replace(prepared, z=prepared.z[index], clean=clean)
-
-    return part(order[n_held:]), part(order[:n_held])
-
-
-def _judge(held_out: Prepared | None, state: TrainState, config: TrainConfig) -> HeldOut | None:
-    """What tells how good a correction is; at first the mixture alone is the best there is."""
-    if held_out is None:
-        return None
-    if not isinstance(state.averaged, CorrectedEnergy):
-        raise UserError("hold_out judges a network that corrects a mixture; set it to 0, or the energy to corrected")
-    state.best = Best(0.0, copy.deepcopy(state.averaged.state_dict()))
-    gamma, unit = getattr(config.objective, "gamma", 0.0), getattr(config.objective, "unit", "nats")
-    z = held_out.z.to(state.coordinates.shift.device)
-    return HeldOut.of(state.averaged, z, held_out.clean, gamma=gamma, unit=unit, seed=config.seed)
 
 
 def _row(state: TrainState, stats: dict[str, Tensor], judge: HeldOut | None) -> dict[str, float]:
@@ -406,6 +391,31 @@ def _roll_back(state: TrainState, good: dict[str, Any], error: Diverged) -> str:
     checkpoint.restore(state, good)
     state.retries = good["retries"] = retries
     return message
+
+
+def _give_up(
+    state: TrainState,
+    good: dict[str, Any],
+    message: str,
+    config: TrainConfig,
+    run: RunFolder | None,
+    as_model: Callable[[TrainState], Model],
+) -> NoReturn:
+    """Keep the last good model and end."""
+    if distributed.rank() == 0 and run is not None:
+        checkpoint.save(good, run.path)
+        as_model(state).save(run.model, step=state.step)
+    raise Diverged(last_words(message, config, state.step, run.path if run is not None else None)) from None
+
+
+def _keep(state: TrainState, error: UserError, run: RunFolder | None) -> NoReturn:
+    """Keep what was learnt before rows could not be read, and end, in all processes."""
+    if run is None or state.step == 0:
+        raise error
+    values = checkpoint.snapshot(state)
+    if distributed.rank() == 0:
+        checkpoint.save(values, run.path)
+    raise UserError(f"{error}; once that is done, the same command goes on from update {state.step}") from None
 
 
 def _show(watch: Watch | None, state: TrainState, as_model: Callable[[TrainState], Model]) -> None:

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from pscd.config import TrainConfig
 from pscd.coordinates import Coordinates
+from pscd.data.streams import SAMPLE_ROWS, distinct
 from pscd.errors import UserError
-from pscd.mixtures import RobustMixture, dequantise, fit_robust_mixture
+from pscd.mixtures import RobustMixture, Ties, fit_robust_mixture
 from pscd.mixtures.groups import dense_groups
 from pscd.objectives import PseudoSpherical
 from pscd.rng import Stream, generator
@@ -34,6 +35,7 @@ class Prepared:
         mixture: fitted to `z`, if the configuration asks for one.
         clean: `(n,)`, the probability that a row belongs to the majority; None if all rows count alike.
         notes: sentences that tell the user what was found.
+        ties: values of the columns that are spread over cells, where there is a mixture.
     """
 
     z: Tensor
@@ -41,6 +43,23 @@ class Prepared:
     mixture: RobustMixture | None = None
     clean: Tensor | None = None
     notes: tuple[str, ...] = ()
+    ties: Ties | None = None
+
+    def transform(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
+        """Bring other rows of the same data into the same form.
+
+        Args:
+            x: rows `(n, *shape)` in the units of the data.
+            generator: of the noise that spreads ties.
+
+        Returns:
+            The rows in the network's coordinates, in float32, and the probability of each that it belongs to the
+            majority, `(n,)`; None if all rows count alike.
+        """
+        if self.ties is None:
+            return self.coordinates.forward(x), None
+        z = self.coordinates.forward(self.ties.spread(x.double(), generator), torch.float64)
+        return z.float(), None if self.clean is None or self.mixture is None else self.mixture.clean(z)
 
 
 def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = None) -> tuple[Prepared, TrainConfig]:
@@ -57,6 +76,8 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
     Raises:
         UserError: a column is constant, gamma cannot be chosen, or there is no mixture for images.
     """
+    if x.ndim == 2 and len(x) > SAMPLE_ROWS:
+        return _prepare_large(x, config, columns)
     if config.start == "none":
         if is_auto(config):
             raise UserError("gamma auto is read off a robust mixture; set start to mixture, or give gamma a number")
@@ -64,7 +85,9 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
         return Prepared(coordinates.forward(x), coordinates), config
     if x.ndim != 2:
         raise UserError("a mixture to start from needs a table, not images; set start to none")
-    rows = dequantise(x.double(), generator(config.seed, Stream.DEQUANTISE))
+    exact = x.double()
+    ties = Ties.of(exact)
+    rows = ties.spread(exact, generator(config.seed, Stream.DEQUANTISE))
     robust = is_auto(config) or getattr(config.objective, "gamma", 0.0) > 0
     coordinates = _best_coordinates(rows, _candidates(x, config, columns), robust=robust, seed=config.seed)
     z = coordinates.forward(rows, torch.float64)
@@ -77,10 +100,30 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
         config = replace(config, objective=replace(objective, gamma=AUTO_GAMMA if dirty else 0.0))
         mixture = mixture if dirty else plain
     if mixture.background is None:
-        return Prepared(z.float(), coordinates, mixture, notes=("gamma 0: every row counts",)), config
+        return Prepared(z.float(), coordinates, mixture, None, ("gamma 0: every row counts",), ties), config
     clean = torch.cat([mixture.clean(part) for part in z.split(BLOCK)])
     notes = _notes(x, z, clean, coordinates, mixture.share_of_junk, config.objective, columns)
-    return Prepared(z.float(), coordinates, mixture, clean, notes), config
+    return Prepared(z.float(), coordinates, mixture, clean, notes, ties), config
+
+
+def _prepare_large(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None) -> tuple[Prepared, TrainConfig]:
+    """Everything from a sample of the rows; then all rows in blocks, so that there is one copy of them and no more."""
+    some = distinct(len(x), SAMPLE_ROWS, generator(config.seed, Stream.STREAM_SAMPLE))
+    found, config = prepare(x[some], config, columns)
+    z = torch.empty(len(x), *found.z.shape[1:])
+    clean = None if found.clean is None else torch.empty(len(x))
+    for i, part in enumerate(x.split(BLOCK)):
+        at = slice(i * BLOCK, i * BLOCK + len(part))
+        z[at], chances = found.transform(part, generator(config.seed, Stream.DEQUANTISE, i))
+        if clean is not None and chances is not None:
+            clean[at] = chances
+    return replace(found, z=z, clean=clean, notes=(*found.notes, sampled_note(SAMPLE_ROWS, len(x)))), config
+
+
+def sampled_note(n: int, of: int | None) -> str:
+    """What is told about rows that were prepared from a sample."""
+    many = "" if of is None else f" of {of:,}"
+    return f"scales, robust start and gamma come from a sample of {n:,}{many} rows"
 
 
 def _candidates(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None) -> list[Coordinates]:

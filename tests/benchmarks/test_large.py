@@ -3,20 +3,60 @@
 import json
 
 import numpy as np
+import pytest
 
 from benchmarks.large import __main__ as program
-from benchmarks.large import child, table
+from benchmarks.large import child, reading, table
 
 
-def test_a_part_is_measured_and_kept(tmp_path, capsys):
+def times(seconds):
+    return {"seconds": seconds, "processor": [2 * s for s in seconds]}
+
+
+MADE_UP = {
+    "streamed": {kind: {"peak_mb": 250.4, "notes": ["gamma 0.3", "a sample"]} for kind in ("npy", "Parquet")},
+    "side by side": {
+        "times": {
+            "in memory": times([2.0, 2.0, 2.2]),
+            "npy": times([2.0, 4.0, 2.1]),
+            "Parquet": times([2.5, 2.5, 3.0]),
+        },
+        "import_mb": 235.0,
+    },
+    "steps": 400,
+    "segment": 100,
+}
+
+
+def test_a_part_is_kept_and_written_down(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(program.training, "measure", lambda folder, n_rows: MADE_UP)
     flags = ["--rows", "2000", "--parts", "training", "--folder", str(tmp_path), "--out", str(tmp_path / "out")]
     assert program.main(flags) == 0
-    assert "2,000 rows" in capsys.readouterr().out
+    page = capsys.readouterr().out
+    assert "2,000 rows" in page
+    assert "| in memory | 50 | 1 | 1 |  |  |" in page
+    assert "| npy | 48 | 0.95 (0.50 to 1.05) | 0.95 | 0.9 | 250 |" in page
+    assert "| Parquet | 40 | 0.80 (0.73 to 0.80) | 0.80 | 0.8 | 250 |" in page
     found = json.loads((tmp_path / "out" / "large.json").read_text())
     assert found["n_rows"] == 2000
     assert program.kept_results(tmp_path / "out" / "large.json", 2000) == found["results"]
     assert program.kept_results(tmp_path / "out" / "large.json", 3000) == {}
     assert [path.name for path in tmp_path.iterdir()] == ["out"]  # the table is removed
+
+
+@pytest.mark.slow
+def test_all_parts_are_measured_on_a_small_table(tmp_path):
+    assert program.main(["--rows", "3000", "--folder", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    found = json.loads((tmp_path / "out" / "large.json").read_text())["results"]
+    assert set(found) == set(program.PARTS)
+    assert found["training"]["streamed"]["npy"]["peak_mb"] < 700
+
+
+def test_reading_takes_the_time_of_rows(tmp_path):
+    path = table.make_npy(tmp_path / "x.npy", 20_000, show=False)
+    found = reading.read(str(path))
+    assert all(found[state][what] > 0 for state in ("cached", "not cached") for what in ("random_us", "chunks_us"))
+    assert "| not cached |" in "\n".join(reading.section(found))
 
 
 def test_an_unknown_part_is_told(capsys):

@@ -5,6 +5,7 @@ import pytest
 
 from pscd.cli.streams import Part, in_parts, job_of, source_of
 from pscd.errors import UserError
+from pscd.parts import Parts
 
 READING = {"delimiter": None, "encoding": None, "header": None}
 
@@ -21,6 +22,23 @@ def test_work_is_done_once_for_each_block(tmp_path):
     assert found == [{"rows": 4}, {"rows": 4}, {"rows": 2}]
     assert sorted(done) == [0, 1, 2]
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), np.arange(10.0))
+
+
+def test_a_part_that_is_there_is_not_computed_again(tmp_path):
+    """Parts are finished in any order: behind the first that is missing there may be others."""
+    blocks = [np.zeros(2), np.ones(2), np.full(2, 2.0)]
+    parts = Parts(tmp_path / "x.npy", {})
+    with parts.open():
+        parts.write(1, {}, blocks[1], {"rows": 2})
+    done = []
+
+    def work(i, block):
+        done.append(i)
+        return Part({}, block, {"rows": 2})
+
+    in_parts(tmp_path / "x.npy", {}, lambda first: iter(blocks[first:]), work, total=6, one_by_one=True)
+    assert done == [0, 2]
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), np.concatenate(blocks))
 
 
 def test_another_model_or_another_file_is_another_job(tmp_path):

@@ -19,7 +19,7 @@ def test_all_blocks_are_read_as_the_first(tmp_path, frame, columns):
     """The last block alone, `1,000` and the like, would be taken for thousands."""
     detector = EnergyDetector(n_updates=5).fit(frame[columns])
     frame = frame.copy()
-    frame.loc[50:, "a"] = 1.25
+    frame.loc[50:, ["a", "b"]] = 1.25
     frame.to_csv(tmp_path / "x.csv", index=False, sep=";", decimal=",", float_format="%.3f")
     source = open_blocks(tmp_path / "x.csv", size=10)
     fitting = fitting_blocks(detector, source)

@@ -14,8 +14,8 @@ from pscd.mixtures import Mixture
 from pscd.presets import PRESETS
 from pscd.rng import generator
 from pscd.training import checkpoint
-from pscd.training.held_out import HeldOut, score_gain
-from pscd.training.loop import _draw_rows, _hold_out
+from pscd.training.held_out import HeldOut, hold_out, score_gain
+from pscd.training.loop import _draw_rows
 from pscd.training.prepare import Prepared, prepare
 
 
@@ -111,16 +111,16 @@ def test_held_out_rows_and_their_chances_stay_together_and_no_row_is_lost():
     z = torch.randn(500, 3, generator=generator(0))
     prepared = Prepared(z, Coordinates.identity((3,)), clean=z[:, 0].sigmoid())
     config = PRESETS["table"]
-    train, held = _hold_out(prepared, config)
+    train, held, _ = hold_out(prepared, config)
     assert (len(train.z), len(held.z)) == (400, 100)
     for part in (train, held):
         assert torch.equal(part.clean, part.z[:, 0].sigmoid())
     together = torch.cat([train.z, held.z])
     assert torch.equal(together[together[:, 0].argsort()], z[z[:, 0].argsort()])
-    again, other = _hold_out(prepared, config)[1], _hold_out(prepared, replace(config, seed=1))[1]
+    again, other = hold_out(prepared, config)[1], hold_out(prepared, replace(config, seed=1))[1]
     assert torch.equal(again.z, held.z)
     assert not torch.equal(other.z, held.z)
-    assert _hold_out(prepared, replace(config, hold_out=0.0)) == (prepared, None)
+    assert hold_out(prepared, replace(config, hold_out=0.0))[:2] == (prepared, None)
 
 
 def test_the_updates_draw_training_rows_by_their_chances(monkeypatch):
@@ -137,7 +137,7 @@ def test_the_updates_draw_training_rows_by_their_chances(monkeypatch):
     config = PRESETS["table"].changed({"steps": 2, "objective.gamma": 0.3})
     pscd.fit(x, config)
     prepared, _ = prepare(x, config)
-    train, _ = _hold_out(prepared, config)
+    train, _, _ = hold_out(prepared, config)
     assert [n for n, _ in seen] == [320, 320]
     torch.testing.assert_close(seen[0][1], train.clean.cumsum(0))
     seen.clear()

@@ -23,11 +23,11 @@ from pscd.presets import PRESETS
 from pscd.rng import generator
 from pscd.sampling import Langevin, Mala
 from pscd.training import checkpoint
+from pscd.training.held_out import hold_out
 from pscd.training.initial import init_state
 from pscd.training.loop import (
     RETRY_FACTOR,
     _draw_rows,
-    _hold_out,
     fit,
     last_step,
     learning_rate,
@@ -468,13 +468,14 @@ def test_the_average_takes_over_buffers_and_remembers_little_at_first():
 def test_held_out_rows_are_a_share_and_no_row_is_in_both(small):
     z = torch.arange(50.0)[:, None]
     prepared = Prepared(z, Coordinates.identity((1,)), clean=torch.arange(50.0))
-    kept, held = _hold_out(prepared, replace(small, hold_out=0.3))
+    kept, held, index = hold_out(prepared, replace(small, hold_out=0.3))
     assert (len(kept.z), len(held.z)) == (35, 15)
     assert sorted([*kept.z[:, 0].tolist(), *held.z[:, 0].tolist()]) == list(range(50))
     assert torch.equal(held.z[:, 0], held.clean)
     assert torch.equal(kept.z[:, 0], kept.clean)
     assert kept.z[:, 0].tolist() != sorted(kept.z[:, 0].tolist())
-    assert _hold_out(prepared, replace(small, hold_out=0.0)) == (prepared, None)
+    assert torch.equal(held.z[:, 0].long(), index)
+    assert hold_out(prepared, replace(small, hold_out=0.0))[:2] == (prepared, None)
 
 
 def test_the_learning_rate_by_hand(small):
