@@ -86,11 +86,15 @@ def test_what_is_done_is_not_computed_again_and_a_larger_grid_computes_what_is_n
         raise UserError("no")
 
     monkeypatch.setattr("pscd.sweep.train", noted)
-    sweep(runs, out, engine=HERE, n=50, show=False)
+    before = [run["folder"] for run in json.loads((out / "sweep.json").read_text())["runs"]]
+    sweep([*runs, *runs], out, engine=HERE, n=50, show=False)
+    assert len(json.loads((out / "sweep.json").read_text())["runs"]) == 4  # each once
     assert started == []  # that a run diverged is its result
     larger = grid(runs[0].config, {"objective.gamma": [0.0, 1.0], "lr": [runs[0].config.lr]}, seeds=range(3))
     sweep(larger, out, engine=HERE, n=50, show=False)
     assert sorted(started) == [(0.0, 2), (1.0, 1), (1.0, 2)]
+    found = json.loads((out / "sweep.json").read_text())
+    assert found["runs"][0]["folder"] == before[0]  # the name that it had, though another setting is told now
     text = (out / "sweep.md").read_text()
     assert text.count("| no |") == 3
     assert "The same command tries them again" in text
