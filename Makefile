@@ -5,6 +5,7 @@ READY := .venv/.ready
 RIVALS := .venv/.rivals
 SITE := .venv/.site
 RUNS ?= 1
+SEED ?= 0
 
 .DEFAULT_GOAL := help
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from mutation.bench import ROOT, Bench, asked, make_template, preload
+from mutation.bench import ROOT, Bench, preload, test_files
 from mutation.changes import Mutant, mutants_of
 from mutation.files import CORE, FILES
-from mutation.results import HERE, Results, equivalents, key, ordered, reason
+from mutation.results import HERE, RESULTS, Results, equivalents, key, ordered, reason
 from mutation.selection import Map
 
 MAP = ROOT / ".mutants" / "tests.json"
@@ -23,7 +23,7 @@ MAP = ROOT / ".mutants" / "tests.json"
 def main(argv: list[str] | None = None) -> int:
     """Run the command; the exit code is 1 if a mistake with a name went unnoticed."""
     args = _arguments(argv)
-    results = Results()
+    results = Results(args.results)
     if not args.report:
         preload()
         with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
@@ -43,6 +43,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--named", action="store_true", help="the mistakes of mutation/named.toml instead")
     parser.add_argument("--fresh", action="store_true", help="try again what was noticed before, too")
     parser.add_argument("--record", action="store_true", help="find out anew what every changed test file calls")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where to keep them (docs/results/mutants.json)")
     parser.add_argument("--report", action="store_true", help="only write the table anew")
     return parser.parse_args(argv)
 
@@ -51,8 +52,8 @@ Plan = list[tuple[Mutant, list[str]]]
 _benches: list[Bench] = []  # of a worker: one
 
 
-def _start(folder: Path, template: Path) -> None:
-    _benches.append(Bench(Path(tempfile.mkdtemp(dir=folder)), Map(MAP), template))
+def _start(folder: Path, asked: list[str]) -> None:
+    _benches.append(Bench(Path(tempfile.mkdtemp(dir=folder)), Map(MAP), asked))
 
 
 def _record(file: str) -> list[str]:
@@ -66,11 +67,15 @@ def _judge(task: tuple[int, Mutant, list[str]]) -> tuple[int, dict]:
 
 def _judged(plan: Plan, folder: Path, args: argparse.Namespace) -> Iterator[tuple[int, dict]]:
     """Rows as they come, with the places of their mistakes in the plan."""
-    with get_context("fork").Pool(args.jobs, _start, (folder, make_template(folder / "template"))) as pool:
-        stale = _stale(plan, args)
-        for failed in tqdm(pool.imap_unordered(_record, stale), "recording tests", len(stale), disable=not stale):
-            for name in failed:  # it depends on where it is run, and would notice anything
-                tqdm.write(f"left out, since it fails without any mistake: {name}", file=sys.stderr)
+    stale = _stale(plan, args)
+    if stale:
+        with get_context("fork").Pool(args.jobs, _start, (folder, stale)) as pool:
+            for failed in tqdm(pool.imap_unordered(_record, stale), "recording tests", len(stale)):
+                for name in failed:  # it depends on where it is run, and would notice anything
+                    tqdm.write(f"left out, since it fails without any mistake: {name}", file=sys.stderr)
+    known, there = Map(MAP), set(test_files(ROOT))
+    chosen = {name.split("::")[0] for mutant, own in plan for name in known.choose_for(mutant, own)[0]}
+    with get_context("fork").Pool(args.jobs, _start, (folder, sorted(chosen & there))) as pool:
         yield from pool.imap_unordered(_judge, [(i, *task) for i, task in enumerate(plan)])
 
 
@@ -79,7 +84,7 @@ def _stale(plan: Plan, args: argparse.Namespace) -> list[str]:
     known = Map(MAP)
     first = {name.split("::")[0] for _, own in plan for name in own}
     everything = args.record or not known.files
-    files = [file for file in known.stale(ROOT, asked(ROOT)) if everything or file in first]
+    files = [file for file in known.stale(ROOT, test_files(ROOT)) if everything or file in first]
     return sorted(files, key=lambda file: -(ROOT / file).stat().st_size)
 
 

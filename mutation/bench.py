@@ -6,13 +6,11 @@ question (`live.py`). Where that is not possible, a child of this process, which
 itself, starts pytest anew.
 """
 
-import compileall
 import contextlib
 import gc
 import json
 import math
 import os
-import py_compile
 import resource
 import shutil
 import signal
@@ -39,9 +37,8 @@ PRELOADED = ("torch", "numpy", "pandas", "polars", "scipy.stats", "sklearn.mixtu
 # Of what is preloaded, pytest complains that it cannot rewrite it; nobody needs that.
 PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:random_order", "--assert=plain", "--tb=short",
           "-W", "ignore::pytest.PytestAssertRewriteWarning")  # fmt: skip
-BUDGET, MORE = 30.0, 6.0  # seconds of the file's own tests for each mistake, the quickest first, and of all others
 PATIENCE = (8.0, 4.0)  # a mistake that takes longer than so many seconds, plus so many times the usual, was noticed
-BUSY = 12.0  # by how much a busy machine may stretch the processor's seconds
+STILL = 120.0  # seconds without any progress, after which a process is stopped
 CANNOT = 99  # exit code of a child that could not exchange the code
 
 
@@ -56,34 +53,24 @@ def preload() -> None:
     torch.optim.Adam([weight]).step()  # imports half of torch on first use; a backward pass would forbid to fork
 
 
-def make_template(folder: Path) -> Path:
-    """Copy the project to a folder that is not there yet, and compile it."""
-    folder.mkdir()
-    ignore = shutil.ignore_patterns("__pycache__", "*.png")
-    for name in COPIED:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=ignore)
-        elif (ROOT / name).exists():
-            shutil.copy(ROOT / name, folder / name)
-    for name in ("pscd", "tests"):  # by content, since a mistake may be planted within the clock's resolution
-        mode = py_compile.PycInvalidationMode.CHECKED_HASH
-        compileall.compile_dir(folder / name, quiet=2, invalidation_mode=mode)
-    return folder
-
-
 class Bench:
     """A copy of the project; use it as a context, which stops its processes at the end.
 
     Args:
         folder: where to put the copy.
         known: which test calls what.
-        template: what `make_template` made.
+        asked: test files, the only ones that are asked.
     """
 
-    def __init__(self, folder: Path, known: Map, template: Path) -> None:
-        self.map = known
+    def __init__(self, folder: Path, known: Map, asked: list[str]) -> None:
+        self.map, self.asked = known, asked
         self.root = folder / "project"
-        shutil.copytree(template, self.root)
+        self.root.mkdir()
+        for name in COPIED:  # with the times of all files, so that what was compiled before is still valid
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, self.root / name, ignore=shutil.ignore_patterns("*.png"))
+            elif (ROOT / name).exists():
+                shutil.copy2(ROOT / name, self.root / name)
         self.output, self.failed = folder / "output.txt", folder / "failed.txt"
         # Compiled kernels of mistakes must not stay in the user's cache, nor temporary files in everybody's.
         for variable, name in (("XDG_CACHE_HOME", "cache"), ("TMPDIR", "temporary")):
@@ -93,7 +80,6 @@ class Bench:
         os.environ |= {"PYTHONPATH": str(self.root), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
                        "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
         sys.dont_write_bytecode = True
-        self.asked = asked(self.root)
         self.options = [*PYTEST, f"--basetemp={folder / 'pytest'}"]
         self.warm: Warm | None = None
 
@@ -118,7 +104,7 @@ class Bench:
         found.unlink(missing_ok=True)
         self.start().ask(record=file, found=str(found), patience=900)
         if not found.exists():
-            raise SystemExit(f"{file} cannot be run:\n{self.output.read_text()[-3000:]}")
+            raise RuntimeError(f"{file} cannot be run:\n{self.output.read_text()[-3000:]}")
         record = json.loads(found.read_text())
         self.map.keep(self.root, file, record["tests"])
         return record["failed"]
@@ -126,7 +112,7 @@ class Bench:
     def judge(self, mutant: Mutant, own: list[str]) -> dict:
         """Run the tests that may notice a mistake; returns a row of the results."""
         self.map.read()  # other processes may have added to it
-        tests, usual = self.map.choose(mutant.file, mutant.function, own, BUDGET, MORE)
+        tests, usual = self.map.choose_for(mutant, own)
         tests = [name for name in tests if name.split("::")[0] in self.asked]
         path = self.root / mutant.file
         sound = path.read_text()
@@ -153,7 +139,7 @@ class Bench:
         }
 
 
-def asked(root: Path) -> list[str]:
+def test_files(root: Path) -> list[str]:
     """Test files, and files of the package with examples that are tests."""
     files = [*sorted(root.glob("tests/**/test_*.py"))]
     files += [p for p in sorted(root.glob("pscd/**/*.py")) if ">>>" in p.read_text()]
@@ -178,16 +164,32 @@ def forked(work: Callable[[], int], patience: float, output: Path | None = None)
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
-    start = time.monotonic()
-    while time.monotonic() - start < BUSY * patience:
+    last, since = -1.0, time.monotonic()
+    while time.monotonic() - since < STILL:
         done, status = os.waitpid(process, os.WNOHANG)
         if done:
             code = os.waitstatus_to_exitcode(status)
             return None if code in (-signal.SIGXCPU, -signal.SIGKILL) else code
-        time.sleep(0.01)
+        time.sleep(0.02)
+        if time.monotonic() - since < STILL / 2:
+            continue
+        used = _used(process)
+        if used > last:  # on a busy machine it may take long to get there
+            last, since = used, time.monotonic()
     os.killpg(process, signal.SIGKILL)
     os.waitpid(process, 0)
     return None
+
+
+def _used(group: int) -> float:
+    """Seconds of processor time of the processes of a group, to tell one that waits for its turn from a deadlock."""
+    total = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[2]) == group:
+                total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def _redirect(output: Path) -> None:
@@ -252,7 +254,7 @@ class Warm:
         print(json.dumps(request), file=self.requests, flush=True)
         answer = self.answers.readline()
         if not answer:
-            raise SystemExit(f"the tests cannot be collected:\n{self.output.read_text()[-3000:]}")
+            raise RuntimeError(f"the tests cannot be collected:\n{self.output.read_text()[-3000:]}")
         return json.loads(answer)
 
     def stop(self) -> None:

@@ -28,6 +28,7 @@ DROPPED_CALLS = {
     "requires_grad_", "masked_fill", "nan_to_num", "flip", "copy", "eval", "sort", "tanh", "round", "expm1", "log1p",
     "neg",
 }  # fmt: skip
+MODULES = {"torch", "math", "np", "copy"}  # whose functions are no methods: without them nothing would run
 COMMUTATIVE = {"max", "min", "maximum", "minimum", "logaddexp", "isclose", "allclose", "hypot"}
 UNREAD = (ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Raise, ast.Assert)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -183,7 +184,7 @@ def _of_call(node: ast.Call, function: str, span, text) -> Iterator[Edit]:
     if name in NAMES:
         end = span(called)[1]
         yield end - len(name), end, NAMES[name], "function", function
-    if isinstance(called, ast.Attribute) and name in DROPPED_CALLS and getattr(called.value, "id", "") != "torch":
+    if isinstance(called, ast.Attribute) and name in DROPPED_CALLS and getattr(called.value, "id", "") not in MODULES:
         yield (*span(node), text(called.value), "dropped call", function)
 
 

@@ -89,22 +89,23 @@ INTRODUCTION = """\
 `make mutants` plants mistakes in the code, one at a time: an operator, a constant, a condition, an argument,
 a statement. A mistake is noticed if one of the tests that call the function fails. Mistakes that change
 nothing anybody could notice are listed with their reasons in `mutation/equivalent.toml`; the score is of
-all others. Each file has a random sample of them, which a seed chooses.
+all others. Each file has a random sample of them, which a seed chooses; the table shows the newest one.
 """
 
 
 def page(rows: list[dict], named: list[dict]) -> str:
-    """The last sample file by file, the scores of all, and what is left, in Markdown."""
-    seeds = sorted({row["seed"] for row in rows})
-    last = [row for row in rows if row["seed"] == seeds[-1]]
-    lines = [INTRODUCTION, f"## The sample of seed {seeds[-1]}", "", *table(last)]
-    left = [row for row in last if row["status"] == "unnoticed"]
+    """The newest sample of each file, the scores of all samples, and what is left, in Markdown."""
+    newest = {file: max(row["seed"] for row in rows if row["file"] == file) for file in {row["file"] for row in rows}}
+    shown = [row for row in rows if row["seed"] == newest[row["file"]]]
+    lines = [INTRODUCTION, *table(shown)]
+    lines += ["", "## All samples", "", *_head("seed")]
+    for seed in sorted({row["seed"] for row in rows}):
+        part = [row for row in rows if row["seed"] == seed]
+        lines.append(_line(f"{seed}, {len({row['file'] for row in part})} files", part))
+    left = [row for row in shown if row["status"] == "unnoticed"]
     if left:
-        lines += ["", "## Unnoticed in this sample", ""]
+        lines += ["", "## Unnoticed when the newest sample was tried", ""]
         lines += [f"- `{r['file']}`, {r['function'] or 'module'}: `{r['before']}` became `{r['after']}`" for r in left]
-    if len(seeds) > 1:
-        lines += ["", "## All samples", "", *_head("seed")]
-        lines += [_line(str(seed), [row for row in rows if row["seed"] == seed]) for seed in seeds]
     if named:
         lines += ["", "## Mistakes with a name", "", "| mistake | noticed by |", "|---|---|"]
         lines += [f"| {r['name']} | {_test(r['noticed_by']) or '**nobody**'} |" for r in named]
@@ -113,19 +114,22 @@ def page(rows: list[dict], named: list[dict]) -> str:
 
 def table(rows: list[dict]) -> list[str]:
     """The score of each file and of all together, as lines of Markdown."""
-    lines = _head("file")
+    lines = _head("file", "seed")
     for name, group in (("what the numbers rest on", CORE), ("what is built around it", FURTHER)):
         part = [row for row in rows if row["file"] in group]
         for file in group:
             if mine := [row for row in part if row["file"] == file]:
-                lines.append(_line(f"`{file}`", mine))
+                lines.append(_line(f"`{file}` | {mine[0]['seed']}", mine))
         if part:
-            lines.append(_line(f"**{name}**", part))
-    return [*lines, _line("**all**", rows)]
+            lines.append(_line(f"**{name}** |", part))
+    return [*lines, _line("**all** |", rows)]
 
 
-def _head(first: str) -> list[str]:
-    return [f"| {first} | mistakes | equivalent | noticed | score |", "|---|--:|--:|--:|--:|"]
+def _head(*first: str) -> list[str]:
+    return [
+        f"| {' | '.join(first)} | mistakes | equivalent | noticed | score |",
+        "|---" * len(first) + "|--:|--:|--:|--:|",
+    ]
 
 
 def _line(name: str, part: list[dict]) -> str:

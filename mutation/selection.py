@@ -11,7 +11,10 @@ from types import FrameType
 
 import pytest
 
+from mutation.changes import Mutant
+
 MOST_FILES = 12  # to import for one mistake
+BUDGET, MORE = 30.0, 6.0  # seconds of the file's own tests for each mistake, the quickest first, and of all others
 
 
 class Tracer:
@@ -155,6 +158,10 @@ class Map:
             temporary = self.path.with_suffix(".tmp")
             temporary.write_text(json.dumps(self.files))
             temporary.replace(self.path)
+
+    def choose_for(self, mutant: Mutant, own: list[str]) -> tuple[list[str], float]:
+        """Tests for a mistake, and the seconds that they take."""
+        return self.choose(mutant.file, mutant.function, own, BUDGET, MORE)
 
     def choose(self, file: str, function: str, first: list[str], budget: float, more: float) -> tuple[list[str], float]:
         """Tests that may notice a mistake: those of the module's own test files first, then the quickest.

@@ -6,7 +6,7 @@ from torch import nn
 
 from pscd.energies import CorrectedEnergy
 from pscd.mixtures import Mixture
-from pscd.normalise import LogZ, log_z
+from pscd.normalise import REACHES, LogZ, _by_quadrature, log_z
 from pscd.rng import generator
 
 
@@ -33,6 +33,19 @@ def test_one_and_two_columns_are_integrated(dim):
     assert found.value == pytest.approx(energy.exact, abs=1e-6)
     assert found.error < 1e-6
     assert found.warning is None
+
+
+def test_a_box_reaches_as_far_as_columns_that_fall_together():
+    """A correlation of -.9: the factor has a negative entry, which widens the box as a positive one would."""
+    covariance = torch.tensor([[1.0, -1.8], [-1.8, 4.0]]).double()
+    mixture = Mixture(torch.ones(1).double(), torch.zeros(1, 2).double(), torch.linalg.cholesky(covariance)[None])
+
+    class Same(nn.Module):
+        def forward(self, x):
+            return 2.0 - mixture.log_prob(x.double())
+
+    found = _by_quadrature(Same(), mixture, REACHES[0])
+    assert found.value == pytest.approx(-2.0, abs=1e-6)
 
 
 def test_the_stated_error_covers_the_truth():

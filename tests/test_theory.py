@@ -289,3 +289,9 @@ def test_lemma_2_is_an_equality_for_a_flat_model():
         assert bound == pytest.approx(-math.log(4) / (gamma + 1), abs=1e-14)
     with pytest.raises(ValueError, match="gamma"):
         lemma2_bound(0.0, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("smoothness", [0.0, -1.0, math.nan])
+def test_progress_needs_a_positive_smoothness(smoothness):
+    with pytest.raises(ValueError, match="smoothness"):
+        stopping_distribution(torch.tensor([0.1]), 0.5, smoothness)

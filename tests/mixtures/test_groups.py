@@ -1,6 +1,6 @@
 import torch
 
-from pscd.mixtures.groups import MOST_GROUPS, SMALLEST_GROUP, _linked, dense_groups
+from pscd.mixtures.groups import SMALLEST_GROUP, _linked, dense_groups
 from pscd.rng import generator
 
 
@@ -54,7 +54,7 @@ def test_nothing_and_everything_ignored():
 
 def test_at_most_three():
     z, group = table([60] * 5)
-    assert len(dense_groups(z, group > 0)) == MOST_GROUPS
+    assert len(dense_groups(z, group > 0)) == 3
 
 
 def test_rows_along_a_long_chain_are_one_group():
