@@ -72,3 +72,13 @@ def test_misspelt_cells_are_stray_and_no_level():
 def test_a_column_of_one_value_and_its_slips_keeps_them():
     frame = pd.DataFrame({"answer": [*["never"] * 50, "nevre"], "x": np.arange(51.0) ** 2})
     assert look(frame).columns[0].levels == ("never", "nevre")
+
+
+def test_among_many_values_a_slip_is_none_of_the_others():
+    many = [f"place {chr(65 + i % 26)}{chr(65 + i // 26)}{chr(97 + i % 26)}" for i in range(80)]
+    frame = pd.DataFrame({"island": [*["Torgersen"] * 200, *["Biscoe"] * 100, *many, "Torgesren"]})
+    schema = look(frame)
+    (column,) = schema.columns
+    assert (column.others, column.slips) == (True, ("Torgesren",))
+    encoded = encode(frame, schema)
+    assert encoded.stray[:, 0].nonzero()[0].tolist() == [len(frame) - 1]
