@@ -68,10 +68,11 @@ licences: $(READY) ## docs/licences.md: the licences of all dependencies
 sbom: $(READY) ## a bill of materials of the wheel (CycloneDX), in dist
 	$(BIN)/python scripts/dependencies.py sbom
 
+# --strict: packages that the database does not know, or a database that cannot be had, are no all-clear.
 audit: ## known weaknesses of the dependencies, from the index's database
 	$(PYTHON) -m venv build/tools
 	build/tools/bin/pip install -q --disable-pip-version-check pip-audit
-	build/tools/bin/pip-audit -r requirements.txt --disable-pip --no-deps
+	build/tools/bin/pip-audit -r requirements.txt --disable-pip --no-deps --strict
 
 test-browser: $(READY) ## reports in a real browser; needs Chromium from the system's packages
 	$(PIP) -c constraints.txt -e '.[dev,browser]'

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.files import locked, needs, replacing, sealed, unsealed, write_json, writing_to
+from pscd.files import file_digest, locked, needs, replacing, sealed, unsealed, write_json, writing_to
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,15 +60,18 @@ class Parts:
                 self._data.mkdir()
                 write_json(self.folder / "job.json", sealed({"job": self._job}))
             for note in self.folder.glob("part-*.json"):
-                i, found = int(note.stem.removeprefix("part-")), self._read(note)
-                if found is not None and self._part(i).is_file():
+                if not note.stem.removeprefix("part-").isdecimal():  # none of ours
+                    continue
+                i = int(note.stem.removeprefix("part-"))
+                if (found := self._read(note, self._part(i))) is not None:
                     self.done[i] = found
             yield
 
-    def _read(self, path: Path) -> Any:
-        """What a note of ours says; None if it is not there or damaged."""
+    def _read(self, path: Path, part: Path | None = None) -> Any:
+        """What a note of ours says; None if it, or the part that it is about, is not there or damaged."""
         try:
-            return unsealed(json.loads(path.read_text(encoding="utf-8")))["job"]
+            note = unsealed(json.loads(path.read_text(encoding="utf-8")))
+            return note["job"] if part is None or note["content"] == file_digest(part) else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
@@ -106,7 +109,8 @@ class Parts:
                 else:
                     frame.to_parquet(temporary, index=False)
         with writing_to(self.out):
-            write_json(self.folder / f"part-{i:06d}.json", sealed({"job": summary}), indent=None)
+            note = sealed({"job": summary, "content": file_digest(self._part(i))})
+            write_json(self.folder / f"part-{i:06d}.json", note, indent=None)
         self.done[i] = summary
 
     def join(self) -> None:

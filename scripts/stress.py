@@ -2,14 +2,22 @@
 
 Each round runs the tests twice at the same time, each copy with two workers, so that there are about two tests for
 every core. A test that fails in one order or under load, and passes otherwise, is a mistake in the test or in the code.
+
+Every run is a line of `runs/stress/log.jsonl`: order, commit, exit code, last line, seconds, load of the machine. What
+a run that failed had to say is beside it. Orders that are in the log are not taken again, so rounds may be made in
+several sittings.
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+FOLDER = Path("runs/stress")
 
 
 def once(seed: int, words: list[str]) -> tuple[int, str]:
@@ -24,23 +32,49 @@ def once(seed: int, words: list[str]) -> tuple[int, str]:
 def main(argv: list[str] | None = None) -> int:
     """Run the tests; returns 1 if any of the runs failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=1, help="rounds of two copies (default: 1)")
+    parser.add_argument("--runs", type=int, default=1, help="rounds (default: 1)")
     parser.add_argument("--copies", type=int, default=2, help="copies at the same time (default: 2)")
-    parser.add_argument("--seed", type=int, default=0, help="of the orders (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="of the first order that is not in the log (default: 0)")
     parser.add_argument("words", nargs="*", help="for pytest, after --")
     args = parser.parse_args(argv)
     failed = 0
-    for number in range(args.runs):
-        start = time.monotonic()
-        seeds = [args.seed + number * args.copies + copy for copy in range(args.copies)]
+    for _ in range(args.runs):
+        before = {record["order"] for record in records()}
+        seed = max([args.seed - 1, *before]) + 1
         with ThreadPoolExecutor(args.copies) as pool:
-            for seed, (code, output) in zip(seeds, pool.map(lambda s: once(s, args.words), seeds), strict=True):
-                last = (output.strip().splitlines() or [""])[-1]
-                print(f"order {seed}: exit code {code}, {last} ({time.monotonic() - start:.0f} s)", flush=True)
-                if code:
-                    failed += 1
-                    print(output, flush=True)
+            for code in pool.map(lambda s: noted(s, args.words), range(seed, seed + args.copies)):
+                failed += code != 0
+    codes = [record["code"] for record in records()]
+    print(f"all in all {len(codes)} runs, {sum(code != 0 for code in codes)} of them failed")
     return 1 if failed else 0
+
+
+def noted(seed: int, words: list[str]) -> int:
+    """One run, told and written to the log; returns its exit code."""
+    start, commit = time.monotonic(), _commit()
+    code, output = once(seed, words)
+    last = (output.strip().splitlines() or [""])[-1]
+    seconds, load = round(time.monotonic() - start), round(os.getloadavg()[2], 1)  # of the last 15 minutes
+    record = {"order": seed, "commit": commit, "code": code, "last": last, "seconds": seconds, "load": load}
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / "log.jsonl").open("a") as file:
+        file.write(json.dumps(record | {"words": words}) + "\n")
+    print(f"order {seed}: exit code {code}, {last} ({seconds} s, load {load})", flush=True)
+    if code:
+        (FOLDER / f"order-{seed}.txt").write_text(output)
+        print(output, flush=True)
+    return code
+
+
+def records() -> list[dict]:
+    """What the log has."""
+    log = FOLDER / "log.jsonl"
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def _commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], check=False, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 if __name__ == "__main__":

@@ -118,3 +118,19 @@ def test_a_place_that_cannot_be_written_to_is_told(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="cannot write to"), Parts(tmp_path / "file" / "x.csv", JOB).open():
         pass
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.npy", "x.parquet", "folder"])
+def test_a_damaged_part_is_made_again(tmp_path, name):
+    first = Parts(tmp_path / name, JOB)
+    with first.open():
+        write(first, 0)
+        write(first, 1)
+    path = first._part(0)
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1  # a digit, a mantissa
+    path.write_bytes(bytes(content))
+    (first.folder / "part-of somebody else.json").write_text("{}")
+    again = Parts(tmp_path / name, JOB)
+    with again.open():
+        assert list(again.done) == [1]

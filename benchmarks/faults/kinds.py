@@ -19,11 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.faults.command import SWEEP, Ended, bits, end, run, start, wait_for
 from pscd.detector.estimator import EnergyDetector
 from pscd.errors import UserError
 from pscd.fast import cpp
 from pscd.files import read_json
+from pscd.frames import blocks
 from pscd.run_folder import RunFolder
 
 NOBODY = 65534
@@ -281,6 +284,60 @@ def sweep_damaged(folder: Path, rng: random.Random, right: Reference) -> str | N
     return _sweep_goes_on(folder, runs)
 
 
+# --- a long table that is scored block by block ---
+
+
+@functools.cache
+def _right_scores(right: Path) -> tuple[tuple[str, ...], bytes, float]:
+    """The command that scores a table of 2,000 rows, what it writes undisturbed, and the seconds it takes."""
+    table = right.with_name("long.npy")
+    np.save(table, np.random.default_rng(0).normal(size=(2000, 2)))
+    words, out = ("score", str(right), str(table)), right.with_name("scores.csv")
+    start = time.monotonic()
+    ended = run(out, _short_blocks, words)
+    assert ended.code == 0, ended.errors
+    return words, out.read_bytes(), time.monotonic() - start
+
+
+def _short_blocks() -> None:
+    blocks.BLOCK_ROWS = 100
+
+
+def _score_stopped(out: Path, rng: random.Random, right: Reference, damage: Callable[[Path], object]) -> str | None:
+    """SIGKILL while a table is scored, damage to what is there, and the same command again: the same bytes."""
+    words, scores, seconds = _right_scores(right.folder)
+    child = start(out, _short_blocks, words)
+    time.sleep(rng.random() * seconds)
+    os.kill(child, signal.SIGKILL)
+    end(child, out)
+    if out.exists():
+        return None if out.read_bytes() == scores else "wrong number: other scores"
+    damage(out.with_name(f"{out.name}.partial"))
+    ended = run(out, _short_blocks, words)
+    if ended.code != 0:
+        return f"does not go on: exit code {ended.code}: {ended.errors}"
+    left = [path.name for path in out.parent.iterdir() if path.name.endswith((".partial", ".tmp"))]
+    same = None if out.read_bytes() == scores else "wrong number: other scores"
+    return _first(_no_traceback(ended), same, f"left over: {left}" if left else None)
+
+
+def score_killed(folder: Path, rng: random.Random, right: Reference) -> str | None:
+    """SIGKILL in the middle of a table."""
+    return _score_stopped(folder.with_suffix(".csv"), rng, right, lambda parts: None)
+
+
+def score_damaged(folder: Path, rng: random.Random, right: Reference) -> str | None:
+    """SIGKILL in the middle of a table, and a bit of a file that was left is another."""
+
+    def damage(parts: Path) -> None:
+        files = sorted(path for path in parts.rglob("*") if path.is_file() and path.stat().st_size)
+        if files:
+            path = rng.choice(files)
+            path.write_bytes(_flipped(path.read_bytes(), rng))
+
+    return _score_stopped(folder.with_suffix(".csv"), rng, right, damage)
+
+
 # --- a machine that gives less ---
 
 
@@ -405,6 +462,8 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "a detector's file is cut or flipped": (detector_damaged, 100),
     "SIGKILL in a sweep": (sweep_killed, 25),
     "a bit is flipped, sweep": (sweep_damaged, 25),
+    "SIGKILL in scoring": (score_killed, 25),
+    "SIGKILL in scoring, and a bit is flipped": (score_damaged, 25),
     "few file handles": (few_handles, 24),
     "little memory": (little_memory, 30),
     "the clock jumps": (clock_changed, 15),

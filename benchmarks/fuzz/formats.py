@@ -26,6 +26,7 @@ from pscd.data import image_formats, read_table
 from pscd.energies import Architecture
 from pscd.files import read_tensors, sealed, unsealed, write_tensors
 from pscd.frames import read_frame
+from pscd.frames.blocks import open_blocks
 from pscd.run_folder import RunFolder
 from pscd.sampling import Mala
 from pscd.training import checkpoint
@@ -68,11 +69,13 @@ def formats() -> dict[str, Format]:
 def _tables() -> Iterator[tuple[str, Format]]:
     arrays = [_written(np.save, x) for x in (ROWS, ROWS.astype(np.int16), ROWS.T[0], np.asfortranarray(ROWS) > 1)]
     yield "npy", Format(".npy", arrays, read_table)
+    yield "npy, in blocks", Format(".npy", arrays, _read_blocks)
     named = [_written(np.savez, X=ROWS, other=ROWS), _written(np.savez_compressed, ROWS)]
     yield "npz", Format(".npz", named, read_table, [inside_zip])
     frame = pd.DataFrame(ROWS[:5, :2], columns=["a", "b"])
     texts = [frame.to_csv(index=False), frame.to_csv(index=False, header=False), frame.astype(int).to_csv(), 'a\n"1"\n']
     yield "csv", Format(".csv", [text.encode() for text in texts], read_table)
+    yield "csv, in blocks", Format(".csv", [text.encode() for text in texts], _read_blocks)
     packed = [gzip.compress(text.encode(), mtime=0) for text in texts]
     yield "csv, gzipped", Format(".csv.gz", packed, read_frame, [inside_gzip])
     book = _written(lambda file: frame.to_excel(file, index=False))
@@ -84,6 +87,12 @@ def _tables() -> Iterator[tuple[str, Format]]:
         for c in (None, "snappy")
     ]
     yield "parquet", Format(".parquet", tables, read_table)
+    yield "parquet, in blocks", Format(".parquet", tables, _read_blocks)
+
+
+def _read_blocks(path: Path) -> object:
+    source = open_blocks(path, size=2)
+    return None if source is None else [len(block) for block in source.blocks()]
 
 
 def _runs() -> Iterator[tuple[str, Format]]:
