@@ -156,8 +156,8 @@ def counted(settings):
 
 
 def test_hours_end_a_run_and_the_page_says_so(tmp_path, monkeypatch):
-    clock = iter([0.0, 0.0, 1.0, 4000.0, 4000.0])
-    monkeypatch.setattr("pscd.paper.artefact.time.monotonic", lambda: next(clock))
+    clock = iter([0.0, 0.0, 0.0, 1.0])  # when it must end, when it begins, and before two cells; then time is up
+    monkeypatch.setattr("pscd.parallel.time.monotonic", lambda: next(clock, 4000.0))
     artefact = Artefact(
         "toy",
         "A toy",
