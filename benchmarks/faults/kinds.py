@@ -418,7 +418,8 @@ def library_damaged(folder: Path, rng: random.Random, right: Reference) -> str |
 def two_at_once(folder: Path, rng: random.Random, right: Reference) -> str | None:
     """A second training in the same folder is told; the first does not notice, or is killed, and its lock with it."""
     first = start(folder, _stop_at_first_log)
-    wait_for(RunFolder(folder).metrics, first)
+    # Until it has stopped, not only until there is a log: a SIGCONT that came before the stop would be lost.
+    os.waitid(os.P_PID, first, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     second = run(folder)
     told = second.in_one_line and "in use by another run" in second.errors
     killed = rng.random() < 0.5
