@@ -136,7 +136,7 @@ def _block_rows(size: int | None, width: int) -> int:
 def _open_npy(path: Path, size: int | None) -> BlockSource | None:
     with reading(path, "not a readable .npy file"):
         whole = np.load(path, mmap_mode="r", allow_pickle=False)
-    if whole.ndim == 0 or len(whole) == 0 or whole.dtype.kind not in "fiub":
+    if whole.ndim == 0 or whole.size == 0 or whole.dtype.kind not in "fiub":
         return None  # whoever reads it at once says what is wrong
     shape, kind, offset, columnwise = whole.shape, whole.dtype, whole.offset, not whole.flags.c_contiguous
     width = int(np.prod(shape[1:]))
