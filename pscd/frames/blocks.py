@@ -243,7 +243,10 @@ def _parquet_tables(
 
 
 def _check_alike(file: Path, found: Any, first: Path, wanted: Any) -> None:
-    """Refuse a file of a folder that has other columns, or a column of another kind, than the first."""
+    """Refuse a file with two columns of one name, or with other columns or a column of another kind than the first."""
+    twice = sorted({name for name in found.names if found.names.count(name) > 1})
+    if twice:
+        raise UserError(f"{file}: has two columns {listed(twice)}; rename one of them")
     gone = [name for name in wanted.names if name not in found.names]
     new = [name for name in found.names if name not in wanted.names]
     if gone or new:

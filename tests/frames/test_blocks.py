@@ -2,6 +2,8 @@ import gzip
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pscd import UserError, read_table
@@ -99,6 +101,12 @@ def test_small_files_and_other_kinds_are_read_at_once(tmp_path, frame, monkeypat
     monkeypatch.setattr(module, "BLOCK_ROWS", 22)
     monkeypatch.setattr(module, "LARGE_TEXT", 100)
     assert [open_blocks(tmp_path / f"x.{end}").size for end in ("parquet", "npy", "csv")] == [22] * 3
+
+
+def test_two_columns_of_one_name_are_told(tmp_path):
+    pq.write_table(pa.Table.from_arrays([pa.array([1.0, 2.0])] * 3, names=["a", "d", "d"]), tmp_path / "x.parquet")
+    with pytest.raises(UserError, match="two columns 'd'; rename"):
+        open_blocks(tmp_path / "x.parquet", size=1)
 
 
 def test_bad_shards_are_told_in_one_line(tmp_path, frame):
