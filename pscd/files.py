@@ -458,3 +458,21 @@ def needs(module: str, extra: str, what: str = "this") -> ModuleType:
         return importlib.import_module(module)
     except ImportError:
         raise UserError(f"{what} needs {module}; from a clone of the repository: pip install '.[{extra}]'") from None
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """The `.parquet` files of a folder and of folders in it, in the order of their names.
+
+    Files and folders whose names start with `.` or `_` are left out, as engines that write such folders mean it.
+
+    Args:
+        folder: a folder.
+
+    Returns:
+        The files.
+    """
+
+    def is_hidden(path: Path) -> bool:
+        return any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+
+    return sorted(path for path in folder.rglob("*.parquet") if path.is_file() and not is_hidden(path))

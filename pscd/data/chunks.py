@@ -14,7 +14,7 @@ from pscd.data.pixels import to_unit
 from pscd.data.streams import WINDOW_NUMBERS, Part
 from pscd.data.tables import ELSE
 from pscd.errors import UserError
-from pscd.files import needs, one_line, reading
+from pscd.files import needs, one_line, parquet_files, reading
 
 CHUNK_BYTES = 2**16  # of an array, that are read together
 ARRAY_SAMPLED = 1024  # places of an array that a sample is taken from
@@ -212,24 +212,6 @@ class ParquetChunks:
         """A row in words."""
         group = self.groups[chunk]
         return f"{group.path}: row {group.first + row + 1}"
-
-
-def parquet_files(folder: Path) -> list[Path]:
-    """The `.parquet` files of a folder and of folders in it, in the order of their names.
-
-    Files and folders whose names start with `.` or `_` are left out, as engines that write such folders mean it.
-
-    Args:
-        folder: a folder.
-
-    Returns:
-        The files.
-    """
-
-    def is_hidden(path: Path) -> bool:
-        return any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
-
-    return sorted(path for path in folder.rglob("*.parquet") if path.is_file() and not is_hidden(path))
 
 
 def _check_numeric(file: Path, schema: Any, names: Sequence[str]) -> None:

@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from pscd.data.batches import BatchSource
-from pscd.data.chunks import ArrayChunks, DatasetChunks, ParquetChunks, parquet_files
+from pscd.data.chunks import ArrayChunks, DatasetChunks, ParquetChunks
 from pscd.data.streams import ChunkedSource, Source
 from pscd.data.tables import check_array, open_array
 from pscd.data.text_blocks import as_array_file
 from pscd.errors import UserError
-from pscd.files import suffix_of
+from pscd.files import parquet_files, suffix_of
 
 STREAM_BYTES = 2**28  # that the rows would take in float32; larger ones are streamed unless told otherwise
 TEXT_BYTES, PACKED_BYTES = 2**29, 2**27  # the same for text files, and for gzipped ones

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from pscd.errors import UserError
-from pscd.files import needs, one_line, reading, suffix_of
+from pscd.files import needs, one_line, parquet_files, reading, suffix_of
 from pscd.frames.layout import (
     SAMPLE_CHARACTERS,
     Layout,
@@ -158,28 +158,12 @@ def _open_npy(path: Path, size: int | None) -> BlockSource | None:
     return BlockSource(path, None, shape[0], size, width, (), read)
 
 
-def parquet_files(folder: Path) -> list[Path]:
-    """The Parquet files of a folder, in the order of their names.
-
-    Args:
-        folder: with nothing but Parquet files; names that begin with a dot or an underscore are left aside.
-
-    Returns:
-        Their paths.
-
-    Raises:
-        UserError: there are none.
-    """
-    found = sorted(path for path in folder.rglob("*.parquet") if not path.name.startswith((".", "_")))
-    if not found:
-        raise UserError(f"{folder}: there are no .parquet files in it")
-    return found
-
-
 def _open_parquet(path: Path, files: Sequence[Path], size: int | None) -> BlockSource | None:
     needs("pyarrow", "parquet", f"{path}: reading parquet")
     import pyarrow.parquet as pq
 
+    if not files:
+        raise UserError(f"{path}: there are no .parquet files in it")
     counts, notes, schema = [], [], None
     for file in files:
         if file.stat().st_size == 0:

@@ -146,3 +146,10 @@ def test_damage_further_down_is_told_in_one_line(tmp_path, frame):
     with pytest.raises(UserError, match=r"x\.parquet: ") as told:
         list(open_blocks(path, size=5).blocks())
     assert "\n" not in str(told.value)
+
+
+def test_what_engines_leave_beside_their_shards_is_left_aside(tmp_path, frame):
+    for name in ("part-0.parquet", "deep/part-1.parquet", "_temporary/part-2.parquet", ".hidden.parquet"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        frame.to_parquet(tmp_path / name)
+    assert open_blocks(tmp_path).n_rows == 2 * len(frame)
