@@ -150,6 +150,6 @@ def section(values: dict[str, Any]) -> list[str]:
         f"turns on {memory['tenth']['rows']:,} rows; the forest on {forest['1']['rows']:,} of them.",
         "",
     ]
-    times = [(name, single[name]) for name in ("detector", "model")]  # beside the memory of their process
+    times = [(name, t) for name, t in single.items() if isinstance(t, dict)]  # beside the memory of their process
     one = ", ".join(f"{name} {t['median']:.2f} ms (19 of 20 below {t['slow']:.2f})" for name, t in times)
     return [*lines, f"One row at a time, after loading: {one}."]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.large import __main__ as program
-from benchmarks.large import child, reading, scoring, table
+from benchmarks.large import child, reading, table
 
 
 def times(seconds):
@@ -83,18 +83,3 @@ def test_memory_of_a_child_is_its_own():
 def takes(megabytes):
     assert np.ones(megabytes * 125_000).sum() > 0
     return {"answer": 7}
-
-
-def test_the_page_of_scoring_tells_memory_speed_and_single_rows():
-    child = {"rows": 10, "per_second": 100.0, "cores_used": 1.0, "peak_mb": 300.0}  # what every process tells, too
-    took = {"median": 0.2, "slow": 0.3}
-    values = {
-        "memory": {"tenth": child, "whole": child | {"rows": 100, "peak_mb": 450.0}},
-        "turns": [{"1": child, "2": child | {"per_second": 190.0}}],
-        "forest": {"1": child, "2": child},
-        "single": {"detector": took, "model": took, "peak_mb": 300.0},
-    }
-    page = "\n".join(scoring.section(values))
-    assert "150 MB more: MORE THAN the 100 MB allowed" in page
-    assert "in turns of the same run: 1.90" in page
-    assert "detector 0.20 ms (19 of 20 below 0.30), model 0.20 ms" in page

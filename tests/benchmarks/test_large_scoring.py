@@ -12,7 +12,7 @@ def values(peaks=(200.0, 240.0), rates=((100.0, 190.0), (100.0, 150.0), (100.0, 
         "memory": {name: found | {"peak_mb": peak} for name, peak in zip(("tenth", "whole"), peaks, strict=True)},
         "turns": turns,
         "forest": {"1": {"rows": 10, "per_second": 5.0}, "2": {"rows": 10, "per_second": 6.0}},
-        "single": {"model": {"median": 0.5, "slow": 0.7}},
+        "single": {"model": {"median": 0.5, "slow": 0.7}, "peak_mb": 300.0},  # every process tells its memory
     }
 
 
@@ -22,6 +22,7 @@ def test_the_page_says_whether_memory_grew_and_what_a_second_core_brought():
     page = "\n".join(scoring.section(values()))
     assert "40 MB more: within the 100 MB" in page
     assert "one, in turns of the same run: 1.85" in page
+    assert page.endswith("after loading: model 0.50 ms (19 of 20 below 0.70).")
     assert "MORE THAN the 100 MB" in "\n".join(scoring.section(values((200.0, 301.0))))
 
 
