@@ -23,13 +23,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pscd.data.tables import LARGEST
 from pscd.errors import UserError
 from pscd.rng import Stream, generator
 
 SAMPLE_ROWS = 200_000  # that a large table is prepared from: coordinates, mixture, gamma
 SAMPLE_NUMBERS = 2**24  # of the sample, at most
 WINDOW_NUMBERS = 2**23  # of a window
-LARGEST = 1e30  # squares of columns are summed on the way
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx", ".npy", ".npz")
 ARRAYS = (".npy", ".npz")
-LARGEST = 1e30
+LARGEST = 1e30  # squares of columns are summed on the way
 LONG, HEAD = 2**24, 2**20  # bytes of a text file above which so many of them tell its columns
 BLOCK = 2**16  # rows that are checked at a time
 ELSE = "use pscd detect, which takes tables as they come (pscd look shows how)"
