@@ -131,6 +131,8 @@ def job_of(command: str, args: "argparse.Namespace", run: Path, names: Sequence[
 
     folder = RunFolder(run)
     models = [path for path in (folder.model, folder.detector, folder.network) if path.is_file()]
+    # Without a model it is a run that was stopped.
+    models = models or [path for path in (folder.state, folder.previous_state) if path.is_file()]
     return {
         "command": command,
         "version": __version__,
