@@ -29,6 +29,7 @@ from pscd.sampling import ReplayBuffer
 from pscd.sampling import buffer as buffers
 from pscd.training import checkpoint
 from pscd.training.batches import Batches
+from pscd.training.forecast import forecast
 from pscd.training.given import Given
 from pscd.training.guard import Modes, check, last_words, mode_shares, summary
 from pscd.training.held_out import HeldOut, hold_out, judge_of
@@ -220,7 +221,12 @@ def fit(
         locked(run.lock) if run is not None and main else nullcontext(),
         fast.enough_threads(state.energy, config.batch_size, tuple(prepared.z.shape[1:])),
         given.batches(prepared, config, device) as z,
-        progress_bar(end, done=state.step, show=progress and main) as bar,
+        progress_bar(
+            end,
+            done=state.step,
+            show=progress and main,
+            foretell=partial(forecast, left=end - state.step, where=device.type, kept=run is not None),
+        ) as bar,
         # Several processes may be at different steps when the signal comes, and saving needs them all.
         deferred_interrupt(enabled=distributed.world_size() == 1) as interrupted,
     ):
