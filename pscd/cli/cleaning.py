@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pscd.frames.writing import Change
     from pscd.parts import Summary
 
-CELLS = 300_000  # of a block that are judged at a time: each takes a few hundred bytes meanwhile
+CELLS = 100_000  # of a block that are judged at a time: each takes about a kilobyte meanwhile
 LEARNING = ("columns", "id", "gamma", "updates", "seed")
 READING = ("kinds", "missing", "delimiter", "decimal", "thousands", "encoding", "header", "day_first")
 MENDING = ("repair", "fill", "false_alarms")
