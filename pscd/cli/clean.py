@@ -17,7 +17,6 @@ from pscd.cli.detect import (
 from pscd.cli.reading import ARRAYS, FILES, add_reading_flags, read_args
 from pscd.cli.streams import source_of
 from pscd.errors import UserError
-from pscd.files import suffix_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,6 +113,8 @@ def _loaded(run: Path) -> "EnergyDetector":
 
 def _check(args: argparse.Namespace, cells: Path) -> None:
     """Find out that something cannot be written before any work is done for it."""
+    from pscd.files import suffix_of
+
     if (args.repair or args.fill) != (args.out is not None):
         raise UserError("--out goes with --repair, --fill or both: say what to mend, and where to write it")
     if args.out is not None and args.out.resolve() == args.file.resolve():
@@ -131,6 +132,7 @@ def _check(args: argparse.Namespace, cells: Path) -> None:
 
 def _endings(path: Path) -> tuple[str, ...]:
     """How the name of a copy of a file may end."""
+    from pscd.files import suffix_of
     from pscd.frames.reading import TEXT_SUFFIXES
 
     if suffix_of(path) in TEXT_SUFFIXES:
@@ -146,7 +148,7 @@ def _write_mended(args: argparse.Namespace, frame: "pd.DataFrame", changed: "pd.
     """A copy of the table: byte for byte where it is text, otherwise with its types."""
     import numpy as np
 
-    from pscd.files import replacing, writing_to
+    from pscd.files import replacing, suffix_of, writing_to
     from pscd.frames.reading import TEXT_SUFFIXES
     from pscd.frames.writing import write_like
 

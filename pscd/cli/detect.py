@@ -96,7 +96,7 @@ def run_detect(args: argparse.Namespace) -> None:
         stopped = f"; to go on scoring: pscd score {out} {args.data}{ids} --out {scores}"
         hint = stopped if scores.with_name(f"{scores.name}.partial").is_dir() else ""
         raise UserError(f"{out} holds a detector; choose another --out, or add --force to replace it{hint}")
-    if RunFolder(out).model.exists():
+    if RunFolder(out).model.exists() or RunFolder(out).state.exists():
         raise UserError(f"{out} holds a run of pscd train; choose another --out")
     if args.data.is_dir() and not any(args.data.glob("*.parquet")):
         detect_pictures(args, out)

@@ -152,6 +152,8 @@ def job_of(
 
     folders = [] if run is None else [RunFolder(run)]
     models = [path for f in folders for path in (f.model, f.detector, f.network) if path.is_file()]
+    # Without a model it is a run that was stopped.
+    models = models or [path for f in folders for path in (f.state, f.previous_state) if path.is_file()]
     return {
         "command": command,
         "version": __version__,
