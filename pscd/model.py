@@ -362,15 +362,8 @@ class Model(nn.Module):
         tensors = {f"energy.{name}": t for name, t in self.energy.state_dict().items()}
         tensors |= {f"proposal.{name}": t for name, t in self.proposal.tensors().items()}
         tensors |= {**self.coordinates.tensors(), "step_size": self.step_size}
-        metadata = {
-            "config": json.dumps(self.config.to_dict()),
-            "columns": json.dumps(self.columns),
-            "fingerprint": json.dumps(self.fingerprint),
-            "notes": json.dumps(self.notes),
-            "energy": type(self.energy).__name__,
-            "step": str(step),
-        }
-        write_tensors(path, tensors, metadata)
+        about = describe(self.energy, self.config, self.columns, self.fingerprint, self.notes)
+        write_tensors(path, tensors, {**about, "step": str(step)})
 
     @classmethod
     def load(cls, path: Path | str, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Self:
@@ -389,34 +382,89 @@ class Model(nn.Module):
         """
         path = Path(path)
         if not path.is_file():
-            raise UserError(f"{path}: no such file; not a run folder, or its training has not finished")
+            raise UserError(f"{path}: no such file; not a run folder, or stopped before its first checkpoint")
         with reading(path, "damaged, or not a model of pscd"):
-            tensors, metadata = read_tensors(path)
-            config = TrainConfig.from_dict(json.loads(metadata["config"]))
-            columns, fingerprint = json.loads(metadata["columns"]), json.loads(metadata["fingerprint"])
-            known = {f.name: tensors[f.name] for f in fields(Coordinates) if f.name in tensors}
-            coordinates, step_size = Coordinates(**known), tensors["step_size"]
-            proposal = from_tensors(under(tensors, "proposal."))
-            weights = under(tensors, "energy.")
-            _check_fits(coordinates, step_size, proposal, weights)
-            notes, wanted = json.loads(metadata.get("notes", "[]")), metadata["energy"]
-            try:
-                energy = energy or config.energy.rebuild(tuple(coordinates.shift.shape), weights)
-                energy.load_state_dict(weights)
-            except (RuntimeError, AttributeError):  # torch's words for other names and shapes
-                about = f"its weights are those of {wanted}; load it with energy={wanted}(...)"
-                raise UserError(f"{path}: {about}") from None
-            model = cls(
-                energy,
-                config,
-                coordinates=coordinates,
-                step_size=step_size,
-                proposal=proposal,
-                columns=tuple(columns) if columns else None,
-                fingerprint=fingerprint,
-                notes=tuple(map(str, notes)),
-            )
+            return cls.from_tensors(*read_tensors(path), path=path, energy=energy, device=device)
+
+    @classmethod
+    def from_tensors(
+        cls,
+        tensors: dict[str, Tensor],
+        metadata: dict[str, str],
+        *,
+        path: Path,
+        energy: nn.Module | None = None,
+        device: torch.device | str = "cpu",
+    ) -> Self:
+        """Put a model together from the content of a file, which may be anybody's.
+
+        Args:
+            tensors: by the names that `save` gives them.
+            metadata: what `describe` returned.
+            path: of the file, for messages.
+            energy: a network of your own, if the model was trained with one; its weights are overwritten.
+            device: where to put the model.
+
+        Returns:
+            The model.
+
+        Raises:
+            UserError: the weights belong to another network.
+            Exception: of any kind, where parts are missing or do not fit together; call it inside of `reading`.
+        """
+        config = TrainConfig.from_dict(json.loads(metadata["config"]))
+        columns, fingerprint = json.loads(metadata["columns"]), json.loads(metadata["fingerprint"])
+        known = {f.name: tensors[f.name] for f in fields(Coordinates) if f.name in tensors}
+        coordinates, step_size = Coordinates(**known), tensors["step_size"]
+        proposal = from_tensors(under(tensors, "proposal."))
+        weights = under(tensors, "energy.")
+        _check_fits(coordinates, step_size, proposal, weights)
+        notes, wanted = json.loads(metadata.get("notes", "[]")), metadata["energy"]
+        try:
+            energy = energy or config.energy.rebuild(tuple(coordinates.shift.shape), weights)
+            energy.load_state_dict(weights)
+        except (RuntimeError, AttributeError):  # torch's words for other names and shapes
+            about = f"its weights are those of {wanted}; load it with energy={wanted}(...)"
+            raise UserError(f"{path}: {about}") from None
+        model = cls(
+            energy,
+            config,
+            coordinates=coordinates,
+            step_size=step_size,
+            proposal=proposal,
+            columns=tuple(columns) if columns else None,
+            fingerprint=fingerprint,
+            notes=tuple(map(str, notes)),
+        )
         return model.to(device)
+
+
+def describe(
+    energy: nn.Module,
+    config: TrainConfig,
+    columns: tuple[str, ...] | None,
+    fingerprint: str | None,
+    notes: tuple[str, ...],
+) -> dict[str, str]:
+    """What a file of a model holds beside its tensors.
+
+    Args:
+        energy: the network.
+        config: of the run.
+        columns: names of the columns.
+        fingerprint: checksum of the training data.
+        notes: sentences about the training rows.
+
+    Returns:
+        Texts, as JSON where they are not one already.
+    """
+    return {
+        "config": json.dumps(config.to_dict()),
+        "columns": json.dumps(columns),
+        "fingerprint": json.dumps(fingerprint),
+        "notes": json.dumps(notes),
+        "energy": type(energy).__name__,
+    }
 
 
 def _check_fits(
@@ -428,6 +476,10 @@ def _check_fits(
     kinds = {t.dtype for t in weights.values() if t.is_floating_point()} or {torch.float32, torch.float64}
     if step_size.numel() != 1 or step_size.dtype not in kinds or not 0 < float(step_size) < math.inf:
         raise ValueError(f"the step size is {step_size}")
+    if isinstance(proposal, Chains):
+        points, label = proposal.points, proposal.label
+        if (points.dtype, label.dtype) != (torch.uint8, torch.long) or label.shape != points.shape[:1]:
+            raise ValueError("its chains are no images with a label each")
     if drawn.numel() != shape.numel():
         raise ValueError(f"rows have the shape {tuple(shape)}, chains start at {tuple(drawn)}")
     if coordinates.forward(coordinates.inverse(torch.zeros(1, *shape))).shape[1:] != shape:

@@ -82,6 +82,11 @@ class Parts:
     def _part(self, i: int) -> Path:
         return self._data / f"part-{i:06d}{self.suffix}"
 
+    @property
+    def paths(self) -> list[Path]:
+        """The parts that are there, in their order."""
+        return [self._part(i) for i in sorted(self.done)]
+
     def write(self, i: int, columns: Mapping[str, Any], array: "np.ndarray", summary: Summary) -> None:
         """Write a part; it may be called from several threads.
 
@@ -99,7 +104,7 @@ class Parts:
                 import numpy as np
 
                 with temporary.open("wb") as file:
-                    np.save(file, array)
+                    np.save(file, np.ascontiguousarray(array))  # parts are put behind each other, row by row
             else:
                 import pandas as pd
 
@@ -119,13 +124,12 @@ class Parts:
         Raises:
             UserError: it cannot be written.
         """
-        parts = [self._part(i) for i in sorted(self.done)]
         with writing_to(self.out):
             if not self.out.suffix:
                 os.replace(self._data, self.out)
             else:
                 with replacing(self.out) as temporary:
-                    JOINED[self.suffix](parts, temporary)
+                    JOINED[self.suffix](self.paths, temporary)
             shutil.rmtree(self.folder)
 
 

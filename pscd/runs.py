@@ -1,6 +1,7 @@
 """Training that is kept in a folder, can be resumed, and is never mixed with another run."""
 
 import json
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -32,6 +33,7 @@ from pscd.model import Model
 from pscd.run_folder import RunFolder
 from pscd.training.checkpoint import NOT_SHARED
 from pscd.training.loop import Log, fit, last_step
+from pscd.training.stopped import load_stopped
 
 
 class Watch(Protocol):
@@ -127,7 +129,7 @@ def _train_into(
 
 
 def load(run: Path | str, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Model:
-    """The model of a run folder.
+    """The model of a run folder; of a run that was stopped, the one of its last checkpoint, with a warning.
 
     Args:
         run: a folder that `train` wrote.
@@ -138,7 +140,7 @@ def load(run: Path | str, *, energy: nn.Module | None = None, device: torch.devi
         The model with averaged weights.
 
     Raises:
-        UserError: there is no finished run, or the file is damaged.
+        UserError: there is no model and no checkpoint, or the file is damaged.
 
     >>> import pscd, tempfile
     >>> config = pscd.TrainConfig("moon", n_data=100, steps=10, batch_size=32, buffer_size=100)
@@ -152,6 +154,11 @@ def load(run: Path | str, *, energy: nn.Module | None = None, device: torch.devi
         raise UserError(f"{run}: no such run folder")
     if folder.is_detector:
         raise UserError(f"{run}: holds a detector, which score and sample use; this needs a run of pscd train")
+    if not folder.model.is_file():
+        stopped = load_stopped(folder.path, energy=energy, device=device)
+        if stopped is not None:
+            warnings.warn(f"{run}: {stopped.notes[-1]}; the same pscd train command goes on with it", stacklevel=2)
+            return stopped
     return Model.load(folder.model, energy=energy, device=device)
 
 

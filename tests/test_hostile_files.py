@@ -51,8 +51,9 @@ def test_a_pickle_in_the_state_runs_nothing(run, config, tmp_path, kind):
         rewrite(path, lambda name, content: pickle.dumps({"step": harm}) if name.endswith(".pkl") else content)
     else:
         torch.save({"step": harm}, path, _use_new_zipfile_serialization=kind == "torch")
-    with pytest.raises(UserError, match=r"state\.pt: damaged"):
-        train(config, run, progress=False)
+    for use in (lambda: train(config, run, progress=False), lambda: pscd.load(run)):
+        with pytest.raises(UserError, match=r"state\.pt: damaged"):
+            use()
     assert not (tmp_path / "harm").exists()
 
 
@@ -87,8 +88,9 @@ def test_moments_of_another_shape_are_refused(run, config, name):
 def test_a_state_of_something_else_is_refused(run, config, values):
     torch.save(values, run / "state.pt")
     (run / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"state\.pt: damaged"):
-        train(config, run, progress=False)
+    for use in (lambda: train(config, run, progress=False), lambda: pscd.load(run)):
+        with pytest.raises(UserError, match=r"state\.pt: damaged"):
+            use()
 
 
 def changed_model(run, change):

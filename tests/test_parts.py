@@ -53,6 +53,16 @@ def test_the_file_is_as_if_written_at_once(tmp_path, name):
         assert (tmp_path / name).read_bytes() == (tmp_path / f"whole{name}").read_bytes()
 
 
+def test_arrays_are_joined_row_by_row_however_they_lie_in_memory(tmp_path):
+    whole = np.arange(18.0).reshape(6, 3)
+    parts = Parts(tmp_path / "x.npy", JOB)
+    with parts.open():
+        for i in range(2):
+            parts.write(i, {}, np.asfortranarray(whole[3 * i : 3 * i + 3]), {"rows": 3})
+        parts.join()
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), whole)
+
+
 def test_a_killed_command_finds_its_parts(tmp_path):
     first = Parts(tmp_path / "x.csv", JOB)
     with first.open():

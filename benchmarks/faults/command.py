@@ -105,11 +105,12 @@ def wait_for(path: Path, child: int, seconds: float = 30) -> None:
 
 
 def bits(folder: Path) -> str | None:
-    """A checksum of the model that `pscd.load` gives; None if it gives one line."""
-    from pscd.runs import load
+    """A checksum of the model of a finished run; None if reading it gives one line."""
+    from pscd.model import Model
 
+    path = RunFolder(folder).model
     try:
-        load(folder)
+        Model.load(path)
     except UserError:
         return None
-    return tensors_digest(read_tensors(RunFolder(folder).model)[0])
+    return tensors_digest(read_tensors(path)[0])

@@ -32,6 +32,7 @@ from pscd.sampling import Mala
 from pscd.training import checkpoint
 from pscd.training.guard import verdict
 from pscd.training.initial import init_state
+from pscd.training.stopped import load_stopped
 
 Change = Callable[[bytes, list[bytes], random.Random], bytes]
 ROWS = np.arange(24.0).reshape(8, 3) / 7
@@ -144,6 +145,7 @@ def _runs() -> Iterator[tuple[str, Format]]:
 
     def read_state(path: Path) -> None:
         checkpoint.load(path.parent)  # seven of eight end here, so that the copy of a state is seldom made
+        load_stopped(path.parent)
         checkpoint.resume(copy.deepcopy(fresh), path.parent)
 
     yield "state.pt", Format("state.pt", [state], read_state, [inside_zip])

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.large import reading, scoring, training
+from benchmarks.large import cleaning, reading, scoring, training
 from benchmarks.speed.__main__ import machine
 from pscd.cli.common import Parser, parse_names
 from pscd.errors import UserError
@@ -23,7 +23,7 @@ from pscd.version import __version__
 PROGRAM = "benchmarks.large"
 N_ROWS, QUICK_ROWS = 50_000_000, 300_000
 # Each part has `measure(folder, n_rows)`, plain values, and `section(values)`, its lines of the page.
-PARTS: dict[str, Any] = {"training": training, "reading": reading, "scoring": scoring}
+PARTS: dict[str, Any] = {"training": training, "reading": reading, "scoring": scoring, "cleaning": cleaning}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def build_parser() -> Parser:
     """The flags."""
-    parser = Parser(f"python -m {PROGRAM}", description="Training and scoring of a table larger than memory.")
+    parser = Parser(f"python -m {PROGRAM}", description="Training, scoring and cleaning of a table larger than memory.")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--rows", type=int, help=f"of the table (default: {N_ROWS:,}; {QUICK_ROWS:,} with --quick)")
     parser.add_argument("--quick", action="store_true", help="a small table, to see that it works")

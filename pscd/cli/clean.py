@@ -4,16 +4,18 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.cli.cells import cell_words, write_cells
+from pscd.cli.cells import count_gaps, group_cells, merge_groups, print_gaps, print_groups, write_cells
 from pscd.cli.common import Command, Parser, add_force
 from pscd.cli.detect import (
     add_learning_flags,
     fit_detector,
     is_detector,
+    is_nameless,
     n_learnt,
     read_for,
 )
-from pscd.cli.reading import FILES, add_reading_flags, read_args
+from pscd.cli.reading import ARRAYS, FILES, add_reading_flags, read_args
+from pscd.cli.streams import source_of
 from pscd.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,8 +23,7 @@ if TYPE_CHECKING:
 
     from pscd.detector.estimator import EnergyDetector
 
-SHIFTED = "shifted"  # how the mistake of a whole row begins
-SHOWN = 12  # lines of the summary
+NOTHING_CHANGED = "nothing was changed; add --repair, --fill or both, and --out for the mended copy"
 
 
 def add_clean(parser: Parser) -> None:
@@ -31,7 +32,9 @@ def add_clean(parser: Parser) -> None:
     Args:
         parser: the command's parser.
     """
-    parser.add_argument("file", type=Path, metavar="FILE", help=f"a table as it comes ({FILES})")
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help=f"a table as it comes ({FILES}), or a folder of Parquet files"
+    )
     parser.add_argument("--out", type=Path, help="file for the mended copy (default: nothing is mended, only told)")
     parser.add_argument("--repair", action="store_true", help="put what should stand there into cells that look wrong")
     parser.add_argument("--fill", action="store_true", help="put what is to be expected into missing cells")
@@ -58,112 +61,146 @@ def run_clean(args: argparse.Namespace) -> None:
     Raises:
         UserError: the flags contradict each other, or a file cannot be read or written.
     """
-    from pscd.detector.estimator import EnergyDetector
-
-    _check(args)
     cells = args.cells or _beside(args.out or args.file)
-    for path in (cells, args.out):
-        if path is not None and path.exists() and not args.force:
-            raise UserError(f"{path} exists; choose another name, or add --force to replace it")
-    if args.run is None:
+    _check(args, cells)
+    detector = _loaded(args.run) if args.run is not None else None
+    source = source_of(args, args.file, always=detector is not None and is_nameless(detector))
+    if source is not None:
+        from pscd.cli.cleaning import clean_in_blocks
+
+        clean_in_blocks(args, source, detector, cells)
+        return
+    if detector is None:
         frame = read_args(args)
         detector = fit_detector(args, frame, args.file)
     else:
-        if not is_detector(args.run):
-            raise UserError(f"{args.run}: holds no fitted detector; pscd detect makes one")
-        detector = EnergyDetector.load(args.run)
         frame = read_for(detector, args)
     rows = frame[detector.feature_names_in_] if detector.reader_.schema is None else frame
-    wrong = detector.suspects(rows, false_alarms=args.false_alarms)
-    gaps = detector.gaps(rows)
-    _print_wrong(detector, wrong, len(frame))
-    _print_gaps(gaps)
-    import pandas as pd
-
-    listed = pd.concat([wrong.assign(what="wrong"), gaps.assign(what="missing")], ignore_index=True)
-    write_cells(listed, cells)
+    found = detector.findings(rows, false_alarms=args.false_alarms)
+    wrong, gaps = (found[found["what"] == what] for what in ("wrong", "missing"))
+    print_groups(merge_groups(group_cells(wrong)), len(wrong), len(frame) * n_learnt(detector))
+    print_gaps(count_gaps(gaps))
+    write_cells(found, cells)
     print(f"cells: {cells}")
-    changed = pd.concat([part for part, asked in ((wrong, args.repair), (gaps, args.fill)) if asked] or [wrong[:0]])
     if args.out is None:
-        if len(listed):
-            print("nothing was changed; add --repair, --fill or both, and --out for the mended copy")
+        if len(found):
+            print(NOTHING_CHANGED)
         return
-    _write_mended(args, detector, rows, frame, changed)
+    changed = found[found["what"].isin(asked(args))]
+    _write_mended(args, frame, changed)
     print(f"{len(changed):,} cells changed: {args.out}")
 
 
-def _check(args: argparse.Namespace) -> None:
+def asked(args: argparse.Namespace) -> list[str]:
+    """What is to be mended, as `findings` calls it.
+
+    Args:
+        args: the flags.
+
+    Returns:
+        "wrong", "missing", both or neither.
+    """
+    return ["wrong"] * args.repair + ["missing"] * args.fill
+
+
+def _loaded(run: Path) -> "EnergyDetector":
+    from pscd.detector.estimator import EnergyDetector
+
+    if not is_detector(run):
+        raise UserError(f"{run}: holds no fitted detector; pscd detect makes one")
+    return EnergyDetector.load(run)
+
+
+def _check(args: argparse.Namespace, cells: Path) -> None:
+    """Find out that something cannot be written before any work is done for it."""
+    from pscd.files import suffix_of
+
     if (args.repair or args.fill) != (args.out is not None):
         raise UserError("--out goes with --repair, --fill or both: say what to mend, and where to write it")
     if args.out is not None and args.out.resolve() == args.file.resolve():
         raise UserError(f"{args.out} is the table itself; choose another --out, nothing is overwritten")
-    if not args.file.is_file():
-        raise UserError(f"{args.file}: {'a folder, not a file' if args.file.is_dir() else 'no such file'}")
+    if not args.file.exists():
+        raise UserError(f"{args.file}: no such file")
+    if args.out is not None and suffix_of(args.out) not in (endings := _endings(args.file)):
+        raise UserError(f"{args.out}: the name must end in {' or '.join(endings)}")
+    if suffix_of(cells) != ".csv":
+        raise UserError(f"{cells}: the name must end in .csv")
+    for path in (cells, args.out):
+        if path is not None and path.exists() and not args.force:
+            raise UserError(f"{path} exists; choose another name, or add --force to replace it")
+
+
+def _endings(path: Path) -> tuple[str, ...]:
+    """How the name of a copy of a file may end."""
+    from pscd.files import suffix_of
+    from pscd.frames.reading import TEXT_SUFFIXES
+
+    if suffix_of(path) in TEXT_SUFFIXES:
+        return (*TEXT_SUFFIXES, ".parquet")
+    return (".csv", ".parquet", ".npy") if suffix_of(path) in ARRAYS else (".csv", ".parquet")
 
 
 def _beside(path: Path) -> Path:
     return path.with_name(f"{path.name.split('.')[0]}.cells.csv")
 
 
-def _print_wrong(detector: "EnergyDetector", wrong: "pd.DataFrame", n_rows: int) -> None:
-    """A summary on one screen: a mistake that explains several cells is told once."""
-    n_cells = n_rows * n_learnt(detector)
-    if not len(wrong):
-        print(f"none of {n_cells:,} cells looks wrong")
-        return
-    print(f"{len(wrong):,} of {n_cells:,} cells look wrong:")
-    groups: dict[tuple[str, str], list[dict[Any, Any]]] = {}
-    for cell in wrong.to_dict("records"):
-        mistake = cell["mistake"] if isinstance(cell["mistake"], str) else ""
-        place = f"row {cell['row'] + 1}" if mistake.startswith(SHIFTED) else cell["column"]
-        groups.setdefault((place, mistake), []).append(cell)
-    ordered = sorted(groups.items(), key=lambda item: (item[0][1] == "", -len(item[1])))
-    for (place, mistake), cells in ordered[:SHOWN]:
-        if len(cells) == 1:
-            print(f"  {cell_words(cells[0])}")
-        else:
-            what = f"{mistake}: " if mistake else ""
-            print(f"  {len(cells):,} in {place}: {what}such as {cell_words(cells[0], why=False)}")
-    if len(ordered) > SHOWN:
-        print(f"  ... and {len(ordered) - SHOWN} more kinds")
-
-
-def _print_gaps(gaps: "pd.DataFrame") -> None:
-    if not len(gaps):
-        print("no cell is missing")
-        return
-    counts = gaps["column"].value_counts()
-    shown = ", ".join(f"{count:,} in {name}" for name, count in counts.head(6).items())
-    print(f"{len(gaps):,} cells are missing: {shown}{', ...' if len(counts) > 6 else ''}")
-
-
-def _write_mended(
-    args: argparse.Namespace, detector: "EnergyDetector", rows: Any, frame: "pd.DataFrame", changed: "pd.DataFrame"
-) -> None:
+def _write_mended(args: argparse.Namespace, frame: "pd.DataFrame", changed: "pd.DataFrame") -> None:
     """A copy of the table: byte for byte where it is text, otherwise with its types."""
+    import numpy as np
+
     from pscd.files import replacing, suffix_of, writing_to
     from pscd.frames.reading import TEXT_SUFFIXES
     from pscd.frames.writing import write_like
 
-    cells = changed.to_dict("records")
-    texts = {(int(cell["row"]), str(cell["column"])): str(cell["suggested"]) for cell in cells}
     if suffix_of(args.file) in TEXT_SUFFIXES and suffix_of(args.out) in TEXT_SUFFIXES:
-        told = {name: getattr(args, name) for name in ("delimiter", "encoding", "header")}
-        write_like(args.file, texts, args.out, **told)
+        texts = {
+            (int(row), str(name)): str(new)
+            for row, name, new in zip(changed["row"], changed["column"], changed["suggested"], strict=True)
+        }
+        write_like(args.file, texts, args.out, **layout_flags(args))
         return
-    made = frame.copy()
-    for cell in cells:
-        name, value = cell["column"], cell["suggested"]
-        if made[name].dtype.kind in "iu" and value != int(value):
-            made[name] = made[name].astype(float)
-        made.loc[made.index[cell["row"]], name] = value
+    made = mended(frame, changed)
     with writing_to(args.out), replacing(args.out) as temporary:
         if suffix_of(args.out) == ".parquet":
             made.to_parquet(temporary)
-        elif suffix_of(args.out) == ".csv":
-            made.to_csv(temporary, index=False)
+        elif suffix_of(args.out) == ".npy":
+            with temporary.open("wb") as file:
+                np.save(file, made.to_numpy())
         else:
-            raise UserError(f"{args.out}: the name must end in .csv or .parquet")
+            made.to_csv(temporary, index=False)
+
+
+def layout_flags(args: argparse.Namespace) -> dict[str, Any]:
+    """What the flags say about the layout of a text file.
+
+    Args:
+        args: the flags.
+
+    Returns:
+        Options of `write_like`.
+    """
+    return {name: getattr(args, name) for name in ("delimiter", "encoding", "header")}
+
+
+def mended(frame: "pd.DataFrame", changed: "pd.DataFrame") -> "pd.DataFrame":
+    """A table with some cells as they should be.
+
+    Args:
+        frame: the table.
+        changed: the cells, as `findings` lists them.
+
+    Returns:
+        A copy; whole numbers that are mended to a value with decimals become floats.
+    """
+    made = frame.copy()
+    for name, cells in changed.groupby("column", sort=False):
+        values = made[str(name)].copy()
+        new = cells["suggested"].tolist()
+        if values.dtype.kind in "iu" and any(value != int(value) for value in new):
+            values = values.astype(float)
+        values.iloc[cells["row"].to_numpy()] = new
+        made[str(name)] = values
+    return made
 
 
 def _share(text: str) -> float:

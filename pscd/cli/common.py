@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -302,7 +303,7 @@ def device(name: str) -> "torch.device":
 
 
 def load_model(run: Path, where: str) -> "Model":
-    """The model of a run folder.
+    """The model of a run folder. What there is to say about it, such as that training was stopped, is printed.
 
     Args:
         run: the folder.
@@ -316,7 +317,12 @@ def load_model(run: Path, where: str) -> "Model":
     """
     from pscd.runs import load
 
-    return load(run, device=device(where))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", UserWarning)
+        model = load(run, device=device(where))
+    for warning in told:
+        print(f"note: {warning.message}")
+    return model
 
 
 def is_first_process() -> bool:

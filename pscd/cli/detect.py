@@ -96,7 +96,7 @@ def run_detect(args: argparse.Namespace) -> None:
         stopped = f"; to go on scoring: pscd score {out} {args.data}{ids} --out {scores}"
         hint = stopped if scores.with_name(f"{scores.name}.partial").is_dir() else ""
         raise UserError(f"{out} holds a detector; choose another --out, or add --force to replace it{hint}")
-    if RunFolder(out).model.exists():
+    if RunFolder(out).model.exists() or RunFolder(out).state.exists():
         raise UserError(f"{out} holds a run of pscd train; choose another --out")
     if args.data.is_dir() and not any(args.data.glob("*.parquet")):
         detect_pictures(args, out)
@@ -254,9 +254,7 @@ def score_rows(args: argparse.Namespace, *, in_blocks: bool = False) -> None:
         check_out(args.out, args.force)
         score_pictures(detector, args.file, args.out)
         return
-    # One that was fitted to an array, in Python, knows no names of columns.
-    nameless = detector.reader_.schema is None and not hasattr(detector, "feature_names_in_")
-    source = source_of(args, args.file, always=in_blocks or nameless)
+    source = source_of(args, args.file, always=in_blocks or is_nameless(detector))
     if source is not None:
         from pscd.cli.scoring import score_by_detector
 
@@ -264,6 +262,18 @@ def score_rows(args: argparse.Namespace, *, in_blocks: bool = False) -> None:
         return
     frame = read_for(detector, args)
     report(detector, frame, args.file, args.out, args.id, log_density=args.log_density)
+
+
+def is_nameless(detector: "EnergyDetector") -> bool:
+    """Whether a detector was fitted to an array, in Python, and so knows no names of columns.
+
+    Args:
+        detector: the fitted detector.
+
+    Returns:
+        True if columns go by their place.
+    """
+    return detector.reader_.schema is None and not hasattr(detector, "feature_names_in_")
 
 
 def read_for(detector: "EnergyDetector", args: argparse.Namespace) -> Any:

@@ -35,22 +35,41 @@ def detect_in_blocks(args: argparse.Namespace, source: "BlockSource", out: Path)
     Raises:
         UserError: there is nothing to learn, or a file cannot be read or written.
     """
-    from pscd.cli.detect import fit_detector, print_learnt, save_detector
+    from pscd.cli.detect import print_learnt, save_detector
+
+    detector, n = fit_to_sample(args, source, contamination=args.contamination, rank=args.rank)
+    save_detector(args, detector, out, _fingerprint(source))
+    print_learnt(detector, n)
+    args.run, args.log_density, args.reasons = out, False, None
+    score_by_detector(args, detector, source, RunFolder(out).scores)
+    print(f"cells: pscd clean {args.data} --run {out} tells which are wrong")
+    print(f"run: {out}")
+
+
+def fit_to_sample(args: argparse.Namespace, source: "BlockSource", **options: Any) -> "tuple[EnergyDetector, int]":
+    """Fit a detector to a sample of a large table.
+
+    Args:
+        args: the flags that say what it learns.
+        source: the table.
+        options: of the detector, as `fit_detector` takes them.
+
+    Returns:
+        The detector, and the number of rows that it has learnt from.
+
+    Raises:
+        UserError: there is nothing to learn, or the table cannot be read.
+    """
+    from pscd.cli.detect import fit_detector
     from pscd.detector.blocks import sample_rows
     from pscd.frames import as_frame
 
-    _check_ids(args, source)
+    check_table_ids(args, source)
     print(f"drawing {min(N_FIT, source.n_rows):,} of about {source.n_rows:,} rows to learn from")
     rows = sample_rows(source, N_FIT, seed=args.seed)
     frame = as_frame(rows.reshape(len(rows), -1)).to_native() if source.names is None else rows
     frame.attrs["pscd"] = frame.attrs.get("pscd", {}) | {k: v for k, v in reading_options(args).items() if v}
-    detector = fit_detector(args, frame, args.data, contamination=args.contamination, rank=args.rank)
-    save_detector(args, detector, out, _fingerprint(source))
-    print_learnt(detector, len(frame))
-    args.run, args.log_density, args.reasons = out, False, None
-    score_by_detector(args, detector, source, RunFolder(out).scores)
-    print(f"cells: pscd clean FILE --run {out} tells which are wrong, for a part of the table")
-    print(f"run: {out}")
+    return fit_detector(args, frame, source.path, **options), len(frame)
 
 
 def score_by_detector(args: argparse.Namespace, detector: "EnergyDetector", source: "BlockSource", out: Path) -> None:
@@ -67,7 +86,7 @@ def score_by_detector(args: argparse.Namespace, detector: "EnergyDetector", sour
     """
     from pscd.detector.blocks import fitting_blocks, wanted_columns
 
-    _check_ids(args, source)
+    check_table_ids(args, source)
     fitting = fitting_blocks(detector, source, reading_options(args))
     # What nobody reads is not computed: a file of numbers has no reasons in it.
     which = "none" if out.suffix == ".npy" else args.reasons or "outliers"
@@ -78,7 +97,7 @@ def score_by_detector(args: argparse.Namespace, detector: "EnergyDetector", sour
 
     job = job_of("score", args, args.run, FLAGS, source.files)
     found = in_parts(out, job, lambda first: source.blocks(first, some), work, total=source.n_rows)
-    _tell_notes(source)
+    tell_notes(source)
     n, outliers = (sum(summary[name] for summary in found) for name in ("rows", "outliers"))
     print(f"{outliers:,} of {n:,} rows of {source.path} are outliers; the strangest:")
     for energy, row, label, because in _strangest(found):
@@ -141,7 +160,7 @@ def score_by_model(args: argparse.Namespace, model: "Model", source: "BlockSourc
     Raises:
         UserError: the table does not fit the model, or a file cannot be read or written.
     """
-    _check_ids(args, source)
+    check_table_ids(args, source)
     rows_of, some = _model_rows(args, model, source)
 
     def work(i: int, block: Any) -> Part:
@@ -153,7 +172,7 @@ def score_by_model(args: argparse.Namespace, model: "Model", source: "BlockSourc
     threads = None if model.shift.device.type == "cpu" else 1
     blocks = lambda first: source.blocks(first, some)  # noqa: E731
     found = in_parts(out, job, blocks, work, total=source.n_rows, threads=threads)
-    _tell_notes(source)
+    tell_notes(source)
     n, bad = (sum(summary[name] for summary in found) for name in ("rows", "bad"))
     print(f"{n - bad:,} rows scored: {out}")
     if bad:
@@ -247,7 +266,16 @@ def _fingerprint(source: "BlockSource") -> str:
     return sha256(repr(about).encode()).hexdigest()[:16]
 
 
-def _check_ids(args: argparse.Namespace, source: "BlockSource") -> None:
+def check_table_ids(args: argparse.Namespace, source: "BlockSource") -> None:
+    """Refuse ids that are no columns of a table.
+
+    Args:
+        args: the flags.
+        source: the table.
+
+    Raises:
+        UserError: one of them is not there.
+    """
     if source.names is None and args.id:
         raise UserError(f"{source.path}: has no column names, so none can be an id; leave --id out")
     gone = [name for name in args.id if name not in (source.names or ())]
@@ -255,6 +283,11 @@ def _check_ids(args: argparse.Namespace, source: "BlockSource") -> None:
         raise UserError(f"{source.path}: has no column {gone[0]!r} for --id")
 
 
-def _tell_notes(source: "BlockSource") -> None:
+def tell_notes(source: "BlockSource") -> None:
+    """Print what is odd about a table.
+
+    Args:
+        source: the table.
+    """
     for note in source.notes:
         print(f"note: {note}")

@@ -1,6 +1,7 @@
 """Work on a large table block by block, for several commands: all cores, constant memory, and resumable."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,11 +26,13 @@ class Part:
         columns: for a file with names.
         array: for a `.npy` file.
         summary: plain values to be put together at the end; `rows` is how many there are.
+        beside: what a second file gets; its own summary is not looked at.
     """
 
     columns: Mapping[str, Any]
     array: "np.ndarray"
     summary: "Summary"
+    beside: "Part | None" = None
 
 
 OUTPUTS = (".npy", ".csv", ".parquet", "")  # endings of what is written in parts; without one it is a folder
@@ -67,8 +70,10 @@ def in_parts(
     total: int,
     threads: int | None = None,
     one_by_one: bool = False,
+    beside: Path | None = None,
+    at_end: Callable[[Sequence[Path]], None] = lambda parts: None,
 ) -> "list[Summary]":
-    """Work on blocks and write what becomes of them, in their order, to one file.
+    """Work on blocks and write what becomes of them, in their order, to one file, or to two.
 
     A command that is killed goes on at the first block whose part is not there.
 
@@ -80,6 +85,9 @@ def in_parts(
         total: rows in all, about.
         threads: blocks at a time; None: as many as torch may use.
         one_by_one: for work that uses all threads by itself.
+        beside: the second file, which gets what `Part.beside` holds.
+        at_end: what else there is to do with the parts of the file, before they are joined; if it is stopped, it is
+            done again.
 
     Returns:
         The summaries of all parts, in order.
@@ -92,34 +100,47 @@ def in_parts(
     from pscd.progress import progress_bar
 
     parts = Parts(out, job)
-    with parts.open():
-        first = next(i for i in range(len(parts.done) + 1) if i not in parts.done)
+    seconds = [Parts(beside, job)] if beside is not None else []
+    with parts.open(), ExitStack() as stack:
+        for second in seconds:
+            stack.enter_context(second.open())
+
+        def is_done(i: int) -> bool:
+            return all(i in some.done for some in (parts, *seconds))
+
+        first = next(i for i in range(len(parts.done) + 1) if not is_done(i))
         there = sum(summary["rows"] for i, summary in parts.done.items() if i < first)
         if first:
             print(f"going on after row {there:,}, where this command was stopped before")
 
         def write(numbered: tuple[int, Any]) -> int:
             i, block = numbered
-            if i not in parts.done:
+            if not is_done(i):
                 part = work(i, block)
-                parts.write(i, part.columns, part.array, part.summary)
+                for some, made in zip((parts, *seconds), (part, part.beside), strict=False):
+                    if made is not None:
+                        some.write(i, made.columns, made.array, made.summary)
             return int(parts.done[i]["rows"])
 
         with progress_bar(total, done=there, unit=" rows", in_thousands=True) as bar:
             numbered = enumerate(blocks(first), first)
             for n in map(write, numbered) if one_by_one else fast.in_order(write, numbered, threads=threads):
                 bar.update(n)
-        parts.join()
+        at_end(parts.paths)
+        for some in (*seconds, parts):
+            some.join()
     return [parts.done[i] for i in sorted(parts.done)]
 
 
-def job_of(command: str, args: "argparse.Namespace", run: Path, names: Sequence[str], files: Sequence[Path]) -> Any:
+def job_of(
+    command: str, args: "argparse.Namespace", run: Path | None, names: Sequence[str], files: Sequence[Path]
+) -> Any:
     """All that decides what a command writes: its flags, the model, and the files that it reads.
 
     Args:
         command: its name.
         args: its flags.
-        run: the run folder.
+        run: the run folder; None if there is none.
         names: of the flags that matter.
         files: that are read; a file of the same name, size and time is taken for the same.
 
@@ -129,8 +150,10 @@ def job_of(command: str, args: "argparse.Namespace", run: Path, names: Sequence[
     from pscd.files import file_digest
     from pscd.version import __version__
 
-    folder = RunFolder(run)
-    models = [path for path in (folder.model, folder.detector, folder.network) if path.is_file()]
+    folders = [] if run is None else [RunFolder(run)]
+    models = [path for f in folders for path in (f.model, f.detector, f.network) if path.is_file()]
+    # Without a model it is a run that was stopped.
+    models = models or [path for f in folders for path in (f.state, f.previous_state) if path.is_file()]
     return {
         "command": command,
         "version": __version__,

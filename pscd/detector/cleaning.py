@@ -136,6 +136,27 @@ class CellMethods:
         judged = self._judge(rows, FALSE_ALARMS)
         return self._listed(rows, judged, rows.missing(self.reader_.sources) & ~judged.wrong, level)
 
+    def findings(self, X: ArrayLike, *, false_alarms: float = FALSE_ALARMS, level: float = 0.9) -> "pd.DataFrame":
+        """The cells that look wrong and those that are missing, in one list and for the time of one.
+
+        Args:
+            X: rows, `(n, d)`.
+            false_alarms: share of right cells that may be flagged; what a missing cell should hold is told by those
+                that are not.
+            level: probability that a right value lies in its interval.
+
+        Returns:
+            What `suspects` lists, then what `gaps` lists, with a column `what`: "wrong" or "missing".
+        """
+        import pandas as pd
+
+        rows = self._read(X)
+        judged = self._judge(rows, false_alarms)
+        missing = rows.missing(self.reader_.sources) & ~judged.wrong
+        found = [("wrong", judged.wrong), *[("missing", missing)] * bool(missing.any())]
+        lists = [self._listed(rows, judged, where, level).assign(what=what) for what, where in found]
+        return pd.concat(lists, ignore_index=True) if len(lists) > 1 else lists[0]
+
     def repair(self, X: ArrayLike, *, false_alarms: float = FALSE_ALARMS) -> Any:
         """The table with cells that look wrong as they should be.
 

@@ -3,13 +3,9 @@
 Blocks are the same whenever a file is read, so that what was computed of some of them need not be computed again.
 """
 
-import codecs
-import csv
-import gzip
-import io
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
@@ -18,23 +14,20 @@ import numpy as np
 import pandas as pd
 
 from pscd.errors import UserError
-from pscd.files import needs, one_line, parquet_files, reading, suffix_of
+from pscd.files import needs, parquet_files, reading, suffix_of
 from pscd.frames.layout import (
-    SAMPLE_CHARACTERS,
     Layout,
     column_names,
-    encodings,
     find_footer,
-    find_layout,
     records_of,
 )
 from pscd.frames.levels import listed
 from pscd.frames.reading import TEXT_SUFFIXES, columns_of
+from pscd.frames.text_files import open_text, text_table
 
 BLOCK_ROWS = 131_072
 LARGE_TEXT = 32_000_000  # bytes of a text file from which on it is read in blocks
 LARGE_ROW = 2_500  # numbers: wider rows come in blocks of fewer
-PIECE = 1 << 22  # bytes of a text file at a time
 
 
 @dataclass(frozen=True)
@@ -122,8 +115,6 @@ def open_blocks(
     elif suffix == ".parquet":
         source = _open_parquet(path, [path], size)
     elif suffix in TEXT_SUFFIXES and (size is not None or path.stat().st_size > LARGE_TEXT):
-        if suffix in (".tsv", ".tab") and delimiter is None:
-            delimiter = "\t"
         source = _open_text(path, size, delimiter, encoding, header)
     is_small = source is not None and source.n_rows <= source.size and size is None and not path.is_dir()
     return None if is_small else source
@@ -259,19 +250,13 @@ def _kind(kind: Any) -> str:
 def _open_text(
     path: Path, size: int | None, delimiter: str | None, encoding: str | None, header: bool | None
 ) -> BlockSource:
-    encoding, lines, odd_quotes = _scan(path, encoding)
-    with reading(path, f"not a readable {suffix_of(path)} file"), _text(path, encoding) as file:
-        layout, notes = find_layout(_head(file), encoding, delimiter=delimiter, header=header)
-        if odd_quotes != (not layout.quoted):
-            layout = replace(layout, quoted=not (odd_quotes and _is_unclosed(path, encoding)))
-    with _text(path, encoding) as file:
-        first = next(islice(records_of(file, layout.delimiter, quoted=layout.quoted), layout.skip, None))[0]
-    names, odd = column_names(first, layout.width, header=layout.header)
+    table = text_table(path, delimiter=delimiter, encoding=encoding, header=header)
+    layout, names = table.layout, table.names
     size = _block_rows(size, layout.width)
-    about = {"delimiter": layout.delimiter, "encoding": encoding, "header": layout.header}
+    about = {"delimiter": layout.delimiter, "encoding": layout.encoding, "header": layout.header}
 
     def read(begin: int, columns: Sequence[str] | None) -> Iterator[pd.DataFrame]:
-        with _text(path, encoding) as file:
+        with open_text(path, layout.encoding) as file:
             rows = _rows(file, layout)
             for _ in islice(rows, begin * size):
                 pass
@@ -282,7 +267,7 @@ def _open_text(
                 frame.attrs["pscd"] = dict(about)
                 yield frame
 
-    return BlockSource(path, tuple(names), lines, size, layout.width, (*notes, *odd), read)
+    return BlockSource(path, names, table.n_lines, size, layout.width, table.notes, read)
 
 
 def _rows(file: IO[str], layout: Layout) -> Iterator[list[str]]:
@@ -295,56 +280,3 @@ def _rows(file: IO[str], layout: Layout) -> Iterator[list[str]]:
             yield last.popleft()
     footer = find_footer(list(last), layout.width)
     yield from list(last)[: len(last) - footer]
-
-
-def _text(path: Path, encoding: str) -> IO[str]:
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    binary: Any = gzip.open(path, "rb") if packed else path.open("rb")  # noqa: SIM115
-    return io.TextIOWrapper(io.BufferedReader(binary, PIECE), encoding=encoding, newline="")
-
-
-def _scan(path: Path, encoding: str | None) -> tuple[str, int, bool]:
-    """The encoding that the whole file can be read in, its number of lines, and whether its quotation marks are odd."""
-    with path.open("rb") as file:
-        head = file.read(1000)
-    if head[:2] == b"\x1f\x8b":
-        with gzip.open(path, "rb") as unpacked, reading(path, "cannot be read"):
-            head = unpacked.read(1000)
-    for name in [encoding] if encoding else encodings(head):
-        try:
-            codecs.lookup(name)
-        except LookupError:
-            raise UserError(f"unknown encoding {name!r}; common ones are utf-8, utf-16, cp1252 and latin-1") from None
-        lines = quotes = 0
-        try:
-            with _text(path, name) as file:
-                while piece := file.read(PIECE):
-                    if "\0" in piece:
-                        raise UserError(f"{path}: not a text file")
-                    lines += piece.count("\n")
-                    quotes += piece.count('"')
-        except UnicodeDecodeError:
-            continue
-        except (OSError, EOFError) as error:
-            raise UserError(f"{path}: cannot be read ({one_line(error)})") from None
-        return name, lines, quotes % 2 == 1
-    raise UserError(f"{path}: is not written in {encoding or 'any common encoding'}; name it with --encoding")
-
-
-def _head(file: IO[str]) -> str:
-    """The first lines, up to one at which no quotation mark is open."""
-    head = file.read(SAMPLE_CHARACTERS) + file.readline()
-    while head.count('"') % 2 and len(head) < 4 * SAMPLE_CHARACTERS and (line := file.readline()):
-        head += line
-    return head
-
-
-def _is_unclosed(path: Path, encoding: str) -> bool:
-    with _text(path, encoding) as file:
-        try:
-            for _ in csv.reader(file, strict=True):
-                pass
-        except csv.Error as error:
-            return "unexpected end" in str(error) or "field larger" in str(error)
-    return False

@@ -6,11 +6,11 @@ import io
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 from pscd.errors import UserError
 from pscd.files import check_fits
@@ -142,11 +142,11 @@ def records(text: str, delimiter: str, *, quoted: bool = True) -> Iterator[tuple
     return records_of(io.StringIO(text, newline=""), delimiter, quoted=quoted)
 
 
-def records_of(file: IO[str], delimiter: str, *, quoted: bool = True) -> Iterator[tuple[list[str], int, int]]:
+def records_of(file: Iterable[str], delimiter: str, *, quoted: bool = True) -> Iterator[tuple[list[str], int, int]]:
     """The records of a file, as `records` has them of a text.
 
     Args:
-        file: opened with `newline=""`.
+        file: its lines, of one opened with `newline=""`.
         delimiter: between fields.
         quoted: whether quotation marks hold fields together.
 

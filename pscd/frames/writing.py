@@ -3,14 +3,20 @@
 import codecs
 import gzip
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
+from typing import IO, Any
 
 from pscd.errors import UserError
 from pscd.files import replacing, suffix_of, writing_to
-from pscd.frames.layout import column_names, find_layout, read_bytes, read_text, records
+from pscd.frames.layout import Layout, records_of
 from pscd.frames.levels import listed
 from pscd.frames.reading import TEXT_SUFFIXES
+from pscd.frames.text_files import open_bytes, open_text, text_table
+
+Change = tuple[int, str, str]  # row from 0, name of the column, new text
 
 
 def write_like(
@@ -46,47 +52,91 @@ def write_like(
     ...     new.read_bytes()
     b'a; "b"\r\n1;"x"\r\n2; "z"'
     """
-    path_in, path_out = Path(path_in), Path(path_out)
+    ordered = sorted((int(row), name, new) for (row, name), new in changes.items())
+    copy_changed(Path(path_in), ordered, Path(path_out), delimiter=delimiter, encoding=encoding, header=header)
+
+
+def copy_changed(
+    path_in: Path,
+    changes: Iterable[Change],
+    path_out: Path,
+    *,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    header: bool | None = None,
+) -> None:
+    """As `write_like`, for a file and changes that need not fit into memory.
+
+    Args:
+        path_in: the file.
+        changes: row, name of the column and new text, in the order of the rows.
+        path_out: the copy.
+        delimiter: as it was told when the file was read.
+        encoding: as it was told when the file was read.
+        header: as it was told when the file was read.
+
+    Raises:
+        UserError: there is no such cell, the file is no text, or the copy cannot be written.
+    """
     if suffix_of(path_in) not in TEXT_SUFFIXES:
         raise UserError(f"{path_in}: only text files can be copied cell by cell; save it as .csv")
-    if suffix_of(path_in) in (".tsv", ".tab") and delimiter is None:
-        delimiter = "\t"
-    text, encoding = read_text(path_in, encoding)
-    layout, _ = find_layout(text, encoding, delimiter=delimiter, header=header)
-    wanted: dict[int, dict[str, str]] = {}
-    for (row, name), new in changes.items():
-        wanted.setdefault(int(row), {})[name] = new
-    lines = list(io.StringIO(text, newline=""))
-    copy: list[str] = []
-    done, names, row = 0, [""], -layout.skip - layout.header
-    for i, (record, begin, end) in enumerate(records(text, layout.delimiter, quoted=layout.quoted)):
-        if i == layout.skip:
-            names, _ = column_names(record, layout.width, header=layout.header)
-        if row >= 0 and row in wanted:
-            new_fields = {_index(path_in, names, name): new for name, new in wanted.pop(row).items()}
-            copy += lines[done:begin]
-            copy.append(_changed("".join(lines[begin:end]), layout.delimiter, layout.quoted, new_fields))
-            done = end
+    table = text_table(path_in, delimiter=delimiter, encoding=encoding, header=header)
+    layout, names = table.layout, list(table.names)
+    wanted = ((row, {_index(path_in, names, name): new for _, name, new in cells}) for row, cells in _by_row(changes))
+    with writing_to(path_out), replacing(path_out) as temporary, temporary.open("wb") as file:
+        gzipped = path_out.name.lower().endswith(".gz")
+        binary: Any = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if gzipped else file
+        with _encoding(path_in, binary, layout.encoding) as copy:
+            with open_text(path_in, layout.encoding) as lines:
+                row, last = _copy(lines, layout, wanted, copy)
+            if last is not None:
+                raise UserError(f"{path_in}: has no row {last}; it has {row}")
+
+
+def _by_row(changes: Iterable[Change]) -> Iterator[tuple[int, Iterator[Change]]]:
+    return groupby(changes, key=lambda change: change[0])
+
+
+def _copy(
+    lines: Iterable[str], layout: Layout, wanted: Iterator[tuple[int, dict[int, str]]], copy: IO[str]
+) -> tuple[int, int | None]:
+    """Copy lines, with new fields in some rows; returns the number of rows, and the first that was not there."""
+    read: list[str] = []  # since the last record
+
+    def remembered() -> Iterator[str]:
+        for line in lines:
+            read.append(line)
+            yield line
+
+    row = -layout.skip - layout.header
+    at, fields = next(wanted, (None, {}))
+    for _, begin, end in records_of(remembered(), layout.delimiter, quoted=layout.quoted):
+        if row >= 0 and row == at:
+            own = begin - end  # lines of the record; before them there may be blank ones
+            copy.writelines(read[:own])
+            copy.write(_changed("".join(read[own:]), layout.delimiter, layout.quoted, fields))
+            at, fields = next(wanted, (None, {}))
+        else:
+            copy.writelines(read)
+        read.clear()
         row += 1
-    copy += lines[done:]
-    if wanted:
-        raise UserError(f"{path_in}: has no row {min(wanted)}; it has {row}")
-    content = _encoded(path_in, "".join(copy), encoding)
-    if path_out.name.lower().endswith(".gz"):
-        content = gzip.compress(content, mtime=0)
-    with writing_to(path_out), replacing(path_out) as temporary:
-        temporary.write_bytes(content)
+    copy.writelines(read)
+    return row, at
 
 
-def _encoded(path: Path, text: str, encoding: str) -> bytes:
-    """The text in the file's encoding, with its byte-order mark and in its byte order."""
+@contextmanager
+def _encoding(path: Path, file: Any, encoding: str) -> Iterator[IO[str]]:
+    """A text file in the encoding of another, with its byte-order mark and in its byte order."""
+    if encoding.lower().replace("_", "-") in ("utf-16", "utf16"):
+        with open_bytes(path) as content:
+            mark = content.read(2)
+        file.write(mark)
+        encoding = "utf-16-be" if mark == codecs.BOM_UTF16_BE else "utf-16-le"
     try:
-        if encoding.lower().replace("_", "-") in ("utf-16", "utf16"):
-            mark = read_bytes(path)[:2]
-            return mark + text.encode("utf-16-be" if mark == codecs.BOM_UTF16_BE else "utf-16-le")
-        return text.encode(encoding)
+        with io.TextIOWrapper(file, encoding=encoding, newline="") as copy:
+            yield copy
     except UnicodeEncodeError as error:
-        character = text[error.start]
+        character = error.object[error.start]
         raise UserError(f"{path}: its encoding, {encoding}, has no {character!r}; save it as utf-8 first") from None
 
 

@@ -39,6 +39,7 @@ def snapshot(state: TrainState) -> dict[str, Any]:
         "proposal": state.proposal.tensors(),
         "rows": state.rows,
         "best": None if state.best is None else {"gain": state.best.gain, "weights": state.best.weights},
+        "about": state.about,
     }
     return copy.deepcopy(values)
 
@@ -143,7 +144,8 @@ def branch(source: Path, folder: Path) -> None:
         raise UserError(f"{source}: no run to begin from")
     folder.mkdir(parents=True, exist_ok=True)
     if load(folder) is None:
-        save({**values, "step": 0, "retries": 0, "rows": "", "best": None}, folder)  # the new run may have other rows
+        # The new run may have other rows and settings.
+        save({**values, "step": 0, "retries": 0, "rows": "", "best": None, "about": {}}, folder)
 
 
 def load(folder: Path) -> dict[str, Any] | None:

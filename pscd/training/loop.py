@@ -20,7 +20,7 @@ from pscd.energies import TemperedEnergy, as_function
 from pscd.errors import Diverged, NotFinite, UserError
 from pscd.files import locked
 from pscd.mixtures import Mixture
-from pscd.model import Model, run_chains
+from pscd.model import Model, describe, run_chains
 from pscd.presets import for_rows
 from pscd.progress import progress_bar
 from pscd.rng import Stream, generator
@@ -210,10 +210,11 @@ def fit(
     # Without negatives there are no chains to count.
     modes = modes if config.objective.needs_negatives else None
     true_shares = mode_shares(rows, modes, int(modes(rows).max()) + 1) if modes is not None else None
+    end, main = last_step(config), distributed.rank() == 0
+    notes = given.notes(prepared)
+    state.about = describe(state.averaged, config, columns, fingerprint, notes)
+    as_model = partial(_as_model, config=config, columns=columns, fingerprint=fingerprint, notes=notes)
     good = checkpoint.snapshot(state)
-    end = last_step(config)
-    main = distributed.rank() == 0
-    as_model = partial(_as_model, config=config, columns=columns, fingerprint=fingerprint, notes=given.notes(prepared))
     _show(watch if main else None, state, as_model)
     with (
         locked(run.lock) if run is not None and main else nullcontext(),
@@ -249,8 +250,7 @@ def fit(
                 _show(watch if main else None, state, as_model)
             if stop:
                 raise KeyboardInterrupt
-        settle_step_size(state, config)
-    return as_model(state)
+    return settled(as_model(state))
 
 
 def _check_shares(config: TrainConfig) -> None:
@@ -281,32 +281,36 @@ def _look(judge: HeldOut, state: TrainState) -> float:
     return gain
 
 
-def settle_step_size(state: TrainState, config: TrainConfig) -> None:
+def settled(model: Model) -> Model:
     """Adapt the sampler's step size to an energy that was trained without chains, so that the model can be sampled.
 
     The chains start at draws of the proposal, as those of `Model.sample` do. All processes do the same.
 
     Args:
-        state: its step size is changed in place.
-        config: of the run.
+        model: its step size is changed in place.
+
+    Returns:
+        The model.
     """
-    if config.objective.needs_negatives or not isinstance(state.proposal, Mixture):
-        return
-    rng = generator(config.seed, Stream.SETTLE_STEP, device=state.coordinates.shift.device)
-    x = state.proposal.sample(SETTLE_CHAINS, rng).view(-1, *state.coordinates.shift.shape)
+    config, proposal = model.config, model.proposal
+    if config.objective.needs_negatives or not isinstance(proposal, Mixture):
+        return model
+    rng = generator(config.seed, Stream.SETTLE_STEP, device=model.shift.device)
+    x = proposal.sample(SETTLE_CHAINS, rng).view(-1, *model.shift.shape)
     for _ in range(SETTLE_ROUNDS):
         x, stats = run_chains(
-            state.averaged,
+            model.energy,
             x,
             config,
-            step_size=state.step_size,
+            step_size=model.step_size,
             n_steps=2,  # one of them may be a jump
-            proposal=state.proposal,
+            proposal=proposal,
             generator=rng,
         )
-        before, state.step_size = state.step_size, config.sampler.adapt(state.step_size, stats)
-        if state.step_size is before:  # a sampler whose step is fixed
-            return
+        before, model.step_size = model.step_size, config.sampler.adapt(model.step_size, stats)
+        if model.step_size is before:  # a sampler whose step is fixed
+            break
+    return model
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:

@@ -1,6 +1,6 @@
 """What changes during training."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,7 @@ class TrainState:
         rows: checksum of the data, so that a checkpoint is not resumed with other rows.
         chances: cumulative probabilities with which rows are drawn, `(n,)`; None: uniform.
         best: the best weights so far by the held-out rows, if there are any.
+        about: what `pscd.model.describe` says of the model, so that a checkpoint can be read as one.
         step: updates so far.
         retries: roll-backs so far; each halves the learning rate and changes the randomness.
     """
@@ -57,5 +58,6 @@ class TrainState:
     rows: str = ""
     chances: Tensor | None = None
     best: Best | None = None
+    about: dict[str, str] = field(default_factory=dict)
     step: int = 0
     retries: int = 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.large import __main__ as program
-from benchmarks.large import child, reading, table
+from benchmarks.large import child, cleaning, reading, table
 
 
 def times(seconds):
@@ -50,6 +50,27 @@ def test_all_parts_are_measured_on_a_small_table(tmp_path):
     found = json.loads((tmp_path / "out" / "large.json").read_text())["results"]
     assert set(found) == set(program.PARTS)
     assert found["training"]["streamed"]["npy"]["peak_mb"] < 700
+
+
+def test_cleaning_is_measured_on_text_and_parquet(tmp_path):
+    import pandas as pd  # not above: a child of another test would have it in its memory
+
+    few = {"tenth": 10.4, "whole": 90.0}
+    found = {
+        f"{kind} {name}": {"rows": 100, "cells": 7, "per_second": 1234.5, "peak_mb": mb}
+        for kind in ("parquet", "csv")
+        for name, mb in few.items()
+    }
+    found["csv whole"]["peak_mb"] = 200
+    page = "\n".join(cleaning.section(found))
+    assert "| parquet | 100 | 7 | 90 MB | 1,234 |" in page
+    assert "of parquet take 80 MB more: within" in page
+    assert "of csv take 190 MB more: MORE THAN" in page
+    for name in ("x.csv", "x.parquet"):
+        cleaning.make(str(tmp_path / name), 3000)
+    csv, parquet = pd.read_csv(tmp_path / "x.csv"), pd.read_parquet(tmp_path / "x.parquet")
+    pd.testing.assert_frame_equal(csv, parquet)
+    assert 50 < csv.isna().to_numpy().sum() < 250  # 150 are expected
 
 
 def test_reading_takes_the_time_of_rows(tmp_path):

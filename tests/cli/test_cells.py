@@ -1,6 +1,6 @@
 import pandas as pd
 
-from pscd.cli.cells import cell_words, write_cells
+from pscd.cli.cells import cell_words, group_cells, merge_groups, print_gaps, print_groups, write_cells
 
 
 def test_days_are_told_without_a_time():
@@ -10,8 +10,39 @@ def test_days_are_told_without_a_time():
     assert cell_words({**cell, **ends}) == expected
 
 
-def test_rows_are_counted_from_one_and_costs_are_energies(tmp_path):
-    found = pd.DataFrame({"row": [0, 6], "column": ["a", "b"], "cost": [50.0, 7.25]})
-    write_cells(found, tmp_path / "cells.csv")
-    written = pd.read_csv(tmp_path / "cells.csv")
-    assert written.to_dict("list") == {"row": [1, 7], "column": ["a", "b"], "energy": [50.0, 7.25]}
+FOUND = pd.DataFrame(
+    {"row": [0, 6, 8], "column": ["a", "b", "b"], "found": [0.1, None, "x"], "suggested": [1 / 3, 2, "y"],
+     "lower": None, "upper": None, "cost": [50.0, 7.25, 3.0], "mistake": ["10 times too large", None, None]}
+)  # fmt: skip
+
+
+def test_rows_are_counted_from_one_costs_are_energies_and_cells_as_they_stand(tmp_path):
+    write_cells(FOUND, tmp_path / "cells.csv")
+    assert (tmp_path / "cells.csv").read_text().splitlines() == [
+        "row,column,found,suggested,lower,upper,energy,mistake",
+        "1,a,0.1,0.3333333333333333,,,50,10 times too large",
+        "7,b,,2,,,7.25,",
+        "9,b,x,y,,,3,",
+    ]
+
+
+def test_groups_of_blocks_are_those_of_the_whole(capsys):
+    whole = merge_groups(group_cells(FOUND))
+    blocks = merge_groups([*group_cells(FOUND[:1]), *group_cells(FOUND[1:2]), *group_cells(FOUND[2:])])
+    assert blocks == whole
+    assert [group[:3] for group in whole] == [["a", "10 times too large", 1], ["b", "", 2]]
+    print_groups(whole, 3, 1000, more=2)
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "3 of 1,000 cells look wrong:"
+    assert told[1].endswith(": 10 times too large")
+    assert told[2].startswith("  2 in b: such as row 7")
+    assert told[3] == "  ... and 2 more kinds"
+
+
+def test_gaps_are_told_by_column(capsys):
+    print_gaps({})
+    print_gaps({"a": 1})
+    print_gaps({"a": 1, "b": 1200})
+    assert capsys.readouterr().out.splitlines() == [
+        "no cell is missing", "1 cell is missing: 1 in a", "1,201 cells are missing: 1,200 in b, 1 in a"
+    ]  # fmt: skip

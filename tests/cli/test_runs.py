@@ -34,6 +34,27 @@ def test_train_sample_score_evaluate_plot(run, csv, tmp_path, capsys):
     assert [row["name"] for row in rows] == ["samples", "data"]
 
 
+def test_a_run_that_was_stopped_can_be_scored_and_sampled(run, csv, tmp_path, capsys):
+    (run / "model.safetensors").unlink()
+    out = [str(tmp_path / name) for name in ("scores.csv", "samples.csv", "scores.npy", "large")]
+    assert main(["score", str(run), str(csv), "--out", out[0]]) == 0
+    note = f"note: {run}: training stopped after 20 of 20 updates; the same pscd train command goes on with it"
+    assert capsys.readouterr().out.splitlines()[0] == note
+    assert main(["sample", str(run), "--n", "5", "--out", out[1]]) == 0
+    assert capsys.readouterr().out == f"{note}\n5 samples: {out[1]}\n"
+    assert list(pd.read_csv(out[1]).columns) == ["height", "weight", "age"]
+    assert "holds a run of pscd train" in refused(["detect", csv, "--out", run], capsys)
+    # Samples in parts belong to the state that they were drawn from, if it is the previous one, too.
+    (run / "state.pt").rename(run / "state-previous.pt")
+    assert main(["sample", str(run), "--n", "5", "--out", out[3]]) == 0
+    assert len(pd.read_parquet(out[3])) == 5
+    (run / "state-previous.pt").rename(run / "state.pt")
+    train = ["train", str(csv), "--columns", "height,weight,age", *SMALL, "--out", str(run)]
+    assert main(train) == 0  # which makes the model: all updates were made
+    assert main(["score", str(run), str(csv), "--out", out[2]]) == 0
+    np.testing.assert_allclose(np.load(out[2]), pd.read_csv(out[0])["energy"], rtol=1e-5)
+
+
 def test_a_changed_file_is_not_mixed_into_a_run(run, csv, capsys):
     frame = pd.read_csv(csv)
     frame.loc[0, "age"] = 99.0

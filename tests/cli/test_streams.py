@@ -41,6 +41,34 @@ def test_a_part_that_is_there_is_not_computed_again(tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), np.concatenate(blocks))
 
 
+def test_a_second_file_and_what_is_done_at_the_end(tmp_path):
+    """A block is done once both files have their part; the first is not joined before the end is done."""
+    blocks, done, seen = [np.zeros(2), np.ones(2)], [], []
+
+    def work(i, block):
+        done.append(i)
+        return Part({}, block, {"rows": 2}, Part({}, -block, {"rows": 2}))
+
+    def at_end(parts):
+        seen.append([np.load(path).tolist() for path in parts])
+        assert not (tmp_path / "x.npy").exists()
+        if len(seen) == 1:
+            raise UserError("the disk is full")
+
+    def once():
+        here, beside = tmp_path / "x.npy", tmp_path / "y.npy"
+        in_parts(here, {}, lambda first: iter(blocks[first:]), work, total=4, beside=beside, at_end=at_end)
+
+    with pytest.raises(UserError):
+        once()
+    (tmp_path / "y.npy.partial" / "part-000001.json").unlink()
+    once()
+    assert sorted(done) == [0, 1, 1]
+    assert seen == [[[0, 0], [1, 1]]] * 2
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), [0, 0, 1, 1])
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), [0, 0, -1, -1])
+
+
 def test_another_model_or_another_file_is_another_job(tmp_path):
     (tmp_path / "run").mkdir()
     model, rows = tmp_path / "run" / "model.safetensors", tmp_path / "x.npy"

@@ -63,6 +63,16 @@ def test_suspects_say_what_should_stand_there(detector, dirty):
     assert found["cost"].is_monotonic_decreasing
 
 
+def test_findings_are_suspects_and_gaps(detector, dirty):
+    found = detector.findings(dirty)
+    for what, alone in (("wrong", detector.suspects(dirty)), ("missing", detector.gaps(dirty))):
+        assert len(alone) >= 4
+        some = found[found["what"] == what].drop(columns="what").reset_index(drop=True)
+        pd.testing.assert_frame_equal(some.astype(object), alone.astype(object))
+    whole = dirty.drop(index=[20, 21, 22, 23])
+    assert set(detector.findings(whole)["what"]) == {"wrong"}
+
+
 def test_a_misspelt_category_is_wrong_and_what_was_meant_is_suggested():
     frame = people().assign(sex=lambda f: f["sex"].map({"m": "male", "f": "female"}))
     frame.loc[5, "sex"], frame.loc[6, "sex"] = "femal", "mlae"

@@ -115,7 +115,7 @@ def test_every_field_comes_back_by_itself(small, tmp_path, field):
     """One field of the file is changed, and that one alone is different in the state that is restored from it."""
     state = whole_state(small)
     before = checkpoint.snapshot(state)
-    assert before.keys() == {*FIELDS, "optimizer", "rows"}
+    assert before.keys() == {*FIELDS, "optimizer", "rows", "about"}
     assert not [name for name, value in before.items() if value is None]
     values = copy.deepcopy(before)
     values[field] = changed(values[field])

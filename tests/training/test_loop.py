@@ -31,7 +31,7 @@ from pscd.training.loop import (
     fit,
     last_step,
     learning_rate,
-    settle_step_size,
+    settled,
     train_step,
     update_average,
 )
@@ -512,16 +512,12 @@ def test_batches_need_not_hold_every_row_and_the_energy_is_in_training(small, x)
 
 
 def test_the_step_settles_without_chains_only_and_at_the_sampler_s_target(small, x):
-    config = replace(small, objective=OBJECTIVES["dsm"], sampler=Mala(step_size=5.0))
-    state = init_state(x, config, None, torch.device("cpu"))
-    settle_step_size(state, replace(config, objective=OBJECTIVES["cd"]))
-    assert state.step_size == 5.0
-    settle_step_size(state, config)
-    assert state.step_size != 5.0
-    fixed = replace(config, sampler=Langevin(step_size=5.0))
-    state = init_state(x, fixed, None, torch.device("cpu"))
-    settle_step_size(state, fixed)
-    assert state.step_size == 5.0
+    model = fit(x, replace(small, steps=2, sampler=Mala(step_size=5.0)))
+    without = replace(small, objective=OBJECTIVES["dsm"])
+    for config, settles in [(small, False), (without, True), (replace(without, sampler=Langevin()), False)]:
+        model.config, model.step_size = config, torch.tensor(5.0)
+        assert settled(model) is model
+        assert (model.step_size != 5.0) == settles
 
 
 def test_labels_are_checked_and_an_energy_without_classes_ignores_them(small, x):
