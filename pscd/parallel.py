@@ -25,7 +25,7 @@ from pscd import clusters
 from pscd.errors import Diverged, UserError
 from pscd.fast import threads_set
 from pscd.files import one_line, read_json, sealed, unsealed, write_json
-from pscd.progress import progress_bar
+from pscd.progress import duration, progress_bar
 from pscd.version import __version__
 
 Settings = dict[str, Any]
@@ -180,23 +180,6 @@ def estimate(first: float, left: int, at_a_time: int, unit: str) -> str:
     # While the first was computed, the others that began with it were too.
     rest = (math.ceil((left + 1) / at_a_time) - 1) * first
     return f"the first {unit} took {duration(first)}; the other {left} may take {duration(rest)}, {at_a_time} at a time"
-
-
-def duration(seconds: float) -> str:
-    """A duration as a person would say it.
-
-    Args:
-        seconds: how long.
-
-    Returns:
-        In seconds, minutes or hours.
-
-    >>> duration(4.2), duration(600), duration(10_000)
-    ('4 s', '10 min', '2.8 hours')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
 def _at_a_time(engine: Engine) -> int:

@@ -94,7 +94,7 @@ def test_files_fit_one_sitting(path):
 
 # Modules that hold nothing to test, or whose words the tests of their neighbours check.
 WITHOUT_TESTS = {
-    *("__main__", "errors", "progress", "types", "version", "cli/common", "objectives/protocol"),
+    *("__main__", "errors", "types", "version", "cli/common", "objectives/protocol"),
     *("sampling/protocol", "sampling/starts", "training/state"),
 }
 

@@ -29,16 +29,17 @@ from pscd.sampling import ReplayBuffer
 from pscd.sampling import buffer as buffers
 from pscd.training import checkpoint
 from pscd.training.batches import Batches
+from pscd.training.forecast import forecast
 from pscd.training.given import Given
 from pscd.training.guard import Modes, check, last_words, mode_shares, summary
 from pscd.training.held_out import HeldOut, hold_out, judge_of
 from pscd.training.initial import init_state
 from pscd.training.interrupt import deferred_interrupt
 from pscd.training.prepare import prepare
+from pscd.training.settling import settled
 from pscd.training.state import Best, TrainState
 
 WARMUP_STEPS = 100  # updates over which the learning rate rises, while Adam's moment estimates are rough
-SETTLE_CHAINS, SETTLE_ROUNDS = 256, 300  # enough for an initial step size off by a factor of a thousand
 RETRY_FACTOR = 0.5  # of the learning rate, for each roll-back
 
 Log = Callable[[dict[str, float]], None]
@@ -220,7 +221,12 @@ def fit(
         locked(run.lock) if run is not None and main else nullcontext(),
         fast.enough_threads(state.energy, config.batch_size, tuple(prepared.z.shape[1:])),
         given.batches(prepared, config, device) as z,
-        progress_bar(end, done=state.step, show=progress and main) as bar,
+        progress_bar(
+            end,
+            done=state.step,
+            show=progress and main,
+            foretell=partial(forecast, left=end - state.step, where=device.type, kept=run is not None),
+        ) as bar,
         # Several processes may be at different steps when the signal comes, and saving needs them all.
         deferred_interrupt(enabled=distributed.world_size() == 1) as interrupted,
     ):
@@ -279,38 +285,6 @@ def _look(judge: HeldOut, state: TrainState) -> float:
     if state.best is None or gain > state.best.gain:
         state.best = Best(gain, copy.deepcopy(state.averaged.state_dict()))
     return gain
-
-
-def settled(model: Model) -> Model:
-    """Adapt the sampler's step size to an energy that was trained without chains, so that the model can be sampled.
-
-    The chains start at draws of the proposal, as those of `Model.sample` do. All processes do the same.
-
-    Args:
-        model: its step size is changed in place.
-
-    Returns:
-        The model.
-    """
-    config, proposal = model.config, model.proposal
-    if config.objective.needs_negatives or not isinstance(proposal, Mixture):
-        return model
-    rng = generator(config.seed, Stream.SETTLE_STEP, device=model.shift.device)
-    x = proposal.sample(SETTLE_CHAINS, rng).view(-1, *model.shift.shape)
-    for _ in range(SETTLE_ROUNDS):
-        x, stats = run_chains(
-            model.energy,
-            x,
-            config,
-            step_size=model.step_size,
-            n_steps=2,  # one of them may be a jump
-            proposal=proposal,
-            generator=rng,
-        )
-        before, model.step_size = model.step_size, config.sampler.adapt(model.step_size, stats)
-        if model.step_size is before:  # a sampler whose step is fixed
-            break
-    return model
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:

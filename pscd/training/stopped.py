@@ -15,7 +15,7 @@ from pscd.files import reading
 from pscd.model import Model
 from pscd.run_folder import RunFolder
 from pscd.training import checkpoint
-from pscd.training.loop import settled
+from pscd.training.settling import settled
 
 
 def load_stopped(folder: Path, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Model | None:

@@ -31,7 +31,6 @@ from pscd.training.loop import (
     fit,
     last_step,
     learning_rate,
-    settled,
     train_step,
     update_average,
 )
@@ -509,15 +508,6 @@ def test_batches_need_not_hold_every_row_and_the_energy_is_in_training(small, x)
     state.energy.eval()
     train_step(state, x, replace(small, gradients="plain"))
     assert seen[-1] == (True, True, 2 * small.batch_size)
-
-
-def test_the_step_settles_without_chains_only_and_at_the_sampler_s_target(small, x):
-    model = fit(x, replace(small, steps=2, sampler=Mala(step_size=5.0)))
-    without = replace(small, objective=OBJECTIVES["dsm"])
-    for config, settles in [(small, False), (without, True), (replace(without, sampler=Langevin()), False)]:
-        model.config, model.step_size = config, torch.tensor(5.0)
-        assert settled(model) is model
-        assert (model.step_size != 5.0) == settles
 
 
 def test_labels_are_checked_and_an_energy_without_classes_ignores_them(small, x):

@@ -17,7 +17,8 @@ from pscd.objectives import OBJECTIVES
 from pscd.presets import PRESETS
 from pscd.rng import generator
 from pscd.training import checkpoint
-from pscd.training.loop import fit, settled
+from pscd.training.loop import fit
+from pscd.training.settling import settled
 from pscd.training.stopped import load_stopped
 
 OLD = Path(__file__).parents[1] / "old"
