@@ -42,6 +42,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (1)")
     parser.add_argument("--named", action="store_true", help="the mistakes of mutation/named.toml instead")
     parser.add_argument("--fresh", action="store_true", help="try again what was noticed before, too")
+    parser.add_argument("--again", action="store_true", help="only what went unnoticed before, of all samples")
     parser.add_argument("--record", action="store_true", help="find out anew what every changed test file calls")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where to keep them (docs/results/mutants.json)")
     parser.add_argument("--report", action="store_true", help="only write the table anew")
@@ -96,22 +97,17 @@ def sample(file: str, source: str, seed: int, at_least: int, share: float) -> li
 
 
 def _sampled(folder: Path, results: Results, args: argparse.Namespace) -> int:
-    known = {} if args.fresh else results.of(args.seed)
     skip = equivalents()
-    plan: Plan = []
-    for file in ordered(args.files):
-        if args.core and file not in CORE:
-            continue
-        for mutant in sample(file, (ROOT / file).read_text(), args.seed, args.sample, args.share):
-            if known.get(mutant.key, {}).get("status") == "noticed":
-                continue
-            if reason(mutant.row, skip):
-                results.put({**mutant.row, "seed": args.seed, "status": "equivalent"})
-            else:
-                plan.append((mutant, FILES[file]))
+    plan: list[tuple[int, Mutant]] = []
+    for seed, mutant in _unnoticed(results, args) if args.again else _to_try(results, args):
+        if reason(mutant.row, skip):
+            results.put({**mutant.row, "seed": seed, "status": "equivalent"})
+        else:
+            plan.append((seed, mutant))
+    random.Random(args.seed).shuffle(plan)  # so that a run that is stopped has seen something of every file
     bar = tqdm(total=len(plan), desc="mistakes")
-    for _, row in _judged(plan, folder, args):
-        results.put({**row, "seed": args.seed})
+    for place, row in _judged([(mutant, FILES[mutant.file]) for _, mutant in plan], folder, args):
+        results.put({**row, "seed": plan[place][0]})
         bar.update()
         if row["status"] == "unnoticed":
             bar.write(f"{row['file']}:{row['line']} {row['function']}\n  - {row['before']}\n  + {row['after']}")
@@ -119,6 +115,27 @@ def _sampled(folder: Path, results: Results, args: argparse.Namespace) -> int:
     _forget(results)
     results.write()
     return 0
+
+
+def _files(args: argparse.Namespace) -> list[str]:
+    return [file for file in ordered(args.files) if file in CORE or not args.core]
+
+
+def _to_try(results: Results, args: argparse.Namespace) -> Iterator[tuple[int, Mutant]]:
+    """A sample of each file, without what was noticed before."""
+    known = {} if args.fresh else results.of(args.seed)
+    for file in _files(args):
+        for mutant in sample(file, (ROOT / file).read_text(), args.seed, args.sample, args.share):
+            if known.get(mutant.key, {}).get("status") != "noticed":
+                yield args.seed, mutant
+
+
+def _unnoticed(results: Results, args: argparse.Namespace) -> Iterator[tuple[int, Mutant]]:
+    """What nobody has noticed so far, of all samples."""
+    there = {mutant.key: mutant for file in _files(args) for mutant in mutants_of(file, (ROOT / file).read_text())}
+    for row in results.mutants:
+        if row["status"] == "unnoticed" and key(row) in there:
+            yield row["seed"], there[key(row)]
 
 
 def _forget(results: Results) -> None:

@@ -19,6 +19,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -38,8 +39,10 @@ PRELOADED = ("torch", "numpy", "pandas", "polars", "scipy.stats", "sklearn.mixtu
 PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:random_order", "--assert=plain", "--tb=short",
           "-W", "ignore::pytest.PytestAssertRewriteWarning")  # fmt: skip
 PATIENCE = (8.0, 4.0)  # a mistake that takes longer than so many seconds, plus so many times the usual, was noticed
+IMPORTING = 30.0  # seconds more for a process that has to import everything, or to compile
 STILL = 120.0  # seconds without any progress, after which a process is stopped
 CANNOT = 99  # exit code of a child that could not exchange the code
+FAILED, SLOW = "failed", "too slow"  # what stops the tests, other than the exit code of a crash
 
 
 def preload() -> None:
@@ -71,7 +74,7 @@ class Bench:
                 shutil.copytree(ROOT / name, self.root / name, ignore=shutil.ignore_patterns("*.png"))
             elif (ROOT / name).exists():
                 shutil.copy2(ROOT / name, self.root / name)
-        self.output, self.failed = folder / "output.txt", folder / "failed.txt"
+        self.output, self.stopped = folder / "output.txt", folder / "stopped.txt"
         # Compiled kernels of mistakes must not stay in the user's cache, nor temporary files in everybody's.
         for variable, name in (("XDG_CACHE_HOME", "cache"), ("TMPDIR", "temporary")):
             (folder / name).mkdir()
@@ -110,33 +113,71 @@ class Bench:
         return record["failed"]
 
     def judge(self, mutant: Mutant, own: list[str]) -> dict:
-        """Run the tests that may notice a mistake; returns a row of the results."""
+        """Run the tests that may notice a mistake.
+
+        A test may fail for other reasons: what ran before it, a timer, a busy machine. So one that seems to notice is
+        asked again without the mistake, where it must pass, and with it, where it must fail again. If it does not, the
+        tests that come after it are asked.
+
+        Returns:
+            A row of the results; `doubted` names the tests that failed, but not because of the mistake.
+        """
         self.map.read()  # other processes may have added to it
         tests, usual = self.map.choose_for(mutant, own)
-        tests = [name for name in tests if name.split("::")[0] in self.asked]
-        path = self.root / mutant.file
-        sound = path.read_text()
-        self.failed.write_text("")
+        tests = left = [name for name in tests if name.split("::")[0] in self.asked]
         start, patience = time.monotonic(), PATIENCE[0] + PATIENCE[1] * usual
-        try:
-            path.write_text(mutant.source)
-            code = CANNOT
-            if mutant.function:
-                files = {"file": str(path), "before": sound, "after": mutant.source, "failed": str(self.failed)}
-                code = self.start().ask(tests=tests, patience=patience, **files)
-            if code == CANNOT:
-                patience += 30.0  # to import everything, and to compile
-                code = forked(lambda: _try(self.root, self.options, tests, own, self.failed), patience, self.output)
-        finally:
-            path.write_text(sound)
-        noticed = "too slow" if code is None else self.failed.read_text() or (f"exit code {code}" if code else "")
+        doubted: list[str] = []
+        while True:
+            run = partial(self._run, mutant, own=own, patience=patience)
+            how, test = run(left)
+            if not how or _confirmed(run, left, how, test):
+                break
+            doubted.append(test or how)
+            left = left[left.index(test) + 1 :] if test else []
         return {
             **mutant.row,
-            "status": "noticed" if noticed else "unnoticed",
-            "noticed_by": noticed,
+            "status": "noticed" if how else "unnoticed",
+            "noticed_by": test if how == FAILED else how,
+            "doubted": doubted,
             "tests": len(tests),
             "seconds": round(time.monotonic() - start, 1),
         }
+
+    def _run(
+        self, mutant: Mutant, tests: list[str], *, own: list[str], patience: float, planted: bool = True
+    ) -> tuple[str, str]:
+        """Run tests with or without the mistake, until one fails.
+
+        Returns:
+            What stopped them, empty if nothing did; and the test that did it, empty if it was none of them.
+        """
+        path = self.root / mutant.file
+        sound = path.read_text()
+        self.stopped.write_text("")
+        try:
+            path.write_text(mutant.source if planted else sound)
+            code = CANNOT
+            if mutant.function:
+                files = {"file": str(path), "before": sound, "after": mutant.source, "planted": planted}
+                code = self.start().ask(tests=tests, patience=patience, stopped=str(self.stopped), **files)
+            if code == CANNOT:
+                work = partial(_try, self.root, self.options, tests, own, self.stopped)
+                code = forked(work, patience + IMPORTING, self.output)
+        finally:
+            path.write_text(sound)
+        test = self.stopped.read_text()
+        if code is None:
+            return SLOW, test
+        return (FAILED if code == 1 and test else f"exit code {code}") if code else "", test if code else ""
+
+
+def _confirmed(run: Callable[..., tuple[str, str]], tests: list[str], how: str, test: str) -> bool:
+    """Whether it was the mistake that stopped the tests."""
+    one_of_each_file = {name.split("::")[0]: name for name in tests}
+    again = tests[: tests.index(test) + 1] if test else list(one_of_each_file.values())
+    if run(again, planted=False)[0]:
+        return False
+    return how == SLOW or run(again)[0] != ""  # processor time is no matter of chance, and would be spent again
 
 
 def test_files(root: Path) -> list[str]:
@@ -203,7 +244,7 @@ def _enter(root: Path) -> None:
     sys.path[:] = [str(root), *(p for p in sys.path if p not in ("", str(ROOT)))]  # the copy, not the project itself
 
 
-def _try(root: Path, options: list[str], tests: list[str], own: list[str], failed: Path) -> int:
+def _try(root: Path, options: list[str], tests: list[str], own: list[str], stopped: Path) -> int:
     """The module's own tests, then its neighbours', whose files need not be imported if that was enough."""
     _enter(root)
     own_files = {name.split("::")[0] for name in own}
@@ -212,9 +253,7 @@ def _try(root: Path, options: list[str], tests: list[str], own: list[str], faile
         files = list(dict.fromkeys(name.split("::")[0] for name in part))
         if not part:
             continue
-        chosen = Chosen(part)
-        code = pytest.main([*options, "-x", *files], plugins=[chosen])
-        failed.write_text(chosen.failed)
+        code = pytest.main([*options, "-x", *files], plugins=[Chosen(part, stopped)])
         if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             return int(code)
     return 0
@@ -300,10 +339,10 @@ class _Waiting:
     def _meet(self, session: pytest.Session, items: dict[str, pytest.Item], live: Live, request: dict) -> int:
         if not live.exchange(request["file"], request["before"], request["after"]):
             return CANNOT
-        chosen = Chosen(request["tests"])
-        code = _run(session, [items[name] for name in request["tests"] if name in items], chosen, most=1)
-        Path(request["failed"]).write_text(chosen.failed)
-        return code
+        if not request["planted"]:  # a child of the same kind as that with the mistake
+            live.exchange(request["file"], request["after"], request["before"])
+        chosen = Chosen(request["tests"], Path(request["stopped"]))
+        return _run(session, [items[name] for name in request["tests"] if name in items], chosen, most=1)
 
 
 def _run(session: pytest.Session, items: list[pytest.Item], plugin: object, most: int) -> int:

@@ -41,6 +41,8 @@ CORE = {
     "pscd/training/interrupt.py": ["tests/training/test_interrupt.py"],
     "pscd/training/loop.py": ["tests/training/test_loop.py", "tests/training/test_one_update.py"],
     "pscd/training/prepare.py": ["tests/training/test_prepare.py"],
+    "pscd/training/settling.py": ["tests/training/test_settling.py"],
+    "pscd/training/stopped.py": ["tests/training/test_stopped.py"],
     "pscd/model.py": ["tests/test_model.py"],
     "pscd/distributed.py": ["tests/test_distributed.py", _TWO_PROCESSES],
     "pscd/exact.py": ["tests/test_exact.py"],

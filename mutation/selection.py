@@ -104,14 +104,16 @@ def _fixture(made: pytest.FixtureDef) -> str:
 
 
 class Chosen:
-    """A pytest plugin that runs the given tests only, in the given order, and remembers the first that fails.
+    """A pytest plugin that runs the given tests only, in the given order, and notes the one that stops them.
 
     Args:
         names: of the tests, as pytest spells them.
+        stopped: file for the name of the test that fails or, if the process ends in the middle of one, of that one.
     """
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, names: list[str], stopped: Path) -> None:
         self.place = {name: i for i, name in enumerate(names)}
+        self.stopped = stopped
         self.failed = ""
 
     @pytest.hookimpl(trylast=True)
@@ -119,10 +121,18 @@ class Chosen:
         """Drop all others."""
         items[:] = sorted((i for i in items if i.nodeid in self.place), key=lambda item: self.place[item.nodeid])
 
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note which test runs now."""
+        self.stopped.write_text(nodeid)
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Remember the first failure."""
         if report.failed and not self.failed:
             self.failed = report.nodeid
+
+    def pytest_runtest_logfinish(self) -> None:
+        """It is over, and did not stop anything unless it failed."""
+        self.stopped.write_text(self.failed)
 
 
 class Map:

@@ -136,6 +136,14 @@ def test_prdc_equals_its_definition_in_blocks_of_any_size(k, block, offset):
     assert prdc(real, fake, k, block=block) == pytest.approx(dense_prdc(real, fake, k), abs=1e-12)
 
 
+def test_progress_is_shown_on_demand_only(capsys):
+    x = normal(30, 2).float()
+    prdc(x, x)
+    assert capsys.readouterr().err == ""
+    prdc(x, x, progress=True)
+    assert "block" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("k", "expected"),
     [

@@ -124,6 +124,7 @@ def test_a_pickle_cannot_run_anything(tmp_path, protocol):
         pickle.dumps([1, 2]),
         pickle.dumps({"data": pixels(2, 3072)}),
         pickle.dumps({"data": pixels(2, 3072).astype(np.float32), "labels": [1, 2]}),
+        pickle.dumps({"data": pixels(2, 3072).astype(np.int8), "labels": [1, 2]}),
         pickle.dumps({"data": pixels(2, 3071), "labels": [1, 2]}),
         pickle.dumps({"data": pixels(2, 3072), "labels": [1]}),
         pickle.dumps({"data": np.array([None]), "labels": [1]}),

@@ -39,6 +39,7 @@ def test_the_root_is_the_argument_else_the_environment_else_the_cache(monkeypatc
     assert data_root("somewhere").name == "somewhere"
     assert data_root() == tmp_path / "nothing"
     monkeypatch.delenv("PSCD_DATA")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     assert data_root().parts[-2:] == (".cache", "pscd")
 
 

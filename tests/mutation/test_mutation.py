@@ -9,7 +9,7 @@ import tomllib
 
 import pytest
 
-from mutation.__main__ import named_mutant, sample
+from mutation.__main__ import _arguments, _unnoticed, named_mutant, sample
 from mutation.bench import ROOT
 from mutation.changes import mutants_of
 from mutation.files import FILES
@@ -189,9 +189,21 @@ def test_the_table_counts_equivalent_mistakes_apart():
     found = rows(3, ["noticed", "noticed", "noticed", "unnoticed", "equivalent"])
     found += rows(3, ["noticed"], "pscd/fast/cpp.py")
     lines = table(found)
-    assert "| `pscd/losses.py` | 3 | 5 | 1 | 3 | 75% |" in lines
-    assert "| **what the numbers rest on** | | 5 | 1 | 3 | 75% |" in lines
-    assert lines[-1] == "| **all** | | 6 | 1 | 4 | 80% |"
+    assert "| `pscd/losses.py` | 3 | 5 | 1 | 3 | 75% | 1 |" in lines
+    assert "| **what the numbers rest on** | | 5 | 1 | 3 | 75% | 1 |" in lines
+    assert lines[-1] == "| **all** | | 6 | 1 | 4 | 80% | 1 |"
+
+
+def test_the_score_is_that_of_the_first_time(tmp_path):
+    """A test that was written for a mistake notices it, of course; and one that changes nothing counts for nobody."""
+    results = Results(tmp_path / "mutants.json")
+    for row in rows(3, ["noticed", "unnoticed", "unnoticed", "unnoticed"]):
+        results.put(row)
+    _, closed, equal, _ = rows(3, ["noticed"] * 2 + ["equivalent"] * 2)
+    results.put(closed)
+    results.put(closed)  # however often
+    results.put(equal)
+    assert table(Results(tmp_path / "mutants.json").mutants)[2] == "| `pscd/losses.py` | 3 | 4 | 1 | 1 | 33% | 1 |"
 
 
 def test_the_page_shows_the_newest_sample_of_each_file_and_the_scores_of_all():
@@ -199,8 +211,8 @@ def test_the_page_shows_the_newest_sample_of_each_file_and_the_scores_of_all():
     found += rows(0, ["noticed"], "pscd/theory.py")
     text = page(found, [{"name": "a wrong sign", "noticed_by": "tests/test_a.py::test_it"}])
     assert "- `pscd/losses.py`, f: `a` became `b1`" in text
-    assert "| `pscd/theory.py` | 0 | 1 | 0 | 1 | 100% |" in text
-    assert "| 0, 2 files | 3 | 0 | 3 | 100% |\n| 7, 1 files | 2 | 0 | 1 | 50% |" in text
+    assert "| `pscd/theory.py` | 0 | 1 | 0 | 1 | 100% | 0 |" in text
+    assert "| 0, 2 files | 3 | 0 | 3 | 100% | 0 |\n| 7, 1 files | 2 | 0 | 1 | 50% | 1 |" in text
     assert "| a wrong sign | `test_a.py::test_it` |" in text
 
 
@@ -222,6 +234,17 @@ def test_a_larger_sample_contains_the_smaller_one_and_another_seed_chooses_other
     assert small < large
     assert len(large & other) < 10
     assert len(sample("pscd/losses.py", source, 1, 0, 0.5)) > 100
+
+
+def test_what_went_unnoticed_is_tried_again_in_the_sample_that_it_is_of(tmp_path):
+    results = Results(tmp_path / "mutants.json")
+    first, second, third, *_ = mutants_of("pscd/losses.py", (ROOT / "pscd/losses.py").read_text())
+    for mutant, seed, status in ((first, 3, "noticed"), (second, 5, "unnoticed"), (third, 6, "equivalent")):
+        results.put({**mutant.row, "seed": seed, "status": status})
+    results.put({**first.row, "before": "no longer there", "seed": 3, "status": "unnoticed"})
+    found = list(_unnoticed(results, _arguments(["--again"])))
+    assert found == [(5, second)]
+    assert list(_unnoticed(results, _arguments(["--again", "theory"]))) == []
 
 
 def compiled(text):
@@ -286,30 +309,75 @@ from mutation.changes import Mutant
 from mutation.selection import Map
 
 folder = Path(sys.argv[1])
-bench = tool.Bench(folder, Map(folder / "map.json"), ["tests/test_planted.py"])
-bench.map.keep(tool.ROOT, "tests/test_rng.py", {})
-source = (tool.ROOT / "pscd/version.py").read_text()
-tests = bench.root / "tests" / "test_planted.py"
-tests.write_text("import pscd.version\\ndef test_it():\\n    assert pscd.version.__version__ != 'wrong'\\n")
-bench.map.files["tests/test_planted.py"] = {"tests": {"tests/test_planted.py::test_it": {"seconds": 0.1, "calls": []}}}
-for text in (source, "__version__ = 'wrong'\\n", "1 +\\n", "while True: pass\\n"):
-    tool.PATIENCE = (3.0 if "while" in text else 60.0, 1.0)
-    mutant = Mutant("pscd/version.py", "", 1, "kind", "a", "b", text)
-    row = bench.judge(mutant, ["tests/test_planted.py"])
-    print(json.dumps([row["status"], row["noticed_by"]]))
-print(json.dumps((bench.root / "pscd/version.py").read_text() == source))
+ran, slow = folder / "ran.txt", folder / "slow.txt"
+FILE, TEST = "pscd/version.py", "tests/test_planted.py"
+bench = tool.Bench(folder, Map(folder / "map.json"), [TEST])
+sound = "__version__ = 'right'\\n\\ndef answer():\\n    return 42\\n"
+(bench.root / FILE).write_text(sound)
+(bench.root / TEST).write_text(f'''
+from pathlib import Path
+import pscd.version
+
+state = []
+
+def test_a_quiet_one():
+    state.append(1)
+
+def test_b_after_others():  # fails because of what ran before it
+    assert not state
+
+def test_c_at_first():  # fails once
+    with open("{ran}", "a+") as file:
+        file.write("x")
+        file.seek(0)
+        assert file.read() != "x"
+
+def test_d_slow():
+    while Path("{slow}").exists():
+        pass
+
+def test_e_it():
+    assert pscd.version.__version__ != "wrong"
+    assert pscd.version.answer() == 42
+''')
+names = [f"{TEST}::test_{name}" for name in ("a_quiet_one", "b_after_others", "c_at_first", "d_slow", "e_it")]
+bench.map.keep(bench.root, TEST, {name: {"seconds": 0.1, "calls": [f"{FILE}::answer"]} for name in names})
+for function, text, is_slow in json.loads(sys.argv[2]):
+    tool.PATIENCE = (2.0 if "while" in text or is_slow else 60.0, 1.0)
+    tool.IMPORTING = 10.0
+    ran.write_text("")
+    slow.touch() if is_slow else slow.unlink(missing_ok=True)
+    row = bench.judge(Mutant(FILE, function, 1, "kind", "a", "b", text or sound), [TEST])
+    print(json.dumps([row["noticed_by"], [name.split("_")[2] for name in row["doubted"]]]))
+print(json.dumps((bench.root / FILE).read_text() == sound))
 """
+WRONG_ANSWER = "__version__ = 'right'\n\ndef answer():\n    return 43\n"
+NO_ANSWER = "__version__ = 'right'\n\ndef answer():\n    while True: pass\n"
 
 
 @pytest.mark.slow
 def test_a_planted_mistake_is_noticed_and_nothing_is_left_behind(tmp_path):
-    """No mistake, one that a test sees, one that is no Python, and one that never ends."""
+    """By nobody but a test that passes without it, fails each time and is not merely slow."""
+    it = "tests/test_planted.py::test_e_it"
+    planted = {
+        ("", "", False): ["", "bc"],
+        ("", "__version__ = 'wrong'\n", False): [it, "bc"],
+        ("", "1 +\n", False): ["exit code 4", ""],
+        ("", "while True: pass\n", False): ["too slow", ""],
+        ("answer", "", False): ["", "bc"],
+        ("answer", WRONG_ANSWER, False): [it, "bc"],
+        ("answer", NO_ANSWER, False): ["too slow", "bc"],
+        ("answer", WRONG_ANSWER, True): [it, "bcd"],
+    }
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", PLANT, str(tmp_path)], env=environment, check=False, capture_output=True, text=True
+        [sys.executable, "-c", PLANT, str(tmp_path), json.dumps(list(planted))],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert found[:2] == [["unnoticed", ""], ["noticed", "tests/test_planted.py::test_it"]]
-    assert found[2][0] == "noticed"
-    assert found[3:] == [["noticed", "too slow"], True]
+    *found, unchanged = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [[by, "".join(doubted)] for by, doubted in found] == list(planted.values())
+    assert unchanged

@@ -129,6 +129,7 @@ def log(n=10, **values):
         ({"acceptance": 0.949}, None),
         ({"acceptance": 0.96}, "acceptance 0.96"),
         ({"jumps": 0.021}, None),
+        ({"jumps": 0.02}, None),
         ({"jumps": 0.019}, "jumps are hardly ever accepted"),
         ({"mode_error": 0.099}, None),
         ({"mode_error": 0.101}, "off by 0.10"),

@@ -10,7 +10,7 @@ from pscd.coordinates import Coordinates
 from pscd.errors import UserError
 from pscd.presets import PRESETS, for_rows
 from pscd.rng import generator
-from pscd.training.prepare import AUTO_GAMMA, _notes, coordinates_of, has_junk, prepare
+from pscd.training.prepare import AUTO_GAMMA, _best_coordinates, _notes, coordinates_of, has_junk, prepare
 
 ROBUST = pscd.PseudoSpherical(gamma=0.3, unit="spread")
 
@@ -234,6 +234,21 @@ def test_constant_columns_are_told_by_name_or_number():
 
 def test_gamma_auto_is_the_one_that_the_documentation_names():
     assert AUTO_GAMMA == 0.3
+
+
+def test_coordinates_are_compared_by_mixtures_of_four(monkeypatch):
+    """In the units of the data: the one with the larger sum of held-out density and slope wins."""
+    asked = []
+
+    def fit(z, **settings):
+        asked.append(settings["components"])
+        return SimpleNamespace(held_out=-float(z.std()))
+
+    monkeypatch.setattr("pscd.training.prepare.fit_robust_mixture", fit)
+    x = clean_rows(50)
+    narrow, wide = (Coordinates(torch.zeros(4).double(), torch.full((4,), by).double()) for by in (0.5, 8.0))
+    assert _best_coordinates(x, [wide, narrow], robust=True, seed=0) is narrow  # by its slope, for all that is wider
+    assert set(asked) == {(4,)}
 
 
 @pytest.mark.parametrize(
