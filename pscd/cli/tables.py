@@ -9,7 +9,7 @@ from pscd.cli.common import Command, Parser, add_out, add_run, check_out, in_wor
 from pscd.cli.detect import check_ids, is_detector, score_rows
 from pscd.cli.images import add_strangeness, check_strangeness, score_images
 from pscd.cli.reading import ARRAYS, FILES, add_reading_flags
-from pscd.cli.scoring import score_by_model
+from pscd.cli.scoring import scorable, score_by_model
 from pscd.cli.streams import OUTPUTS, source_of
 from pscd.errors import UserError
 
@@ -73,7 +73,15 @@ def run_score(args: argparse.Namespace) -> None:
     if model.is_image:
         score_images(args, model)
         return
-    table = read_table(args.file, model.columns if named else None, args.id)
+    try:
+        table = read_table(args.file, model.columns if named else None, args.id)
+    except UserError:
+        # In blocks a row with a bad cell is marked and counted, and the others are scored.
+        source = scorable(args, model)
+        if source is None:
+            raise
+        score_by_model(args, model, source, args.out)
+        return
     _check_width(table.x.shape[1:], model.shape, args)
     energy = model.energies(table.x).numpy()
     columns: dict[str, Any] = {"row": np.arange(1, len(energy) + 1), **table.ids, "energy": energy}

@@ -251,7 +251,8 @@ class CellMethods:
         for i, j, code in reader.misspelt(rows, suggested):
             suggested[i, reader.sources == j], words[i, j] = code, MISSPELT
         numbers = (reader.plain_numbers & model.varies).nonzero().flatten()
-        some = wrong[:, reader.sources[numbers]].any(1).nonzero().flatten()
+        mistaken = wrong & judged.wrong  # a gap is no mistake that could be undone
+        some = mistaken[:, reader.sources[numbers]].any(1).nonzero().flatten()
         if len(some):
             self._undo_mistakes(rows, judged, wrong, suggested, words, some, numbers)
         for shift in judged.shifts:
@@ -305,7 +306,8 @@ class CellMethods:
         i, j = where.T.nonzero(as_tuple=True)[::-1]
         some, at = torch.unique(i, return_inverse=True)
         suggested, mistakes = self._suggested(rows, judged, where)
-        tables = [reader.cells(rows.table, suggested[some]), reader.values(lower[some]), reader.values(upper[some])]
+        cells = reader.cells(rows.table, suggested[some], set(j.tolist()))
+        tables = [cells, reader.values(lower[some]), reader.values(upper[some])]
         names = reader.names(rows.table)
         columns: dict[str, Any] = {"row": i.numpy(), "column": [names[c] for c in j.tolist()]}
         columns["found"] = [cell for c in j.unique().tolist() for cell in reader.found(rows, c, i[j == c].tolist())]
