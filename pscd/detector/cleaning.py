@@ -123,7 +123,7 @@ class CellMethods:
         return self._listed(rows, judged, judged.wrong, level)
 
     def gaps(self, X: ArrayLike, *, level: float = 0.9) -> "pd.DataFrame":
-        """The missing cells with what is to be expected there: as `suspects`, with `cost` 0.
+        """All missing cells with what is to be expected there, as the row stands: as `suspects`, with `cost` 0.
 
         Args:
             X: rows, `(n, d)`.
@@ -133,8 +133,8 @@ class CellMethods:
             One row for each missing cell, as for `suspects`.
         """
         rows = self._read(X)
-        judged = self._judge(rows, FALSE_ALARMS)
-        return self._listed(rows, judged, rows.missing(self.reader_.sources) & ~judged.wrong, level)
+        judged = Judged(*self._cells(rows, FALSE_ALARMS), [])
+        return self._listed(rows, judged, rows.missing(self.reader_.sources), level)
 
     def findings(self, X: ArrayLike, *, false_alarms: float = FALSE_ALARMS, level: float = 0.9) -> "pd.DataFrame":
         """The cells that look wrong and those that are missing, in one list and for the time of one.
@@ -146,7 +146,8 @@ class CellMethods:
             level: probability that a right value lies in its interval.
 
         Returns:
-            What `suspects` lists, then what `gaps` lists, with a column `what`: "wrong" or "missing".
+            What `suspects` lists, then what `gaps` lists beyond it, with a column `what`: "wrong" or "missing". A
+            missing cell of a row that is shifted is wrong.
         """
         import pandas as pd
 
