@@ -72,6 +72,12 @@ def test_texts_are_left_alone_and_every_mistake_is_python():
     assert not any("max(low, -x)" in after for _, after in changes(SOURCE))  # it would be the same
 
 
+def test_a_dropped_call_leaves_the_brackets_before_it():
+    found = changes("def f(x):\n    return 3 * (x < 0).float().mean() - (x.log() + 1)\n")
+    assert ("return 3 * (x < 0).float().mean() - (x.log() + 1)", "return 3 * (x < 0).mean() - (x.log() + 1)") in found
+    assert ("return 3 * (x < 0).float().mean() - (x.log() + 1)", "return 3 * (x < 0).float().mean() - (x + 1)") in found
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_every_file_of_the_list_can_be_changed_in_many_ways(file):
     source = (ROOT / file).read_text()
