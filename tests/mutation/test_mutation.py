@@ -14,7 +14,7 @@ from mutation.bench import ROOT
 from mutation.changes import mutants_of
 from mutation.files import FILES
 from mutation.live import Live, changed_functions
-from mutation.results import Results, equivalents, page, reason, table
+from mutation.results import Results, by_room, equivalents, page, reason, table
 from mutation.selection import Map, Recorder, digest
 
 SOURCE = '''"""Text - with + signs."""
@@ -198,6 +198,19 @@ def test_the_table_counts_equivalent_mistakes_apart():
     assert "| `pscd/losses.py` | 3 | 5 | 1 | 3 | 75% | 1 |" in lines
     assert "| **what the numbers rest on** | | 5 | 1 | 3 | 75% | 1 |" in lines
     assert lines[-1] == "| **all** | | 6 | 1 | 4 | 80% | 1 |"
+
+
+def test_folders_have_a_score_of_their_own():
+    found = rows(3, ["noticed", "unnoticed"], "pscd/fast/cpp.py") + rows(
+        3, ["noticed", "noticed"], "pscd/fast/threads.py"
+    )
+    assert by_room(found + rows(3, ["noticed"]))[2:] == [
+        "| `pscd` | 1 | 0 | 1 | 100% | 0 |",
+        "| `pscd/fast` | 4 | 0 | 3 | 75% | 1 |",
+        "| **what the numbers rest on** | 1 | 0 | 1 | 100% | 0 |",
+        "| **what is built around it** | 4 | 0 | 3 | 75% | 1 |",
+        "| **all** | 5 | 0 | 4 | 80% | 1 |",
+    ]
 
 
 def test_the_score_is_that_of_the_first_time(tmp_path):
