@@ -68,6 +68,13 @@ def test_a_run_goes_on_with_its_own_rows_only(state, small, tmp_path, then, now,
             checkpoint.resume(other, tmp_path)
 
 
+def test_chains_of_another_shape_are_refused(state):
+    state, _ = state
+    values = checkpoint.snapshot(state)
+    with pytest.raises(ValueError, match=r"its chains have the shape \(3,\)"):
+        checkpoint.restore(state, values | {"buffer": torch.zeros(len(values["buffer"]), 3)})
+
+
 def damage(path, how):
     content = bytearray(path.read_bytes())
     if how == "truncated":
