@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 
 import pytest
 
-from mutation.__main__ import _arguments, _unnoticed, named_mutant, sample
+from mutation.__main__ import _arguments, _unnoticed, in_turn, named_mutant, sample
 from mutation.bench import ROOT
 from mutation.changes import mutants_of
 from mutation.files import FILES
@@ -264,6 +265,16 @@ def test_what_went_unnoticed_is_tried_again_in_the_sample_that_it_is_of(tmp_path
     found = list(_unnoticed(results, _arguments(["--again"])))
     assert found == [(5, second)]
     assert list(_unnoticed(results, _arguments(["--again", "theory"]))) == []
+
+
+def test_files_have_their_turns():
+    losses, rng = (mutants_of(file, (ROOT / file).read_text())[:4] for file in ("pscd/losses.py", "pscd/rng.py"))
+    plan = [(3, mutant) for mutant in (*losses, *rng)]
+    files = [mutant.file for _, mutant in in_turn(plan, 0, Counter({"pscd/losses.py": 2}))]
+    assert files[:2] == ["pscd/rng.py"] * 2
+    assert all(set(files[i : i + 2]) == {"pscd/rng.py", "pscd/losses.py"} for i in (2, 4))
+    assert files[6:] == ["pscd/losses.py"] * 2
+    assert sorted(m.line for _, m in in_turn(plan, 0, Counter())) == sorted(m.line for _, m in plan)
 
 
 def compiled(text):
