@@ -141,8 +141,6 @@ class _Clean:
         self.detector, self.repair, self.fill = detector, repair, fill
 
     def __call__(self, part: "pd.DataFrame") -> "pd.DataFrame":
-        import pandas as pd
-
         made = part.copy()
         for name in self._names_of_whole_numbers(part):
             made[name] = made[name].astype("float64")
@@ -150,13 +148,20 @@ class _Clean:
             return made
         rows = part[_names(self.detector, part)].reset_index(drop=True)
         with fast.threads_set(1):
-            found = [self.detector.suspects(rows)] * self.repair + [self.detector.gaps(rows)] * self.fill
-        for column, cells in pd.concat(found).groupby("column") if found else ():
+            found = self._found(rows)
+        for column, cells in found.groupby("column"):
             name = str(column)
             values = made[name].copy()
             values.iloc[cells["row"].to_numpy()] = cells["suggested"].to_numpy()
             made[name] = values.astype(made[name].dtype)
         return made
+
+    def _found(self, rows: "pd.DataFrame") -> "pd.DataFrame":
+        """The cells to be mended, each once."""
+        if self.repair and self.fill:
+            return self.detector.findings(rows)
+        found = self.detector.gaps(rows) if self.fill else self.detector.suspects(rows)
+        return found if self.repair or self.fill else found[:0]
 
     def _names_of_whole_numbers(self, part: "pd.DataFrame") -> list[str]:
         """Columns that may be mended to a value with decimals: a partition must not decide on its own types."""

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pscd.cli.common import Command, Parser, add_out, add_run, check_out, load_model, write
+from pscd.cli.common import Command, Parser, add_out, add_run, check_out, in_words, load_model, write
+from pscd.cli.reading import ARRAYS
 from pscd.errors import UserError
 
 if TYPE_CHECKING:
@@ -13,12 +14,14 @@ if TYPE_CHECKING:
 
     from pscd.data import Dataset
     from pscd.evaluation import ImageMeasurement
+    from pscd.images.strangeness import Strangeness
     from pscd.model import Model
 
 PICTURES = (".png", ".jpg")
 N_MEASURED = 2000  # images; that of `pscd.evaluation`, without loading torch for a help text
 SHOWN = 100
 STRANGEST = 10  # pictures that are named
+PART, SLOW = 500, 2000  # images that are scored at a time, and how many make a progress bar
 
 
 def add_strip(parser: Parser) -> None:
@@ -119,36 +122,143 @@ def print_measurements(measurements: "Sequence[ImageMeasurement]") -> None:
         print(f"  {m.name:<14} {m.frechet:>10.4g} {shares} {m.n_fake:>8}")
 
 
-def score_folder(model: "Model", folder: Path, out: Path) -> None:
-    """Write the energy of every picture of a folder, name the strangest, and draw them.
+def add_strangeness(parser: Parser) -> None:
+    """Add the flags of `pscd score` that choose among the scores of images.
 
     Args:
-        model: a model of images.
-        folder: the pictures.
-        out: `.csv` or `.npy` file for the energies; the drawing stands beside it.
+        parser: the command's parser.
+    """
+    from pscd.images.strangeness import BY
+
+    group = parser.add_argument_group("models of images")
+    group.add_argument(
+        "--by",
+        choices=tuple(BY),
+        default="energy",
+        help="what makes an image strange: its energy (default); typicality, an energy unlike that of data, be it high "
+        "or low; complexity, more energy than images that compress so well should have; gradient, the norm of dE/dx; "
+        "background, more energy than a model of noisy images gives it",
+    )
+    group.add_argument(
+        "--reference",
+        type=Path,
+        metavar="IMAGES",
+        help="images like those of the training, a folder or an array, that typicality, complexity and background "
+        "compare with (default: those held out from the training)",
+    )
+    group.add_argument(
+        "--background",
+        type=Path,
+        metavar="RUN",
+        help="the other model of --by background: a run on the same images with noise, such as --data-noise 0.3",
+    )
+
+
+def check_strangeness(args: argparse.Namespace, *, of_images: bool) -> None:
+    """Find out that flags for models of images do not fit.
+
+    Args:
+        args: the flags of `pscd score`.
+        of_images: whether the run has a model of images.
 
     Raises:
-        UserError: there are no pictures, or a file cannot be written.
+        UserError: they are for another kind of run, or for another score.
+    """
+    if not of_images and (args.by != "energy" or args.reference or args.background):
+        raise UserError(f"{args.run}: --by, --reference and --background are for models of images, from pscd train")
+    if args.background and args.by != "background":
+        raise UserError("--background RUN is for --by background")
+    if args.by == "background" and not args.background:
+        raise UserError(
+            "--by background needs --background RUN, a run on the same images with noise (--data-noise 0.3)"
+        )
+
+
+def score_images(args: argparse.Namespace, model: "Model") -> None:
+    """Write how strange every image of a folder or an array is, name the strangest, and draw them.
+
+    Args:
+        args: the flags of `pscd score`.
+        model: a model of images.
+
+    Raises:
+        UserError: there are no images, or a file cannot be written.
     """
     import numpy as np
     import torch
 
-    from pscd.data.image_formats import list_pictures, read_pictures
     from pscd.images import grids
+    from pscd.progress import progress_bar
 
-    paths, _ = list_pictures(folder)
-    if not paths:
-        raise UserError(f"{folder}: holds no pictures")
-    channels, size = model.shape[:2]
-    x = torch.from_numpy(read_pictures(paths, size=size, channels=channels))
-    energy = model.energies(x).numpy()
-    write(out, energy, {"file": [str(path.relative_to(folder)) for path in paths], "energy": energy})
-    order = np.argsort(-energy)
-    print(f"{len(paths)} pictures scored: {out}; the strangest:")
+    check_out(args.out, args.force, (".csv", ".npy", ".parquet"))
+    if args.log_density:
+        model.log_z()  # which says that images have none
+    x, names = _images_in(args.file, model)
+    score = _strangeness(args, model)
+    with progress_bar(len(x), show=len(x) > SLOW, unit="image") as bar:
+        parts = []
+        for part in x.split(PART):
+            parts.append(torch.stack([model.energies(part), score(part)]))
+            bar.update(len(part))
+    energy, strange = torch.cat(parts, 1).numpy()
+    columns = {"file" if args.file.is_dir() else "row": names, "energy": energy}
+    write(args.out, strange, columns if args.by == "energy" else {**columns, args.by: strange})
+    order = np.argsort(-strange)
+    kind = "pictures" if args.file.is_dir() else "images"
+    print(f"{len(names)} {kind} scored: {args.out}; the strangest:")
     for i in order[:STRANGEST]:
-        print(f"  {paths[i].relative_to(folder)!s:<32} energy {energy[i]:.4g}")
-    picture = out.with_suffix(".png")
+        print(f"  {names[i]!s:<32} {args.by} {strange[i]:.4g}")
+    picture = args.out.with_suffix(".png")
     print(f"picture: {grids.save(grids.grid(x[torch.from_numpy(order[:SHOWN].copy())]), picture)}")
+
+
+def _images_in(path: Path, model: "Model") -> "tuple[torch.Tensor, list[str] | list[int]]":
+    """The pictures of a folder in the model's size, or the images of an array, and what they are called."""
+    import torch
+
+    from pscd.data.image_formats import list_pictures, read_pictures
+    from pscd.data.tables import read_array
+    from pscd.files import suffix_of
+
+    if path.is_dir():
+        paths, _ = list_pictures(path)
+        if not paths:
+            raise UserError(f"{path}: holds no pictures")
+        channels, size = model.shape[:2]
+        x = torch.from_numpy(read_pictures(paths, size=size, channels=channels))
+        return x, [str(p.relative_to(path)) for p in paths]
+    if suffix_of(path) not in ARRAYS:
+        raise UserError(f"{path}: images are a folder of pictures, or an array ({', '.join(ARRAYS)})")
+    x = torch.from_numpy(read_array(path))  # bytes stay bytes, of which 255 is white
+    if tuple(x.shape[1:]) != model.shape:
+        raise UserError(f"{path}: {in_words(x.shape[1:])} a row, but the run was trained on {in_words(model.shape)}")
+    return x, list(range(1, len(x) + 1))
+
+
+def _strangeness(args: argparse.Namespace, model: "Model") -> "Strangeness":
+    """The score that the flags ask for."""
+    from pscd.images.strangeness import Strangeness
+
+    if args.by in ("energy", "gradient"):
+        return Strangeness.fit(model, by=args.by)
+    if args.reference is not None:
+        known, _ = _images_in(args.reference, model)
+    else:
+        known = _held_out(args, model)
+    background = load_image_model(args.background, args.device) if args.background else None
+    return Strangeness.fit(model, known[:N_MEASURED], args.by, background)
+
+
+def _held_out(args: argparse.Namespace, model: "Model") -> "torch.Tensor":
+    """Images that the run was not trained on; if there are too few, those that it was."""
+    from pscd.evaluation import load_run_data
+    from pscd.images.strangeness import FEWEST
+
+    try:
+        data = load_run_data(model)
+    except UserError as error:
+        raise UserError(f"{error}; give images to compare with: --reference FOLDER") from None
+    return data.held_out if len(data.held_out) >= FEWEST else data.train
 
 
 def load_image_model(run: Path, where: str) -> "Model":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pscd.cli.reading import reading_options
-from pscd.cli.streams import Part, in_parts, job_of
+from pscd.cli.streams import Part, in_parts, job_of, source_of
 from pscd.errors import UserError
 from pscd.run_folder import RunFolder
 
@@ -180,6 +180,27 @@ def score_by_model(args: argparse.Namespace, model: "Model", source: "BlockSourc
         print(f"{bad:,} rows could not be scored and have no energy (first: {first})")
 
 
+def scorable(args: argparse.Namespace, model: "Model") -> "BlockSource | None":
+    """A small table in blocks, if a trained model can score some of its first rows.
+
+    Args:
+        args: the flags of `pscd score`.
+        model: of the run.
+
+    Returns:
+        The table; None if it cannot be read so, or no row is good.
+    """
+    try:
+        source = source_of(args, args.file, always=True)
+        if source is None:
+            return None
+        check_table_ids(args, source)
+        rows_of, some = _model_rows(args, model, source)
+        return source if bool(_is_good(rows_of(next(source.blocks(0, some)))).any()) else None
+    except UserError:
+        return None  # whoever has read it at once has said what is wrong
+
+
 def _model_rows(
     args: argparse.Namespace, model: "Model", source: "BlockSource"
 ) -> tuple[Callable[[Any], "np.ndarray"], list[str] | None]:
@@ -220,12 +241,7 @@ def _energies(
     """Energies of a block; rows with cells that are no finite numbers have none."""
     import numpy as np
 
-    from pscd.data.tables import LARGEST
-
-    good = np.ones(len(rows), bool)
-    if rows.dtype.kind == "f":
-        with np.errstate(invalid="ignore"):
-            good = (np.abs(rows) < LARGEST).reshape(len(rows), -1).all(1)
+    good = _is_good(rows)
     energy = np.full(len(rows), np.nan, np.float32)
     found = model.energies(rows[good]).numpy() if good.any() else energy[:0]
     energy = energy.astype(found.dtype)
@@ -242,6 +258,19 @@ def _energies(
     first = f"row {start + 1 + int(bad[0])}, {problems[int(bad[0])]}" if len(bad) else ""
     summary = {"rows": len(rows), "bad": len(bad), "first": first}
     return Part(columns, columns["log_density"] if log_density else energy, summary)
+
+
+def _is_good(rows: "np.ndarray") -> "np.ndarray":
+    """Which rows have finite numbers alone, `(n,)`."""
+    import numpy as np
+
+    from pscd.data.tables import LARGEST
+
+    if rows.dtype.kind != "f":
+        return np.ones(len(rows), bool)
+    with np.errstate(invalid="ignore"):
+        good: np.ndarray = (np.abs(rows) < LARGEST).reshape(len(rows), -1).all(1)
+    return good
 
 
 def _problem(row: "np.ndarray", block: Any, model: "Model") -> str:

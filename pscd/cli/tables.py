@@ -7,9 +7,9 @@ from typing import Any
 
 from pscd.cli.common import Command, Parser, add_out, add_run, check_out, in_words, load_model, parse_names, write
 from pscd.cli.detect import check_ids, is_detector, score_rows
-from pscd.cli.images import score_folder
+from pscd.cli.images import add_strangeness, check_strangeness, score_images
 from pscd.cli.reading import ARRAYS, FILES, add_reading_flags
-from pscd.cli.scoring import score_by_model
+from pscd.cli.scoring import scorable, score_by_model
 from pscd.cli.streams import OUTPUTS, source_of
 from pscd.errors import UserError
 
@@ -36,6 +36,7 @@ def add_score(parser: Parser) -> None:
     add_out(
         parser, ".csv, .parquet or .npy file for the energies in the order of the rows, or a folder of Parquet files"
     )
+    add_strangeness(parser)
     add_reading_flags(parser)
 
 
@@ -57,18 +58,30 @@ def run_score(args: argparse.Namespace) -> None:
     check_ids(args.id)
     named = suffix_of(args.file) not in ARRAYS
     if is_detector(args.run):
+        check_strangeness(args, of_images=False)
         score_rows(args, in_blocks=_in_blocks(args))
         return
     model = load_model(args.run, args.device)
-    if model.is_image and args.file.is_dir():
-        check_out(args.out, args.force)
-        score_folder(model, args.file, args.out)
+    check_strangeness(args, of_images=model.is_image)
+    if model.is_image and (args.file.is_dir() or args.by != "energy"):
+        score_images(args, model)
         return
     source = source_of(args, args.file, always=_in_blocks(args))
     if source is not None:
         score_by_model(args, model, source, args.out)
         return
-    table = read_table(args.file, model.columns if named else None, args.id)
+    if model.is_image:
+        score_images(args, model)
+        return
+    try:
+        table = read_table(args.file, model.columns if named else None, args.id)
+    except UserError:
+        # In blocks a row with a bad cell is marked and counted, and the others are scored.
+        source = scorable(args, model)
+        if source is None:
+            raise
+        score_by_model(args, model, source, args.out)
+        return
     _check_width(table.x.shape[1:], model.shape, args)
     energy = model.energies(table.x).numpy()
     columns: dict[str, Any] = {"row": np.arange(1, len(energy) + 1), **table.ids, "energy": energy}
@@ -97,5 +110,6 @@ SCORE = Command(
     run_score,
     "  pscd score runs/my new.csv --id name --out scores.csv\n"
     "  pscd score runs/my big.parquet --out scores.parquet   any size; the same command goes on if it was stopped\n"
-    "  pscd score runs/my shards/ --id name --out scored     a folder of Parquet files to another",
+    "  pscd score runs/my shards/ --id name --out scored     a folder of Parquet files to another\n"
+    "  pscd score runs/mine pictures/ --by complexity --out scores.csv   another score of images",
 )

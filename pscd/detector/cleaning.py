@@ -123,7 +123,7 @@ class CellMethods:
         return self._listed(rows, judged, judged.wrong, level)
 
     def gaps(self, X: ArrayLike, *, level: float = 0.9) -> "pd.DataFrame":
-        """The missing cells with what is to be expected there: as `suspects`, with `cost` 0.
+        """All missing cells with what is to be expected there, as the row stands: as `suspects`, with `cost` 0.
 
         Args:
             X: rows, `(n, d)`.
@@ -133,8 +133,8 @@ class CellMethods:
             One row for each missing cell, as for `suspects`.
         """
         rows = self._read(X)
-        judged = self._judge(rows, FALSE_ALARMS)
-        return self._listed(rows, judged, rows.missing(self.reader_.sources) & ~judged.wrong, level)
+        judged = Judged(*self._cells(rows, FALSE_ALARMS), [])
+        return self._listed(rows, judged, rows.missing(self.reader_.sources), level)
 
     def findings(self, X: ArrayLike, *, false_alarms: float = FALSE_ALARMS, level: float = 0.9) -> "pd.DataFrame":
         """The cells that look wrong and those that are missing, in one list and for the time of one.
@@ -146,7 +146,8 @@ class CellMethods:
             level: probability that a right value lies in its interval.
 
         Returns:
-            What `suspects` lists, then what `gaps` lists, with a column `what`: "wrong" or "missing".
+            What `suspects` lists, then what `gaps` lists beyond it, with a column `what`: "wrong" or "missing". A
+            missing cell of a row that is shifted is wrong.
         """
         import pandas as pd
 
@@ -251,7 +252,8 @@ class CellMethods:
         for i, j, code in reader.misspelt(rows, suggested):
             suggested[i, reader.sources == j], words[i, j] = code, MISSPELT
         numbers = (reader.plain_numbers & model.varies).nonzero().flatten()
-        some = wrong[:, reader.sources[numbers]].any(1).nonzero().flatten()
+        mistaken = wrong & judged.wrong  # a gap is no mistake that could be undone
+        some = mistaken[:, reader.sources[numbers]].any(1).nonzero().flatten()
         if len(some):
             self._undo_mistakes(rows, judged, wrong, suggested, words, some, numbers)
         for shift in judged.shifts:
@@ -305,7 +307,8 @@ class CellMethods:
         i, j = where.T.nonzero(as_tuple=True)[::-1]
         some, at = torch.unique(i, return_inverse=True)
         suggested, mistakes = self._suggested(rows, judged, where)
-        tables = [reader.cells(rows.table, suggested[some]), reader.values(lower[some]), reader.values(upper[some])]
+        cells = reader.cells(rows.table, suggested[some], set(j.tolist()))
+        tables = [cells, reader.values(lower[some]), reader.values(upper[some])]
         names = reader.names(rows.table)
         columns: dict[str, Any] = {"row": i.numpy(), "column": [names[c] for c in j.tolist()]}
         columns["found"] = [cell for c in j.unique().tolist() for cell in reader.found(rows, c, i[j == c].tolist())]

@@ -1,7 +1,7 @@
 """What users have, arrays and data frames, as rows of numbers, codes and gaps; and the way back."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -209,15 +209,27 @@ class Reader:
                 columns.append(old.scatter(some[at].tolist(), values))
         return frame.with_columns(*columns).to_native()
 
-    def cells(self, table: Any, x: Tensor) -> list[list[Any]]:
-        """Rows `(n, D)` as cells of a table, d lists: text where it has text, written as its own is."""
+    def cells(self, table: Any, x: Tensor, columns: Collection[int] | None = None) -> list[list[Any]]:
+        """Rows `(n, D)` as cells of a table, d lists: text where it has text, written as its own is.
+
+        Args:
+            table: the table.
+            x: the rows.
+            columns: numbers of those that are needed, the others stay values; None: all of them.
+
+        Returns:
+            The cells of each column.
+        """
         frame = native_frame(table)
         values = self.values(x)
         if self.schema is None or frame is None:
             return values
-        words = spell(decode(x.numpy(), self.schema), self.schema)
+        typed = decode(x.numpy(), self.schema)
+        wanted = [name for j, name in enumerate(self.schema.names) if columns is None or j in columns]
+        texts = [name for name in wanted if name in typed and frame[name].dtype == nw.String]
+        words = spell(typed[texts], self.schema)
         return [
-            words[name].tolist() if name in words and frame[name].dtype == nw.String else found
+            words[name].tolist() if name in texts else found
             for name, found in zip(self.schema.names, values, strict=True)
         ]
 

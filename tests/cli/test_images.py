@@ -1,3 +1,7 @@
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -5,7 +9,9 @@ from PIL import Image
 from pscd.cli.main import main
 from pscd.data import load_dataset
 from pscd.images import grids
+from pscd.images.strangeness import Strangeness
 from pscd.runs import load
+from tests.cli.helpers import refused
 
 
 def size_of(path):
@@ -94,3 +100,49 @@ def test_a_folder_of_pictures_from_training_to_the_strangest(tmp_path, capsys):
     assert size_of(tmp_path / "scores.png")[0] > 100
     strangest = max(energy, key=energy.get)
     assert strangest in capsys.readouterr().out.split("the strangest:")[1].split("energy")[0]
+
+
+def test_images_are_scored_in_several_ways(run, tmp_path, capsys):
+    images, out = tmp_path / "images.npy", tmp_path / "scores.csv"
+    digits = load_dataset("digits", seed=0)
+    x = torch.cat([digits.held_out[:20], torch.zeros(1, 1, 8, 8, dtype=torch.uint8)])
+    np.save(images, x.numpy())
+    model, known = load(run), digits.held_out
+    assert main(["score", str(run), str(images), "--out", str(tmp_path / "e.npy")]) == 0
+    np.testing.assert_allclose(np.load(tmp_path / "e.npy"), model.energies(x).numpy(), rtol=1e-5)  # 255 is white
+    capsys.readouterr()
+    for by in ("typicality", "complexity", "gradient"):
+        assert main(["score", str(run), str(images), "--by", by, "--out", str(out), "--force"]) == 0
+        expected = Strangeness.fit(model, known, by)(x).numpy()
+        scores = pd.read_csv(out)
+        assert list(scores.columns) == ["row", "energy", by]
+        np.testing.assert_allclose(scores[by], expected, rtol=1e-5, atol=1e-6)
+        strangest = capsys.readouterr().out.splitlines()[1].split()
+        assert strangest[:2] == [str(1 + int(expected.argmax())), by]
+    background = ["--by", "background", "--background", str(run), "--reference", str(images)]
+    assert main(["score", str(run), str(images), *background, "--out", str(tmp_path / "b.npy")]) == 0
+    assert not np.load(tmp_path / "b.npy").any()  # it is its own background
+
+
+def test_scores_that_do_not_fit_are_one_line(run, tmp_path, capsys):
+    images, out = tmp_path / "images.npy", tmp_path / "scores.csv"
+    np.save(images, np.zeros((20, 1, 9, 9), np.uint8))
+    words = ["score", run, images, "--out", out, "--by"]
+    assert "1 x 9 x 9 a row, but the run was trained on 1 x 8 x 8" in refused([*words, "gradient"], capsys)
+    assert "needs --background RUN" in refused([*words, "background"], capsys)
+    assert "is for --by background" in refused([*words, "gradient", "--background", run], capsys)
+    assert "invalid choice: 'beauty'" in refused([*words, "beauty"], capsys)
+    assert "a folder of pictures, or an array" in refused(["score", run, __file__, "--out", out], capsys)
+    np.save(images, np.zeros((20, 1, 8, 8), np.uint8))
+    assert "images have energies, not densities" in refused([*words[:-1], "--log-density"], capsys)
+    assert not out.exists()
+
+
+def test_a_model_of_images_in_memory_needs_images_to_compare_with(run, tmp_path, capsys):
+    model = load(run)
+    model.config = replace(model.config, data="")
+    (tmp_path / "run").mkdir()
+    model.save(tmp_path / "run" / "model.safetensors", step=6)
+    np.save(tmp_path / "x.npy", np.zeros((12, 1, 8, 8), np.uint8))
+    words = ["score", tmp_path / "run", tmp_path / "x.npy", "--out", tmp_path / "s.csv", "--by", "typicality"]
+    assert "give images to compare with: --reference FOLDER" in refused(words, capsys)

@@ -75,6 +75,9 @@ def test_bad_files_are_one_line_and_exit_code_2(csv, run, tmp_path, capsys):
     assert "3 numbers" in line
     pd.DataFrame({"height": [1.0], "age": [2.0]}).to_csv(tmp_path / "short.csv", index=False)
     assert "no column 'weight'" in refused(["score", run, tmp_path / "short.csv", "--out", tmp_path / "o.csv"], capsys)
+    words = ["score", run, csv, "--out", tmp_path / "o.csv"]
+    for flag in (["--by", "gradient"], ["--reference", csv], ["--background", run]):
+        assert "are for models of images" in refused([*words, *flag], capsys)
     assert not (tmp_path / "o.csv").exists()
 
 

@@ -100,6 +100,23 @@ def test_rows_that_a_model_cannot_score_are_marked_and_counted(folder, tmp_path,
         assert found["name"].tolist() == [f"row {i}" for i in range(90)]
 
 
+def test_a_small_file_with_a_bad_row_is_scored_like_a_large_one(folder, tmp_path, capsys):
+    words = [folder / "model", folder / "x.csv", "--id", "name", "--out", tmp_path / "s.csv"]
+    assert score(*words) == 0
+    assert "2 rows could not be scored and have no energy (first: row 4, b is missing or no number)" in (
+        capsys.readouterr().out
+    )
+    found = pd.read_csv(tmp_path / "s.csv")
+    assert np.flatnonzero(found["energy"].isna()).tolist() == [3, 50]
+    good = pd.read_csv(folder / "x.csv", sep=";", decimal=",").dropna()
+    good.to_csv(tmp_path / "good.csv", index=False)
+    assert score(folder / "model", tmp_path / "good.csv", "--out", tmp_path / "t.csv") == 0
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "t.csv")["energy"], found["energy"].dropna(), rtol=1e-6)
+    for name, text in (("words.csv", "a,b\nx,y\nz,w\n"), ("other.csv", "a,c\n1,2\n3,\n")):  # no row can be scored
+        (tmp_path / name).write_text(text)
+        refused(["score", folder / "model", tmp_path / name, "--out", tmp_path / "u.csv"], capsys)
+
+
 def test_a_killed_command_goes_on_where_it_was(folder, tmp_path, small_blocks, monkeypatch, capsys):
     out = tmp_path / "s.parquet"
     words = [folder / "detector", folder / "x.parquet", "--id", "name", "--out", out]

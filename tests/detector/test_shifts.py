@@ -48,6 +48,17 @@ def test_shifted_cells_are_moved_back(whole):
     assert not others["mistake"].astype(str).str.contains("shifted").any()
 
 
+def test_missing_cells_of_shifted_rows_are_gaps_too_and_found_once(whole):
+    x = shifted(whole)
+    x[20, 3] = np.nan
+    detector = EnergyDetector(n_updates=1).fit(x)
+    gaps, found = detector.gaps(x), detector.findings(x)
+    assert sorted(zip(gaps["row"], gaps["column"], strict=True)) == [(7, "x2"), (8, "x5"), (20, "x3")]
+    assert np.isfinite(gaps[["suggested", "lower", "upper"]].to_numpy(float)).all()
+    assert not found.duplicated(["row", "column"]).any()
+    assert found.loc[found["what"] == "missing", "row"].tolist() == [20]
+
+
 def test_rows_with_several_wrong_cells_are_not_shifted(whole):
     x = whole.copy()
     x[:20, [1, 3, 5]] += 30 * SCALE[[1, 3, 5]] * np.random.default_rng(1).choice([-1, 1], (20, 3))

@@ -42,8 +42,21 @@ def test_artefacts_share_the_runs(out):
 def test_noise_and_interpolations_are_always_there_to_tell_apart(out):
     reproduce("ood", out, quick=True, engine=Engine(n_jobs=1), images=DIGITS)
     rows = json.loads((out / "ood-digits.json").read_text())["rows"]
-    assert {row["row"] for row in rows} == {"uniform noise", "Gaussian noise", "interpolations"}
+    assert {row["row"] for row in rows} == {"uniform noise", "Gaussian noise", "interpolations", "mean over the sets"}
     assert all(0 <= row["measured"] <= 1 for row in rows)
+
+
+def test_every_score_is_in_the_table_and_the_energy_once(out):
+    """The mean of the energy's AUROC, from what cells keep of each image, is that of its numbers in the table."""
+    reproduce("ood", out, quick=True, engine=Engine(n_jobs=1), images=DIGITS)
+    rows = json.loads((out / "ood-digits.json").read_text())["rows"]
+    by = {(row["row"], row["column"]): row["measured"] for row in rows}
+    assert len(by) == len(rows)
+    sets = ("uniform noise", "Gaussian noise", "interpolations")
+    for name in ("", " by typicality", " by complexity", " by gradient", " by background"):
+        values = [by[one, f"CD: AUROC{name}"] for one in sets]
+        assert by["mean over the sets", f"CD: AUROC{name}"] == pytest.approx(sum(values) / 3)
+    assert "Of 2 runs, 0 diverged" in (out / "ood-digits.md").read_text()
 
 
 def test_a_tenth_of_the_images_becomes_noise():
