@@ -5,6 +5,7 @@ import random
 import sys
 import tempfile
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from multiprocessing import get_context
 from pathlib import Path
@@ -104,7 +105,7 @@ def _sampled(folder: Path, results: Results, args: argparse.Namespace) -> int:
             results.put({**mutant.row, "seed": seed, "status": "equivalent"})
         else:
             plan.append((seed, mutant))
-    random.Random(args.seed).shuffle(plan)  # so that a run that is stopped has seen something of every file
+    plan = in_turn(plan, args.seed, Counter(row["file"] for row in results.mutants if row["seed"] == args.seed))
     bar = tqdm(total=len(plan), desc="mistakes")
     for place, row in _judged([(mutant, FILES[mutant.file]) for _, mutant in plan], folder, args):
         results.put({**row, "seed": plan[place][0]})
@@ -115,6 +116,15 @@ def _sampled(folder: Path, results: Results, args: argparse.Namespace) -> int:
     _forget(results)
     results.write()
     return 0
+
+
+def in_turn(plan: list[tuple[int, Mutant]], seed: int, done: Counter[str]) -> list[tuple[int, Mutant]]:
+    """One mistake of each file after the other, at random: a run that is stopped has then seen all files alike."""
+    turn: list[tuple[int, tuple[int, Mutant]]] = []
+    for entry in random.Random(seed).sample(plan, len(plan)):
+        turn.append((done[entry[1].file], entry))
+        done[entry[1].file] += 1
+    return [entry for _, entry in sorted(turn, key=lambda pair: pair[0])]
 
 
 def _files(args: argparse.Namespace) -> list[str]:

@@ -172,12 +172,16 @@ class Bench:
 
 
 def _confirmed(run: Callable[..., tuple[str, str]], tests: list[str], how: str, test: str) -> bool:
-    """Whether it was the mistake that stopped the tests."""
+    """Whether it was the mistake that stopped the tests: without it they pass, with it they stop again."""
     one_of_each_file = {name.split("::")[0]: name for name in tests}
-    again = tests[: tests.index(test) + 1] if test else list(one_of_each_file.values())
-    if run(again, planted=False)[0]:
-        return False
-    return how == SLOW or run(again)[0] != ""  # processor time is no matter of chance, and would be spent again
+    so_far = tests[: tests.index(test) + 1] if test else list(one_of_each_file.values())
+    if how == SLOW:  # processor time is no matter of chance, and would be spent again
+        return not run(so_far, planted=False)[0]
+    alone = [test] if test else so_far
+    for again in [alone, so_far] if alone != so_far else [alone]:  # alone is quicker, if it fails alone
+        if run(again)[0]:
+            return not run(again, planted=False)[0]
+    return False
 
 
 def test_files(root: Path) -> list[str]:

@@ -185,7 +185,8 @@ def _of_call(node: ast.Call, function: str, span, text) -> Iterator[Edit]:
         end = span(called)[1]
         yield end - len(name), end, NAMES[name], "function", function
     if isinstance(called, ast.Attribute) and name in DROPPED_CALLS and getattr(called.value, "id", "") not in MODULES:
-        yield (*span(node), text(called.value), "dropped call", function)
+        before_the_dot = text(node)[: span(called)[1] - len(name) - span(node)[0]].rstrip().removesuffix(".")
+        yield (*span(node), before_the_dot, "dropped call", function)  # with the brackets around it
 
 
 def _of_statement(node, function, span, text) -> Iterator[Edit]:

@@ -106,7 +106,7 @@ def page(rows: list[dict], named: list[dict]) -> str:
     """The newest sample of each file, the scores of all samples, and what is left, in Markdown."""
     newest = {file: max(row["seed"] for row in rows if row["file"] == file) for file in {row["file"] for row in rows}}
     shown = [row for row in rows if row["seed"] == newest[row["file"]]]
-    lines = [INTRODUCTION, *table(shown)]
+    lines = [INTRODUCTION, *by_room(shown), "", "## File by file", "", *table(shown)]
     lines += ["", "## All samples", "", *_head("seed")]
     for seed in sorted({row["seed"] for row in rows}):
         part = [row for row in rows if row["seed"] == seed]
@@ -119,6 +119,15 @@ def page(rows: list[dict], named: list[dict]) -> str:
         lines += ["", "## Mistakes with a name", "", "| mistake | noticed by |", "|---|---|"]
         lines += [f"| {r['name']} | {_test(r['noticed_by']) or '**nobody**'} |" for r in named]
     return "\n".join(lines) + "\n"
+
+
+def by_room(rows: list[dict]) -> list[str]:
+    """The score of each folder, of both groups of files and of all together, as lines of Markdown."""
+    rooms = sorted({str(Path(row["file"]).parent) for row in rows})
+    lines = _head("folder")
+    for room in rooms:
+        lines.append(_line(f"`{room}`", [row for row in rows if str(Path(row["file"]).parent) == room]))
+    return lines + [line.replace("** |", "**", 1) for line in table(rows) if line.startswith("| **")]
 
 
 def table(rows: list[dict]) -> list[str]:

@@ -1,5 +1,6 @@
 import copy
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from pscd.coordinates import Coordinates
 from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
-from pscd.model import SCORE_BLOCK, Model
+from pscd.model import SCORE_BLOCK, Model, _check_fits
 from pscd.presets import PRESETS
 from pscd.rng import Stream, generator
 from pscd.sampling import Langevin
@@ -93,6 +94,24 @@ def test_it_says_how_chains_get_their_gradients(trained, small):
     images = torch.rand(30, 1, 8, 8, generator=generator(0))
     model = pscd.fit(images, replace(small, energy=conditional, steps=1, sampler=Langevin(n_steps=1)), label=label)
     assert model.gradients in ("by hand in C++", "by hand")
+
+
+@pytest.mark.parametrize(
+    ("step_size", "fits"),
+    [
+        (torch.tensor(0.1), True),
+        (torch.tensor([0.1]), True),
+        (torch.tensor([0.1, 0.2]), False),
+        (torch.tensor(1), False),
+        (torch.tensor(0.1).double(), False),
+        (torch.tensor(0.0), False),
+        (torch.tensor(math.inf), False),
+        (torch.tensor(math.nan), False),
+    ],
+)
+def test_a_step_size_is_one_positive_number_of_the_weights_kind(step_size, fits):
+    with nullcontext() if fits else pytest.raises(ValueError, match="the step size is"):
+        _check_fits(Coordinates.identity((2,)), step_size, Mixture.standard(2), {"weight": torch.zeros(3)})
 
 
 def by_hand(tails=True):

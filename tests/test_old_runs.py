@@ -60,5 +60,6 @@ def test_results_that_people_keep_are_found_by_their_digest(name):
     artefacts = {a.name: a for a in (*ARTEFACTS.values(), *(make(Choice()) for make in WITH_IMAGES.values()))}
     artefact_name, size = name.rsplit(" ", 1)
     artefact = artefacts[artefact_name]
-    cells = artefact.cells(size == "quick", 2)
+    later = ("background",)  # cells that an artefact has got since
+    cells = [cell for cell in artefact.cells(size == "quick", 2) if not any(name in cell for name in later)]
     assert digest(*sorted(digest(artefact.family, "", cell) for cell in cells)) == EXPECTED["digests"][name]

@@ -19,7 +19,9 @@ from pscd.images.features import load_feature_map
 from pscd.metrics import frechet_distance, prdc
 from pscd.paper import published
 from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, objective_label
-from pscd.paper.ood import measure_ood, ood_rows
+from pscd.paper.ood import measure_ood, ood_rows, other_images
+from pscd.paper.ood_scores import OF_A_BACKGROUND, OF_A_MODEL, background_settings, measure_sets, sets_to_judge
+from pscd.paper.ood_scores import score_rows as scores_of
 from pscd.parallel import Result, Settings, digest
 from pscd.presets import DEFAULT_OF, PRESETS
 from pscd.rng import Stream, generator
@@ -32,19 +34,23 @@ PRDC = ("density", "coverage", "precision", "recall")
 
 @dataclass(frozen=True)
 class Choice:
-    """What `--data`, `--preset`, `--features` and `--n` ask for.
+    """What `--data`, `--preset`, `--features`, `--n`, `--junk` and `--ratio` ask for.
 
     Args:
         data: a set of images.
         preset: settings of the training (default: those of the data).
         features: of the metrics (see `pscd.images.features`).
         n: images to measure by.
+        junk: what replaces images where training meets junk, see `pscd.data.junk`.
+        ratio: the share of images that is replaced.
     """
 
     data: str = "mnist"
     preset: str | None = None
     features: str = "classifier"
     n: int = 5000
+    junk: str = "noise"
+    ratio: float = 0.1
 
     def config(self, gamma: float, seed: int, *, quick: bool) -> TrainConfig:
         """The preset with a gamma and a seed.
@@ -72,7 +78,9 @@ class Choice:
     @property
     def options(self) -> str:
         """The flags that say the same."""
-        flags = {"--data": self.data, "--preset": self.preset, "--features": self.features, "--n": self.n}
+        flags: dict[str, object] = {"--data": self.data, "--preset": self.preset, "--features": self.features}
+        flags |= {"--n": self.n, "--junk": None if self.junk == Choice.junk else self.junk}
+        flags |= {"--ratio": None if self.ratio == Choice.ratio else self.ratio}
         return " ".join(f"{flag} {value}" for flag, value in flags.items() if value is not None)
 
 
@@ -104,6 +112,8 @@ def cells(choice: Choice, gammas: Sequence[float], quick: bool, seeds: int) -> l
 
 def compute(settings: Settings, runs: Path) -> Result:
     """Train, and measure what comes out against images that training has not seen."""
+    if "background" in settings:
+        return _compute_background(settings, runs)
     config = TrainConfig.from_dict(settings["config"])
     data = load_dataset(config.data, seed=config.seed)
     rows: list[dict[str, float]] = []
@@ -117,12 +127,26 @@ def compute(settings: Settings, runs: Path) -> Result:
     names = [name for name in ("ess_pos", "ess_neg", "spread", "gap") if tail and name in tail[0]]
     weights: Result = {name: sum(row[name] for row in tail) / len(tail) for name in names}
     samples = to_bytes(model.sample(settings["n"], seed=config.seed))
+    n, others = settings["n"], other_images(data, config.data, settings["n"], config.seed)
     return {
         **measure(samples, data, settings["features"]),
         **weights,
         "samples": encode(samples[:SHOWN]),
-        "ood": measure_ood(model.energies, data, config.data, n=settings["n"], seed=config.seed),
+        "ood": measure_ood(model.energies, data, config.data, n=n, seed=config.seed, others=others),
+        "measures": measure_sets(model, sets_to_judge(data, others, n), OF_A_MODEL),
     }
+
+
+def _compute_background(settings: Settings, runs: Path) -> Result:
+    """Train a model of noisy images, and keep its energies of the images that the other models are judged by."""
+    config = TrainConfig.from_dict(settings["background"])
+    data = load_dataset(config.data, seed=config.seed)
+    try:
+        model = fit(data.train, config, label=data.train_labels, folder=runs / digest(settings["background"]))
+    except Diverged as error:
+        return {"error": str(error)}
+    others = other_images(data, config.data, settings["n"], config.seed)
+    return {"measures": measure_sets(model, sets_to_judge(data, others, settings["n"]), OF_A_BACKGROUND)}
 
 
 def measure(samples: Tensor, data: Dataset, features: str) -> Result:
@@ -171,13 +195,20 @@ def _artefact(
     draw: Callable[[Sequence[CellResult], Path], list[Path]] = lambda done, path: [],
     gammas: Sequence[float] = GAMMAS,
     seeds: int = 2,
+    backgrounds: bool = False,
 ) -> Artefact:
+    def all_cells(quick: bool, seeds: int) -> list[Settings]:
+        models = cells(choice, gammas, quick, seeds)
+        n = 100 if quick else choice.n
+        configs = (choice.config(0.0, seed, quick=quick) for seed in range(seeds if backgrounds else 0))
+        return [*models, *(background_settings(config, n) for config in configs)]
+
     return Artefact(
         f"{name}-{choice.data}",
         f"{title} ({where}, at the size of a CPU)",
         f"{len(gammas) * seeds * 5} minutes, none of it for models that were trained for another",
         seeds,
-        lambda quick, seeds: cells(choice, gammas, quick, seeds),
+        all_cells,
         compute,
         rows,
         lambda done, out: draw(done, out / f"{name}-{choice.data}.png"),
@@ -206,13 +237,13 @@ def images_samples(choice: Choice) -> Artefact:
 
 
 def ood(choice: Choice) -> Artefact:
-    """AUROC against other sets of images."""
+    """AUROC against other sets of images, of the energy and of every other score."""
 
     def rows(done: Sequence[CellResult]) -> list[Row]:
-        return ood_rows(done, choice.data)
+        return [*ood_rows(done, choice.data), *scores_of(done)]
 
     title = f"Out-of-distribution detection with models of {choice.data}"
-    return _artefact(choice, "ood", title, "Table 5", rows, gammas=(0.0, 1.0))
+    return _artefact(choice, "ood", title, "Table 5", rows, gammas=(0.0, 1.0), backgrounds=True)
 
 
 def _fid_rows(done: Sequence[CellResult]) -> list[Row]:
@@ -260,16 +291,17 @@ def _draw_samples(done: Sequence[CellResult], path: Path) -> list[Path]:
 
 
 def _notes(done: Sequence[CellResult], where: str) -> str:
-    one = next((d for d in done if d.result["fid"] is not None), None)
+    models = [d for d in done if "background" not in d.settings]
+    one = next((d for d in models if d.result["fid"] is not None), None)
     if one is None:
         return "Every run diverged."
-    lost = sum(d.result["fid"] is None for d in done)
+    lost = sum(d.result["fid"] is None for d in models)
     config = TrainConfig.from_dict(one.settings["config"])
     return f"""
 {config.steps} updates of {config.sampler.n_steps} sampler steps, a {config.energy.name} of width {config.energy.width},
 batches of {config.batch_size}. Measured with {one.result["feature_map"]} on {one.result["n_measured"]} samples and as
 many held-out images; lower FID is better, and training images against held-out ones give {one.result["fid_data"]:.3g}.
-Of {len(done)} runs, {lost} diverged. Published numbers ({where}) are those of CIFAR-10 at 32 x 32 with a network, a
+Of {len(models)} runs, {lost} diverged. Published numbers ({where}) are those of CIFAR-10 at 32 x 32 with a network, a
 number of updates and a feature map of another size: another experiment, not a level to reach here.
 """
 

@@ -5,7 +5,7 @@ import torch
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 import pscd
-from pscd.data import TOYS, as_rows
+from pscd.data import TOYS, as_rows, load_dataset
 from pscd.errors import UserError
 from pscd.rng import generator
 
@@ -28,6 +28,16 @@ def test_a_dataset_of_one_tensor_is_trained_on_as_its_rows(small):
     model = pscd.fit(TensorDataset(x), small)
     assert model.shape == (2,)
     assert torch.equal(model.shift, pscd.fit(x, small).shift)
+
+
+@pytest.mark.parametrize("stream", ["yes", "no"])
+def test_twenty_rows_are_the_fewest_to_learn_from(tmp_path, stream):
+    path = tmp_path / "x.npy"
+    np.save(path, np.arange(40.0).reshape(20, 2))
+    assert len(load_dataset(str(path), seed=0, stream=stream).train) == 18
+    np.save(path, np.arange(38.0).reshape(19, 2))
+    with pytest.raises(UserError, match="19 rows are too few to learn from; at least 20 are needed"):
+        load_dataset(str(path), seed=0, stream=stream)
 
 
 class Stream(Dataset):

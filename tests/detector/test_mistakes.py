@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
+from scipy.stats import cauchy, norm
 
-from pscd.detector.mistakes import MISTAKES, Expected, find_mistakes
+from pscd.detector.mistakes import BROAD, MISTAKES, WIDEST, Expected, find_mistakes
 
 
 def expected(found, mean, deviation, wrong=None, scale=None):
@@ -18,6 +19,16 @@ def test_every_mistake_is_undone(mistake):
     value, words = find_mistakes(expected([found], [178.0], [0.5]), ["a"])
     assert words[0, 0] == mistake.words
     assert value[0, 0] == pytest.approx(178.3)
+
+
+def test_densities_of_a_right_and_of_a_wrong_cell():
+    """A Gaussian no narrower than a share of the column, and a Cauchy density."""
+    rows = expected([[1.0, 9.0], [4.0, 5.0]], [[0.5, 7.0], [3.0, 3.0]], [0.2, 1e-9], scale=[3.0, 5.0])
+    deviation = np.maximum([0.2, 1e-9], WIDEST * rows.scale)
+    np.testing.assert_allclose(rows.log_density(rows.found), norm.logpdf(rows.found, rows.mean, deviation))
+    second = norm.logpdf(rows.found[:, 1:], rows.mean[:, 1:], deviation[1:])
+    np.testing.assert_allclose(rows.log_density(rows.found[:, 1:], np.s_[1:]), second)
+    np.testing.assert_allclose(rows.log_broad(), cauchy.logpdf(rows.found, rows.mean, BROAD * rows.scale))
 
 
 def test_a_cell_that_is_just_wrong_is_explained_by_nothing():

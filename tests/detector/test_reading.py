@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 import torch
 
-from pscd.detector.reading import Reader, has_text, native_frame
+from pscd.detector.reading import Reader, Rows, has_text, native_frame
 from tests.detector.tables import people
 
 
@@ -22,6 +22,14 @@ def test_other_frames_are_looked_at():
     assert reader.levels.tolist() == [2, 0, 0, 0]
     assert reader.sources.tolist() == [0, 1, 2, 3]
     assert reader.plain_numbers.tolist() == [False, True, True, True]
+
+
+def test_blocks_are_all_rows_in_order():
+    rows = Rows(torch.arange(14.0).view(7, 2), torch.arange(14).view(7, 2) % 3 == 0, "table")
+    blocks = list(rows.blocks(3))
+    assert [len(block.x) for block in blocks] == [3, 3, 1]
+    assert torch.equal(torch.cat([block.x for block in blocks]), rows.x)
+    assert torch.equal(torch.cat([block.stray for block in blocks]), rows.stray)
 
 
 def test_kinds_are_as_told():

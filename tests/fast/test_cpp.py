@@ -17,6 +17,12 @@ def network(weight, bias, activation=cpp.NONE, **settings):
     return cpp.Network([dense(weight, bias, activation)], torch.ones(1, 3), torch.zeros(1), **settings)
 
 
+@pytest.mark.skipif(cpp._compiler() is None, reason="no C++ compiler")
+def test_where_there_is_a_compiler_there_is_a_library():
+    """Otherwise a mistake that cannot be compiled would skip all other tests, and nobody would notice."""
+    assert cpp.library() is not None
+
+
 @needs_compiler
 def test_by_hand_of_the_reader():
     w = torch.tensor([[1.0, 2.0], [0.0, 1.0], [-1.0, 0.0]])

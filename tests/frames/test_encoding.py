@@ -31,6 +31,14 @@ def test_a_new_file_may_write_numbers_and_dates_another_way():
     assert encode(one, schema).stray.sum() == 1
 
 
+def test_another_way_to_write_numbers_must_fit_better():
+    """Here it would be the one without a unit, which reads fewer cells than the one that is known."""
+    schema = Schema((Column("a", "number", suffix=" kg"),))
+    cells = ["2.5"] * 3 + ["5 kg"] + ["7%"] * 3 + ["x"] * 2
+    x = encode(pd.DataFrame({"a": cells}), schema).x[:, 0]
+    np.testing.assert_array_equal(x, [2.5] * 3 + [5.0] + [np.nan] * 5)
+
+
 def test_the_decimal_sign_that_was_told_counts(tmp_path):
     schema = Schema((Column("a", "number"), Column("b", "number")))
     (tmp_path / "x.csv").write_text("a;b\n1,234;1\n5,678;2\n")

@@ -38,6 +38,58 @@ def test_odd_numbers(values, note):
     assert note in found if note else found == ""
 
 
+@pytest.mark.parametrize(
+    ("values", "count", "code"),
+    [
+        ([0, 1, 2, 3, 4, 99], 2, 99),
+        ([0, 1, 2, 3, 4, 99], 1, None),  # once is no habit
+        ([0, 1, 2, 3, 99], 2, None),  # four others are too few to tell
+        ([38, 48, 58, 68, 78, 99], 2, 99),
+        ([39, 49, 59, 69, 79, 99], 2, None),  # the gap must be more than half of their range
+        ([1, 6, 11, 16, 21, -9], 5, None),
+        ([1, 6, 11, 16, 21, -9], 6, -9),  # less than 0 alone, and more than five times as often as others
+        ([0, 6, 11, 16, 21, -9], 6, -9),
+        ([-1, 6, 11, 16, 21, -9], 6, None),
+        ([0, 1, 2, 3, 4, 98], 2, None),
+    ],
+)
+def test_a_code_for_missing_is_frequent_and_far_from_all_others(values, count, code):
+    found = notes([*values, *[values[-1]] * (count - 1)])
+    assert (f"{code} x {count} looks like a code for missing" in found) if code else ("code" not in found)
+
+
+@pytest.mark.parametrize(
+    ("others", "note"),
+    [
+        ([10.0] * 3, "3 values are 10 times the others"),
+        ([10.0], ""),  # once is no habit
+        ([14.0] * 3, "3 values are 10 times the others"),
+        ([14.1] * 3, ""),
+        ([7.0] * 3, "3 values are 10 times the others"),
+        ([6.9] * 3, ""),
+        ([100.0] * 3, "3 values are 100 times the others"),
+        ([1000.0] * 3, "3 values are 1000 times the others"),
+        ([0.1] * 3, "3 values are 10 times smaller than the others"),
+        ([*[10.0] * 3, 3.0], "3 values are 10 times the others"),
+        ([*[10.0] * 3, 4.0], ""),  # no gap, of the root of ten, between them
+        ([*[10.0] * 3, 5.0], "3 values are 10 times the others"),  # beyond the bulk itself
+        ([*[10.0] * 3, 60.0, 60.0], "3 values are 10 times the others"),  # three of five
+        ([*[10.0] * 3, 60.0, 60.0, 60.0], ""),
+        ([*[10.0] * 3, 0.0], ""),
+    ],
+)
+def test_slips_of_a_factor_stand_apart_from_a_narrow_bulk(others, note):
+    found = notes([*[1.0] * 90, *others])
+    assert note in found if note else found == ""
+
+
+def test_slips_of_a_factor_are_few_among_many():
+    assert "2 values" in notes([*[1.0] * 18, 10.0, 10.0])
+    assert notes([*[1.0] * 17, 10.0, 10.0]) == ""
+    assert "20 values" in notes([*[1.0] * 80, *[100.0] * 20])
+    assert notes([*[1.0] * 79, *[100.0] * 21]) == ""
+
+
 def test_words_and_broken_numbers():
     found = odd_numbers(np.array([1.0, 2.0, 2.5]), np.array([500, 500, 1]), ("x", "y", "z", "w"), 7, 0)
     assert found == ("7 words: x, y, z, ...", "1 not whole: '2.5'")

@@ -11,6 +11,15 @@ def proposal():
     return Mixture.fit(x, components=4, seed=0)
 
 
+def test_the_broad_part_is_three_times_as_wide_as_the_rows(proposal):
+    x = torch.cat([torch.randn(500, 2, generator=generator(0)) * 0.2 + centre for centre in (-2.0, 2.0)])
+    torch.testing.assert_close(proposal.means[-1], x.mean(0))
+    deviation = (x.var(0, correction=0) + 1e-3).sqrt()
+    torch.testing.assert_close(proposal.factors[-1], torch.diag(3 * deviation))
+    assert proposal.weights[-1].item() == pytest.approx(0.1)
+    assert proposal.weights.sum().item() == pytest.approx(1)
+
+
 def test_log_prob_is_that_of_torch_distributions(proposal):
     reference = torch.distributions.MixtureSameFamily(
         torch.distributions.Categorical(proposal.weights),

@@ -6,15 +6,16 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 
 import pytest
 
-from mutation.__main__ import _arguments, _unnoticed, named_mutant, sample
+from mutation.__main__ import _arguments, _unnoticed, in_turn, named_mutant, sample
 from mutation.bench import ROOT
 from mutation.changes import mutants_of
 from mutation.files import FILES
 from mutation.live import Live, changed_functions
-from mutation.results import Results, equivalents, page, reason, table
+from mutation.results import Results, by_room, equivalents, page, reason, table
 from mutation.selection import Map, Recorder, digest
 
 SOURCE = '''"""Text - with + signs."""
@@ -70,6 +71,12 @@ def test_texts_are_left_alone_and_every_mistake_is_python():
         assert mutant.source.count("\n") == SOURCE.count("\n")
     assert not any("x - 1" in after or "x + 2" in after for _, after in changes(SOURCE))
     assert not any("max(low, -x)" in after for _, after in changes(SOURCE))  # it would be the same
+
+
+def test_a_dropped_call_leaves_the_brackets_before_it():
+    found = changes("def f(x):\n    return 3 * (x < 0).float().mean() - (x.log() + 1)\n")
+    assert ("return 3 * (x < 0).float().mean() - (x.log() + 1)", "return 3 * (x < 0).mean() - (x.log() + 1)") in found
+    assert ("return 3 * (x < 0).float().mean() - (x.log() + 1)", "return 3 * (x < 0).float().mean() - (x + 1)") in found
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -194,6 +201,19 @@ def test_the_table_counts_equivalent_mistakes_apart():
     assert lines[-1] == "| **all** | | 6 | 1 | 4 | 80% | 1 |"
 
 
+def test_folders_have_a_score_of_their_own():
+    found = rows(3, ["noticed", "unnoticed"], "pscd/fast/cpp.py") + rows(
+        3, ["noticed", "noticed"], "pscd/fast/threads.py"
+    )
+    assert by_room(found + rows(3, ["noticed"]))[2:] == [
+        "| `pscd` | 1 | 0 | 1 | 100% | 0 |",
+        "| `pscd/fast` | 4 | 0 | 3 | 75% | 1 |",
+        "| **what the numbers rest on** | 1 | 0 | 1 | 100% | 0 |",
+        "| **what is built around it** | 4 | 0 | 3 | 75% | 1 |",
+        "| **all** | 5 | 0 | 4 | 80% | 1 |",
+    ]
+
+
 def test_the_score_is_that_of_the_first_time(tmp_path):
     """A test that was written for a mistake notices it, of course; and one that changes nothing counts for nobody."""
     results = Results(tmp_path / "mutants.json")
@@ -245,6 +265,16 @@ def test_what_went_unnoticed_is_tried_again_in_the_sample_that_it_is_of(tmp_path
     found = list(_unnoticed(results, _arguments(["--again"])))
     assert found == [(5, second)]
     assert list(_unnoticed(results, _arguments(["--again", "theory"]))) == []
+
+
+def test_files_have_their_turns():
+    losses, rng = (mutants_of(file, (ROOT / file).read_text())[:4] for file in ("pscd/losses.py", "pscd/rng.py"))
+    plan = [(3, mutant) for mutant in (*losses, *rng)]
+    files = [mutant.file for _, mutant in in_turn(plan, 0, Counter({"pscd/losses.py": 2}))]
+    assert files[:2] == ["pscd/rng.py"] * 2
+    assert all(set(files[i : i + 2]) == {"pscd/rng.py", "pscd/losses.py"} for i in (2, 4))
+    assert files[6:] == ["pscd/losses.py"] * 2
+    assert sorted(m.line for _, m in in_turn(plan, 0, Counter())) == sorted(m.line for _, m in plan)
 
 
 def compiled(text):

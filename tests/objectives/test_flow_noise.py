@@ -46,6 +46,31 @@ def test_its_density_integrates_to_one_and_fits_better_than_a_gaussian(noise, mo
     assert ours > theirs + 0.3  # the moons' entropy is about a nat below that of their Gaussian
 
 
+def test_it_is_the_flow_and_a_broad_gaussian_in_the_units_of_the_rows():
+    """Both by hand, far from centre 0 and spread 1."""
+    pytest.importorskip("zuko")
+    centre, spread = torch.tensor([4.0, -2.0]), torch.tensor([3.0, 0.25])
+    noise = flow_noise.FlowNoise(centre, spread).requires_grad_(False)
+    x = noise.sample(500, generator(1))
+    rng = generator(1)
+    z, broad = torch.randn(500, 2, generator=rng), torch.rand(500, generator=rng) < flow_noise.BROAD_WEIGHT
+    wide = torch.distributions.Normal(centre, flow_noise.BROAD_SCALE * spread)
+    torch.testing.assert_close(x[broad], wide.mean + wide.stddev * z[broad])
+    white = (x - centre) / spread
+    torch.testing.assert_close(noise.flow().transform(white[~broad]), z[~broad], atol=1e-4, rtol=1e-4)
+    share = torch.tensor([1 - flow_noise.BROAD_WEIGHT, flow_noise.BROAD_WEIGHT])
+    parts = torch.stack([noise.flow().log_prob(white) - spread.log().sum(), wide.log_prob(x).sum(1)], 1)
+    torch.testing.assert_close(noise.log_prob(x), (parts + share.log()).logsumexp(1))
+
+
+def test_its_centre_and_spread_are_those_of_the_rows(monkeypatch):
+    pytest.importorskip("zuko")
+    monkeypatch.setattr(flow_noise, "STEPS", 1)
+    noise = flow_noise.FlowNoise.fit(torch.tensor([[1.0, 5.0], [3.0, 5.0]]), seed=0)
+    torch.testing.assert_close(noise.centre, torch.tensor([2.0, 5.0]))
+    torch.testing.assert_close(noise.spread, torch.tensor([1.001, 0.001]))
+
+
 def test_its_draws_have_its_density(noise):
     """E[1 / density] over draws inside a box is the box's area: draws and density agree."""
     x = noise.sample(40_000, generator(1))

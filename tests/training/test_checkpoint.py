@@ -53,6 +53,28 @@ def test_save_and_load(state, tmp_path):
     assert checkpoint.load(tmp_path / "nowhere") is None
 
 
+@pytest.mark.parametrize(("then", "now", "goes_on"), [("a", "a", True), ("a", "b", False), (None, "b", True)])
+def test_a_run_goes_on_with_its_own_rows_only(state, small, tmp_path, then, now, goes_on):
+    """A checkpoint that does not say which rows it is of, as old ones do not, is trusted."""
+    state, x = state
+    checkpoint.save(checkpoint.snapshot(state) | {"rows": then}, tmp_path)
+    other = init_state(x, small, None, torch.device("cpu"))
+    other.rows = now
+    if goes_on:
+        checkpoint.resume(other, tmp_path)
+        assert other.step == 3
+    else:
+        with pytest.raises(UserError, match="holds a run on other rows; choose another folder"):
+            checkpoint.resume(other, tmp_path)
+
+
+def test_chains_of_another_shape_are_refused(state):
+    state, _ = state
+    values = checkpoint.snapshot(state)
+    with pytest.raises(ValueError, match=r"its chains have the shape \(3,\)"):
+        checkpoint.restore(state, values | {"buffer": torch.zeros(len(values["buffer"]), 3)})
+
+
 def damage(path, how):
     content = bytearray(path.read_bytes())
     if how == "truncated":

@@ -1,0 +1,43 @@
+import json
+import sys
+
+import pytest
+
+from benchmarks import choose_score
+
+
+def report(folder, name, **scores):
+    rows = [
+        {"row": outside, "column": f"CD: AUROC{'' if by == 'energy' else f' by {by}'}", "measured": value}
+        for by, table in scores.items()
+        for outside, value in table.items()
+    ]
+    rows += [{"row": "mean over the sets", "column": "CD: AUROC", "measured": 0.0}]
+    rows += [{"row": "noise", "column": "gamma 1: AUROC", "measured": 0.0}]
+    (folder / f"ood-{name}.json").write_text(json.dumps({"rows": rows}))
+
+
+def test_the_default_is_read_off_the_tables_of_two_sets(tmp_path, monkeypatch, capsys):
+    report(tmp_path, "a", energy={"noise": 0.5, "b": 0.3}, gradient={"noise": 0.9, "b": 0.8})
+    report(tmp_path, "b", energy={"noise": 0.6, "a": 0.4}, gradient={"noise": 0.7, "a": 0.9})
+    report(tmp_path, "old", energy={"noise": 1.0})
+    monkeypatch.setattr(sys, "argv", ["choose_score", str(tmp_path)])
+    choose_score.main()
+    choose_score.main()  # its own file is no table
+    assert capsys.readouterr().out.startswith("gradient: ")
+    found = json.loads((tmp_path / "ood-choice.json").read_text())
+    assert list(found["tables"]) == ["a", "b"]
+    assert found["verdicts"][0] == {
+        "judged": "a", "by": "gradient", "elsewhere": 0.7, "here": pytest.approx(0.85), "energy": pytest.approx(0.4)
+    }  # fmt: skip
+    page = (tmp_path / "ood-choice.md").read_text()
+    assert "that is: **gradient**" in page
+    assert "| a | gradient | 0.700 | 0.850 | 0.400 |" in page
+
+
+def test_one_set_is_not_enough(tmp_path, monkeypatch, capsys):
+    report(tmp_path, "a", energy={"noise": 0.5}, gradient={"noise": 0.9})
+    monkeypatch.setattr(sys, "argv", ["choose_score", str(tmp_path)])
+    with pytest.raises(SystemExit, match="2"):
+        choose_score.main()
+    assert "at least two sets" in capsys.readouterr().err
