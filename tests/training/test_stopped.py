@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from pscd.data import load_dataset
 from pscd.errors import UserError
 from pscd.files import read_tensors, tensors_digest
 from pscd.objectives import OBJECTIVES
+from pscd.objectives.gamma import PseudoSpherical
 from pscd.presets import PRESETS
 from pscd.rng import generator
 from pscd.training import checkpoint
@@ -59,6 +60,18 @@ def test_a_table(small, x, tmp_path):
     assert torch.equal(model.sample(9, seed=3), there.sample(9, seed=3))
     assert (model.columns, model.fingerprint, model.config) == (names, "f00d", there.config)
     assert model.notes == ("trained for 20 of 60 updates so far",)
+
+
+def test_an_objective_that_json_cannot_tell_trains_and_resumes_but_is_not_read(small, x, tmp_path):
+    @dataclass(frozen=True)
+    class Own(PseudoSpherical):
+        weights: torch.Tensor | None = None
+
+    config = replace(small, objective=Own(weights=torch.ones(2)), steps=20, checkpoint_every=10)
+    fit(x, replace(config, steps=10), folder=tmp_path)
+    assert checkpoint.load(tmp_path)["step"] == 10
+    with pytest.raises(UserError, match="does not say what it is a model of"):
+        load_stopped(tmp_path)
 
 
 def test_loading_changes_nothing_and_a_finished_model_is_preferred(small, tmp_path):
