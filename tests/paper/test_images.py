@@ -54,7 +54,7 @@ def test_every_score_is_in_the_table_and_the_energy_once(out):
     by = {(row["row"], row["column"]): row["measured"] for row in rows}
     assert len(by) == len(rows)
     sets = ("uniform noise", "Gaussian noise", "interpolations")
-    for name in ("", " by typicality", " by complexity", " by gradient", " by background"):
+    for name in ("", " by typicality", " by complexity", " by gradient", " by background", " by joint"):
         values = [by[one, f"CD: AUROC{name}"] for one in sets]
         assert by["mean over the sets", f"CD: AUROC{name}"] == pytest.approx(sum(values) / 3)
     assert "Of 2 runs, 0 diverged" in (out / "ood-digits.md").read_text()
