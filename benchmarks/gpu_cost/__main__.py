@@ -146,7 +146,7 @@ PAGE = """\
 
 **Nothing on this page was run on a GPU.** Operations and memory are counted in real updates of the paper's networks;
 hours follow from them by assumptions that are named. The counts are made by `python -m benchmarks.gpu_cost`
-({torch}), numbers in [gpu-cost.json](results/gpu-cost.json).
+({torch}), the numbers are kept in `docs/results/gpu-cost.json`.
 
 ## The commands
 
