@@ -1,10 +1,12 @@
 """Which score of strange images should be the default, by pairs of sets that it is not judged by.
 
     python -m benchmarks.choose_score docs/results    # reads ood-*.json there, writes ood-choice.json and ood-choice.md
+    python -m benchmarks.choose_score docs/results --small    # trains small models of three sets instead: minutes
 
 For each set that models were trained on, the score is chosen by the mean AUROC over all pairs of sets without it, and
 judged on its own pairs. A score becomes the default if it is chosen whichever set is left out, and then beats the
-energy on average. The tables are made by `pscd reproduce ood --data SET`, one command for each set.
+energy on average. The tables are made by `pscd reproduce ood --data SET`, one command for each set, or, with `--small`,
+by one model of each set after few updates, which is enough for a first look.
 """
 
 import argparse
@@ -13,12 +15,33 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from pscd.config import TrainConfig
+from pscd.data import load_dataset
 from pscd.files import markdown_table, write_json, write_text_atomic
 from pscd.images.strangeness import BY
-from pscd.paper.ood_scores import MEAN, column, default_score, judge_choices
+from pscd.paper.ood import other_images
+from pscd.paper.ood_scores import (
+    MEAN,
+    OF_A_BACKGROUND,
+    OF_A_MODEL,
+    aurocs,
+    background_settings,
+    column,
+    default_score,
+    judge_choices,
+    measure_sets,
+    sets_to_judge,
+)
+from pscd.presets import preset
+from pscd.training.loop import fit
+from pscd.version import machine, versions
 
 NAME = "ood-choice"
 OBJECTIVE = "CD"  # the one that every table has
+SMALL = {"cifar10": ("cifar10-tiny", 1000), "mnist": ("mnist", 400), "fashion-mnist": ("fashion-mnist", 400)}
+N_SMALL = 1000  # images of each set
 
 
 def read_tables(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
@@ -37,6 +60,29 @@ def read_tables(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
     return found
 
 
+def small_table(name: str, settings: str, updates: int, n: int = N_SMALL) -> dict[str, dict[str, float]]:
+    """AUROC by score and other set, of a model that is trained by CD for a while, and its background model.
+
+    Args:
+        name: of the set of images.
+        settings: name of the preset.
+        updates: of each model.
+        n: images of each set at most.
+
+    Returns:
+        The table.
+    """
+    config = preset(settings).changed({"data": name, "objective.gamma": 0.0, "steps": updates})
+    data = load_dataset(name, seed=0)
+    sets = sets_to_judge(data, other_images(data, name, n, 0), n)
+    noisy = TrainConfig.from_dict(background_settings(config, n)["background"])
+    models = (fit(data.train, c, label=data.train_labels, progress=True) for c in (config, noisy))
+    of_model, of_noisy = (
+        measure_sets(model, sets, names) for model, names in zip(models, (OF_A_MODEL, OF_A_BACKGROUND), strict=True)
+    )
+    return aurocs(of_model, of_noisy)
+
+
 def page(found: dict[str, Any]) -> str:
     """The page in Markdown."""
     head = ["trained on", "chosen by the other pairs", "mean AUROC there", "here", "of the energy here"]
@@ -49,19 +95,31 @@ def page(found: dict[str, Any]) -> str:
         [name, *(f"{sum(table[by].values()) / len(table[by]):.3f}" for by in scores)]
         for name, table in found["tables"].items()
     ]
+    pairs = [
+        [name, other, *(f"{table[by][other]:.3f}" for by in scores)]
+        for name, table in found["tables"].items()
+        for other in table["energy"]
+    ]
     return PAGE.format(
         verdicts=markdown_table(head, rows),
         means=markdown_table(["trained on", *scores], means),
+        pairs=markdown_table(["trained on", "other set", *scores], pairs),
         default=found["default"],
-        commands=", ".join(f"`pscd reproduce ood --data {name}`" for name in found["tables"]),
+        command=f"python -m benchmarks.choose_score docs/results{' --small' if found['small'] else ''}",
+        source=SMALL_READ if found["small"] else REPRODUCED_READ,
     )
 
 
+REPRODUCED_READ = "The tables are those of `pscd reproduce ood --data SET`, models trained by CD."
+UPDATES = ", ".join(f"{name}: {updates:,} updates" for name, (_, updates) in SMALL.items())
+SMALL_READ = f"""\
+**A first look**: one model of each set, one seed, by CD ({UPDATES}),
+with a background model of the same size; {N_SMALL:,} images of each set."""
 PAGE = """\
 # Which score of strange images is the default
 
-Made by `python -m benchmarks.choose_score docs/results` from the tables of {commands} (models trained by CD). For each
-set the score is chosen by the mean AUROC over all pairs of sets without it, and judged on its own pairs.
+Made by `{command}`. {source} For each set the
+score is chosen by the mean AUROC over all pairs of sets without it, and judged on its own pairs.
 
 {verdicts}
 
@@ -71,21 +129,29 @@ judged. By these tables that is: **{default}**.
 Mean AUROC of every score over the other sets, for reading only:
 
 {means}
+
+AUROC of every pair:
+
+{pairs}
 """
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="with the files ood-SET.json")
-    folder = parser.parse_args().folder
-    tables = read_tables(folder)
+    parser.add_argument("folder", type=Path, help="with the files ood-SET.json; the page goes there too")
+    parser.add_argument("--small", action="store_true", help=f"train small models of {', '.join(SMALL)} instead")
+    asked = parser.parse_args()
+    folder = asked.folder
+    torch.set_num_threads(1)
+    tables = {name: small_table(name, *how) for name, how in SMALL.items()} if asked.small else read_tables(folder)
     if len(tables) < 2:
         there = ", ".join(tables) or "none"
         parser.error(
             f"needs tables of at least two sets with all scores (pscd reproduce ood --data SET); found {there}"
         )
     verdicts = judge_choices(tables)
-    found = {"tables": tables, "verdicts": [asdict(v) for v in verdicts], "default": default_score(verdicts)}
+    found: dict[str, Any] = {"small": asked.small, "tables": tables, "verdicts": [asdict(v) for v in verdicts]}
+    found |= {"default": default_score(verdicts), "versions": versions(), "machine": machine()}
     write_json(folder / f"{NAME}.json", found)
     write_text_atomic(folder / f"{NAME}.md", page(found))
     print(f"{found['default']}: {folder / f'{NAME}.md'}")

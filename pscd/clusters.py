@@ -13,6 +13,7 @@ from pscd.files import needs, one_line
 from pscd.version import __version__
 
 T = TypeVar("T")
+NO_TOKEN = "InvalidAuthToken"  # how Ray says that a cluster does not know us
 RETURN = 300  # seconds for workers that were all lost to come back
 DASK, RAY = "pscd-dask", "pscd-ray"  # names of joblib's backends, with what we add to them
 
@@ -156,6 +157,9 @@ def _within(seconds: float, connect: Callable[[], T], late: str) -> T:
     thread.join(seconds + 1)  # a little more than its own limit
     if errors and isinstance(errors[0], ValueError):  # an address that is none
         raise UserError(f"{late} ({one_line(errors[0])})")
+    if errors and NO_TOKEN in f"{errors[0]} {errors[0].__cause__}":
+        asked = "the cluster asks for a token: set RAY_AUTH_MODE=token, and have its token in ~/.ray/auth_token"
+        raise UserError(f"{late.partition(';')[0]}; {asked}")
     if not found:
         raise UserError(late)
     return found[0]

@@ -3,9 +3,9 @@
 Each round runs the tests twice at the same time, each copy with two workers, so that there are about two tests for
 every core. A test that fails in one order or under load, and passes otherwise, is a mistake in the test or in the code.
 
-Every run is a line of `runs/stress/log.jsonl`: order, commit, exit code, last line, seconds, load of the machine. What
-a run that failed had to say is beside it. Orders that are in the log are not taken again, so rounds may be made in
-several sittings.
+Every run is a line of `docs/results/stress.jsonl`: order, commit, exit code, last line, seconds, load of the machine.
+What a run that failed had to say is in `runs/stress`. Orders that are in the log are not taken again, so rounds may be
+made in several sittings.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 FOLDER = Path("runs/stress")
+LOG = Path("docs/results/stress.jsonl")
 
 
 def once(seed: int, words: list[str]) -> tuple[int, str]:
@@ -56,11 +57,11 @@ def noted(seed: int, words: list[str]) -> int:
     last = (output.strip().splitlines() or [""])[-1]
     seconds, load = round(time.monotonic() - start), round(os.getloadavg()[2], 1)  # of the last 15 minutes
     record = {"order": seed, "commit": commit, "code": code, "last": last, "seconds": seconds, "load": load}
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with (FOLDER / "log.jsonl").open("a") as file:
+    with LOG.open("a") as file:
         file.write(json.dumps(record | {"words": words}) + "\n")
     print(f"order {seed}: exit code {code}, {last} ({seconds} s, load {load})", flush=True)
     if code:
+        FOLDER.mkdir(parents=True, exist_ok=True)
         (FOLDER / f"order-{seed}.txt").write_text(output)
         print(output, flush=True)
     return code
@@ -68,8 +69,7 @@ def noted(seed: int, words: list[str]) -> int:
 
 def records() -> list[dict]:
     """What the log has."""
-    log = FOLDER / "log.jsonl"
-    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    return [json.loads(line) for line in LOG.read_text().splitlines()] if LOG.exists() else []
 
 
 def _commit() -> str:

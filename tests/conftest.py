@@ -16,6 +16,9 @@ settings.register_profile("quick", derandomize=True, max_examples=25, deadline=N
 settings.register_profile("thorough", max_examples=500, deadline=None, database=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
+# A Ray that is started here asks for a token, and processes that find it by its address have to know that.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def slow_legends():

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from pscd.clusters import _within
 from pscd.errors import UserError
 from pscd.files import read_tensors, tensors_digest
 from pscd.parallel import KILLED, Cells, Engine, compute_missing
@@ -193,6 +194,14 @@ def test_a_cell_that_kills_every_worker_of_ray_is_kept_as_failed(ray, kept):
     )
     assert [kept.found(s).get("square") for s in cells] == [0, None, 4, 9]
     assert kept.found(cells[1])["failed"] == KILLED
+
+
+def test_a_cluster_that_asks_for_a_token_is_told():
+    def connect():
+        raise ConnectionError("no cluster") from RuntimeError("RPC error: InvalidAuthToken: it is missing")
+
+    with pytest.raises(UserError, match="within 3 s; the cluster asks for a token: set RAY_AUTH_MODE=token"):
+        _within(3, connect, "no Ray answers within 3 s; is it running?")
 
 
 @without("ray")

@@ -137,14 +137,15 @@ def add_strangeness(parser: Parser) -> None:
         default="energy",
         help="what makes an image strange: its energy (default); typicality, an energy unlike that of data, be it high "
         "or low; complexity, more energy than images that compress so well should have; gradient, the norm of dE/dx; "
-        "background, more energy than a model of noisy images gives it",
+        "background, more energy than a model of noisy images gives it; joint, energy and compressed length that are "
+        "together unlike those of data",
     )
     group.add_argument(
         "--reference",
         type=Path,
         metavar="IMAGES",
-        help="images like those of the training, a folder or an array, that typicality, complexity and background "
-        "compare with (default: those held out from the training)",
+        help="images like those of the training, a folder or an array, that typicality, complexity, joint and "
+        "background compare with (default: those held out from the training)",
     )
     group.add_argument(
         "--background",

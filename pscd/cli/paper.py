@@ -12,6 +12,7 @@ def add_reproduce(parser: Parser) -> None:
     Args:
         parser: the command's parser.
     """
+    from pscd.data.junk import JUNK
     from pscd.presets import PRESETS
 
     parser.add_argument("name", nargs="?", help="artefact to make; without a name they are listed")
@@ -29,6 +30,12 @@ def add_reproduce(parser: Parser) -> None:
         "--features", help="feature map: pixels, classifier (default) or the path of a TorchScript Inception"
     )
     images.add_argument("--n", type=int, help="samples to measure (default: 5000)")
+    images.add_argument(
+        "--junk",
+        help=f"of contamination-images: {', '.join(JUNK)}, or another set of images, such as letters among digits "
+        "(default: noise)",
+    )
+    images.add_argument("--ratio", type=float, help="of contamination-images: share of junk (default: 0.1)")
 
 
 def run_reproduce(args: argparse.Namespace) -> None:
@@ -48,7 +55,7 @@ def run_reproduce(args: argparse.Namespace) -> None:
             print(f"{name:<24} {artefact.title} - about {artefact.cost} on 2 cores")
         print(f"{TABLES:<24} Junk in real tables, --data FOLDER of .npz files with X and y - about 6 hours on 2 cores")
         return
-    chosen = {name: getattr(args, name) for name in ("data", "preset", "features", "n")}
+    chosen = {name: getattr(args, name) for name in ("data", "preset", "features", "n", "junk", "ratio")}
     chosen = {name: value for name, value in chosen.items() if value is not None}
     engine = engine_from(args)
     out = args.out or Path("results/quick" if args.quick else "results")

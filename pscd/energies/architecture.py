@@ -15,6 +15,7 @@ from pscd.mixtures import Mixture
 from pscd.types import documented, option
 
 MOST_LAYERS = 1000  # of a network that is read from a file
+WIDEST = 1e9  # base: its square, and the inverse of that, are numbers of float32
 BOUND = 4.0  # nats by which a network corrects a mixture, where nothing else is said
 
 
@@ -48,8 +49,8 @@ class Architecture:
             raise UserError("width and depth must be at least 1, fourier at least 0")
         if self.bound is not None and not self.bound > 0:
             raise UserError(f"bound must be positive or none, got {self.bound}")
-        if self.base_scale is not None and not self.base_scale > 0:
-            raise UserError(f"base_scale must be positive or none, got {self.base_scale}")
+        if self.base_scale is not None and not 1 / WIDEST <= self.base_scale <= WIDEST:
+            raise UserError(f"base_scale must be between {1 / WIDEST:g} and {WIDEST:g}, or none, got {self.base_scale}")
         if self.classes < 0 or (self.classes and self.name not in CONDITIONAL):
             raise UserError(f"classes needs a network that takes labels: {' or '.join(CONDITIONAL)}")
 

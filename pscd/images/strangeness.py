@@ -10,6 +10,7 @@ alone is therefore one-sided, and each of the other scores corrects it in a way 
 | `complexity` | z(E(x)) - z(L(x)), L the length of the compressed image | Serra et al. 2020 |
 | `gradient` | the norm of dE/dx | Grathwohl et al. 2020 |
 | `background` | z(E(x)) - z(E'(x)), E' a model of noisy images | Ren et al. 2019 |
+| `joint` | Mahalanobis distance of (E(x), L(x)) from known images | typicality in both, high or low |
 
 z is the distance from the mean of known images in their standard deviations. The published scores subtract nats from
 nats; energies of images have a unit of their own, set by the sampler's temperature, and z makes the two comparable.
@@ -36,7 +37,9 @@ BY: dict[str, tuple[str, ...]] = {  # what each score is computed from
     "complexity": ("energy", "bits"),
     "gradient": ("gradient",),
     "background": ("energy", "background"),
+    "joint": ("energy", "bits"),
 }
+LARGEST_CORRELATION = 0.99  # beyond it, two measures would be one, and their difference rounding
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,12 @@ def combined(by: str, found: Measures, known: Measures | None = None) -> Tensor:
         raise ValueError(f"the score {by} needs measures of known images")
     if by == "typicality":
         return (found[first] - known[first].mean()).abs()
-    return _standardised(found[first], known[first]) - _standardised(found[second[0]], known[second[0]])
+    a, b = (_standardised(found[name], known[name]) for name in (first, second[0]))
+    if by != "joint":
+        return a - b
+    u, v = (_standardised(known[name], known[name]) for name in (first, second[0]))
+    r = ((u * v).sum() / (len(u) - 1)).clamp(-LARGEST_CORRELATION, LARGEST_CORRELATION)
+    return ((a.square() - 2 * r * a * b + b.square()) / (1 - r.square())).sqrt()
 
 
 def _standardised(values: Tensor, known: Tensor) -> Tensor:

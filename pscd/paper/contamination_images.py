@@ -1,5 +1,8 @@
 """Training that meets junk: a tenth of the images replaced by noise, after a warm-up on clean ones (Table 6).
 
+`--junk` and `--ratio` choose other junk and another share: blank and saturated frames, images that are half covered or
+shifted, near-duplicates, or images of another set.
+
 The warm-up is contrastive divergence on clean images, one for each seed. From its weights, chains and optimiser
 every objective goes on, on the same contaminated images; a control goes on with clean ones.
 """
@@ -12,11 +15,12 @@ from torch import Tensor
 
 from pscd.config import TrainConfig
 from pscd.data import Dataset, contaminate, load_dataset, to_bytes
+from pscd.data.junk import junk
 from pscd.errors import Diverged
 from pscd.files import read_json, write_json
 from pscd.images.features import FeatureMap, load_feature_map
 from pscd.losses import effective_sample_fraction, energy_spread, importance_weights
-from pscd.metrics import frechet_distance
+from pscd.metrics import aupr, auroc, frechet_distance
 from pscd.model import Model
 from pscd.paper import published
 from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows
@@ -26,7 +30,6 @@ from pscd.rng import Stream, generator
 from pscd.training import checkpoint
 from pscd.training.loop import fit
 
-RATIO = 0.1
 STAGE = 1000  # updates between two measurements
 STAGES = 2
 
@@ -83,7 +86,8 @@ def cells(
         made.append(
             {
                 "data": choice.data,
-                "ratio": RATIO,
+                "ratio": choice.ratio,
+                **({} if choice.junk == Choice.junk else {"junk": choice.junk}),
                 "lines": list(lines[:3] if quick else lines),
                 "stages": stages,
                 "seed": seed,
@@ -126,7 +130,9 @@ def _go_on(settings: Settings, data: Dataset, real: Tensor, feature_map: Feature
             "seed": 1000 * (stage + 1) + settings["seed"],
         }
         config = TrainConfig.from_dict(settings["after"]).changed(changes)
-        follow = folder.parent / digest(folder.name, config.to_dict(), settings["contaminated"], settings["ratio"])
+        of_junk = (settings["junk"],) if "junk" in settings else ()
+        dirt = settings["contaminated"], settings["ratio"], *of_junk
+        follow = folder.parent / digest(folder.name, config.to_dict(), *dirt)
         checkpoint.branch(folder, follow)
         folder = follow
         try:
@@ -139,15 +145,15 @@ def _go_on(settings: Settings, data: Dataset, real: Tensor, feature_map: Feature
 
 
 def training_images(data: Dataset, settings: Settings) -> tuple[Tensor, Tensor]:
-    """The images to go on with, and which of them are noise."""
+    """The images to go on with, and which of them are junk."""
     if not settings["contaminated"]:
         return data.train, torch.zeros(len(data.train), dtype=torch.bool)
-
-    def noise(n: int, generator: torch.Generator | None) -> Tensor:
-        return torch.randint(256, (n, *data.train.shape[1:]), generator=generator).to(torch.uint8)
-
+    make = junk(settings.get("junk", Choice.junk))
     dirty = contaminate(
-        data.train, settings["ratio"], noise, generator=generator(settings["seed"], Stream.NOISY_IMAGES)
+        data.train,
+        settings["ratio"],
+        lambda n, generator: make(data.train, n, generator),
+        generator=generator(settings["seed"], Stream.NOISY_IMAGES),
     )
     return dirty.x, dirty.is_noise
 
@@ -195,32 +201,39 @@ def _kept(path: Path, make: Callable[[], Tensor]) -> Tensor:
 
 
 def weights(model: Model, x: Tensor, noise: Tensor, gamma: float, unit: str) -> Result:
-    """The share of the training weight that noise has, and the effective share of the images.
+    """The share of the training weight that junk has, the effective share of the images, and whether energy finds junk.
 
     Args:
         model: whose energies weigh.
         x: training images.
-        noise: which of them are noise, `(n,)`.
+        noise: which of them are junk, `(n,)`.
         gamma: of the weights exp(-gamma E).
         unit: of gamma: per `spread` of the energies, or per `nats`.
 
     Returns:
-        `weight_of_noise` and `ess`.
+        `weight_of_noise` and `ess`; `auroc` and `ap` of junk among the images, if there is any.
     """
     order = torch.randperm(len(x), generator=generator(0, Stream.IMAGE_WEIGHTS))[:5000]
     e = model.energies(x[order])
     w = importance_weights(e / energy_spread(e).clamp(min=1e-9) if unit == "spread" else e, gamma)
-    return {"weight_of_noise": float(w[noise[order]].sum()), "ess": float(effective_sample_fraction(w))}
+    is_junk = noise[order]
+    found: Result = {"weight_of_noise": float(w[is_junk].sum()), "ess": float(effective_sample_fraction(w))}
+    if is_junk.any() and not is_junk.all():
+        found |= {"auroc": auroc(e[~is_junk], e[is_junk]), "ap": aupr(e[~is_junk], e[is_junk]).value}
+    return found
 
 
 def contamination_images(choice: Choice) -> Artefact:
     """Table 6 and Figure 7."""
-    name = f"contamination-images-{choice.data}"
+    is_paper = (choice.junk, choice.ratio) == (Choice.junk, Choice.ratio)
+    name = f"contamination-images-{choice.data}" + ("" if is_paper else f"-{choice.junk}-{100 * choice.ratio:g}")
+    what = "a tenth" if is_paper else f"{choice.ratio:.3g}"
+    title = f"Training with {what} of {choice.data} replaced by {choice.junk}"
     # With a large network as the feature map measuring takes longer than training; the control is then left out.
     lines = LINES if choice.features in ("pixels", "classifier") else LINES[:-1]
     return Artefact(
         name,
-        f"Training with a tenth of {choice.data} replaced by noise (Table 6 and Figure 7, at the size of a CPU)",
+        f"{title} (Table 6 and Figure 7, at the size of a CPU)" if is_paper else title,
         "60 minutes",
         2,
         lambda quick, seeds: cells(choice, quick, seeds, lines),
@@ -274,11 +287,13 @@ def _rows(done: Sequence[CellResult]) -> list[Row]:
         table = {
             (row, column): published.CIFAR10_CONTAMINATED[name][stage * updates]
             for name, row in (("CD", "CD"), ("PS-CD", "PS-CD, gamma 1"))
-            if is_cifar and updates == STAGE
+            if is_cifar and updates == STAGE and "junk" not in done[0].settings
         }
         kept = [d for d in lines if value in d.result]
         rows += mean_rows(kept, lambda s, c=column: (label(s), c), value, table)  # type: ignore[misc]
-    for value, column in (("weight_of_noise", "share of the weight on noise, last"), ("ess", "ESS of the data, last")):
+    last = {"weight_of_noise": "share of the weight on noise", "ess": "ESS of the data"}
+    last |= {"auroc": "AUROC of junk among the images", "ap": "AP of junk among the images"}
+    for value, column in ((value, f"{words}, last") for value, words in last.items()):
         kept = [CellResult(d.settings, d.result["stages"][-1]) for d in lines if value in d.result["stages"][-1]]
         rows += mean_rows(kept, lambda s, c=column: (label(s), c), value)  # type: ignore[misc]
     order = list(dict.fromkeys(label(d.settings) for d in lines))
@@ -317,11 +332,13 @@ def _notes(done: Sequence[CellResult]) -> str:
     lost = [label(d.settings) for d in _lines(done) if d.result["stages"][-1]["fid"] is None]
     diverged = f"\n**Diverged before the last measurement: {', '.join(lost)}.**" if lost else ""
     gaps = [d.result["lines"][0]["stages"][0]["gap_in_spreads"] for d in done]
+    junk_in_words = f"junk ({done[0].settings['junk']})" if "junk" in done[0].settings else "uniform noise"
     return f"""
-{warm.steps} updates of CD on clean images, then {done[0].settings["stages"]} x {config.steps} on images {RATIO:.0%} of
-which are uniform noise. A {config.energy.name} of width {config.energy.width}, {config.sampler.n_steps} sampler steps
-an update, batches of {config.batch_size}. FID with {stage["feature_map"]}, {stage["n"]} samples. Gamma is in spreads of
-the data's energies unless said: after the warm-up noise lies {min(gaps):.0f} to {max(gaps):.0f} spreads above the data,
+{warm.steps} updates of CD on clean images, then {done[0].settings["stages"]} x {config.steps} on images
+{done[0].settings["ratio"]:.0%} of which are {junk_in_words}.
+A {config.energy.name} of width {config.energy.width}, {config.sampler.n_steps} sampler steps an update, batches of
+{config.batch_size}. FID with {stage["feature_map"]}, {stage["n"]} samples. Gamma is in spreads of the data's
+energies unless said: after the warm-up noise lies {min(gaps):.0f} to {max(gaps):.0f} spreads above the data,
 so that any gamma above {3 / min(gaps):.2g} gives a noise image less than a twentieth of the weight of a real one. The
 published numbers are of a larger network and, very likely, another warm-up: another experiment.
 {diverged}

@@ -34,19 +34,23 @@ PRDC = ("density", "coverage", "precision", "recall")
 
 @dataclass(frozen=True)
 class Choice:
-    """What `--data`, `--preset`, `--features` and `--n` ask for.
+    """What `--data`, `--preset`, `--features`, `--n`, `--junk` and `--ratio` ask for.
 
     Args:
         data: a set of images.
         preset: settings of the training (default: those of the data).
         features: of the metrics (see `pscd.images.features`).
         n: images to measure by.
+        junk: what replaces images where training meets junk, see `pscd.data.junk`.
+        ratio: the share of images that is replaced.
     """
 
     data: str = "mnist"
     preset: str | None = None
     features: str = "classifier"
     n: int = 5000
+    junk: str = "noise"
+    ratio: float = 0.1
 
     def config(self, gamma: float, seed: int, *, quick: bool) -> TrainConfig:
         """The preset with a gamma and a seed.
@@ -74,7 +78,9 @@ class Choice:
     @property
     def options(self) -> str:
         """The flags that say the same."""
-        flags = {"--data": self.data, "--preset": self.preset, "--features": self.features, "--n": self.n}
+        flags: dict[str, object] = {"--data": self.data, "--preset": self.preset, "--features": self.features}
+        flags |= {"--n": self.n, "--junk": None if self.junk == Choice.junk else self.junk}
+        flags |= {"--ratio": None if self.ratio == Choice.ratio else self.ratio}
         return " ".join(f"{flag} {value}" for flag, value in flags.items() if value is not None)
 
 

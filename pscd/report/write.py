@@ -1,5 +1,6 @@
 """`write_report`: from a run folder, a detector or an artefact to one HTML file."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -253,8 +254,10 @@ def run_page(folder: RunFolder, wanted: RowsWanted | None = None, *, running: bo
     log = folder.read_metrics()
     step = int(log[-1]["step"]) if log else 0
     has_model = folder.model.is_file() and not running
-    model, problem = _model(folder) if has_model else (None, "the same command goes on with the training")
-    updates = int(read_tensors(folder.model)[1]["step"]) if model is not None else step
+    is_stopped = not has_model and not running and (folder.state.is_file() or folder.previous_state.is_file())
+    goes_on = "the same command goes on with the training"
+    model, problem = _model(folder) if has_model or is_stopped else (None, goes_on)
+    updates = int(read_tensors(folder.model)[1]["step"]) if has_model and model is not None else step
     facts = Facts(
         (
             ("state", _state(config, step, updates, has_model, running)),
@@ -280,7 +283,9 @@ def run_page(folder: RunFolder, wanted: RowsWanted | None = None, *, running: bo
 def _model(folder: RunFolder) -> tuple[Model | None, str]:
     """The model of a run, or why it cannot be read: a network of one's own, or a damaged file."""
     try:
-        return load(folder.path), ""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that training was stopped stands at the top of the page
+            return load(folder.path), ""
     except UserError as error:
         return None, str(error)
 

@@ -13,13 +13,13 @@ def forecast(seconds: float, *, left: int, where: str = "cpu", kept: bool = Fals
         seconds: that an update takes here.
         left: updates to come.
         where: kind of the device.
-        kept: whether checkpoints are kept, so that a run can be stopped.
+        kept: whether it is a run that keeps checkpoints and can be stopped, as those of `pscd train` are.
 
     Returns:
         The sentence; None if training is over soon.
 
     >>> forecast(1.05, left=2000, where="cuda")
-    'about 35 min for 2,000 updates on cuda; 200 (--steps 200) take 4 min'
+    'about 35 min for 2,000 updates on cuda; 200 take 4 min'
     >>> forecast(0.001, left=2000)
     """
     if seconds * left < LONG:
@@ -29,5 +29,6 @@ def forecast(seconds: float, *, left: int, where: str = "cpu", kept: bool = Fals
     said = f"about {duration(seconds * left)} for {left:,} updates on {place}"
     fewer = left // 10
     if fewer:
-        said += f"; {fewer:,} (--steps {fewer}) take {duration(seconds * fewer)}"
+        flag = f" (--steps {fewer})" if kept else ""
+        said += f"; {fewer:,}{flag} take {duration(seconds * fewer)}"
     return f"{said}. Ctrl-C stops it at any time: the run can be used then, and goes on later" if kept else said

@@ -213,7 +213,7 @@ def fit(
     true_shares = mode_shares(rows, modes, int(modes(rows).max()) + 1) if modes is not None else None
     end, main = last_step(config), distributed.rank() == 0
     notes = given.notes(prepared)
-    state.about = describe(state.averaged, config, columns, fingerprint, notes)
+    state.about = {} if run is None else _about(state, config, columns, fingerprint, notes)
     as_model = partial(_as_model, config=config, columns=columns, fingerprint=fingerprint, notes=notes)
     good = checkpoint.snapshot(state)
     _show(watch if main else None, state, as_model)
@@ -400,6 +400,20 @@ def _show(watch: Watch | None, state: TrainState, as_model: Callable[[TrainState
     """Let somebody look at the model so far."""
     if watch is not None:
         watch(as_model(state), state.step)
+
+
+def _about(
+    state: TrainState,
+    config: TrainConfig,
+    columns: tuple[str, ...] | None,
+    fingerprint: str | None,
+    notes: tuple[str, ...],
+) -> dict[str, str]:
+    """What a checkpoint needs to be read as a model; nothing for an objective of one's own that JSON cannot tell."""
+    try:
+        return describe(state.averaged, config, columns, fingerprint, notes)
+    except TypeError:
+        return {}
 
 
 def _as_model(

@@ -41,3 +41,20 @@ def test_one_set_is_not_enough(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit, match="2"):
         choose_score.main()
     assert "at least two sets" in capsys.readouterr().err
+
+
+def test_small_models_give_a_table_of_every_score(tmp_path, monkeypatch):
+    monkeypatch.setenv("PSCD_DATA", str(tmp_path))  # no set is there but the digits
+    table = choose_score.small_table("digits", "digits", 2, n=30)
+    assert list(table) == ["energy", "typicality", "complexity", "gradient", "background", "joint"]
+    assert {tuple(by_set) for by_set in table.values()} == {("uniform noise", "Gaussian noise", "interpolations")}
+    again = choose_score.small_table("digits", "digits", 2, n=30)
+    assert again == table
+
+
+def test_a_page_of_small_models_says_so():
+    table = {"energy": {"x": 0.5}, "gradient": {"x": 0.6}}
+    found = {"small": True, "tables": {"a": table}, "verdicts": [], "default": "energy"}
+    text = choose_score.page(found)
+    assert "--small`. **A first look**: one model of each set, one seed" in text
+    assert "| a | x | 0.500 | 0.600 |" in text

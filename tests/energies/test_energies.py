@@ -62,7 +62,16 @@ def test_fourier_features_are_saved_with_the_weights():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"name": "none"}, {"width": 0}, {"depth": 0}, {"fourier": -1}, {"base_scale": 0.0}]
+    "settings",
+    [
+        {"name": "none"},
+        {"width": 0},
+        {"depth": 0},
+        {"fourier": -1},
+        {"base_scale": 0.0},
+        {"base_scale": 10**400},
+        {"base_scale": 1e-200},
+    ],
 )
 def test_bad_architectures_are_refused(settings):
     with pytest.raises(UserError):

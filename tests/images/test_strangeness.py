@@ -89,6 +89,19 @@ def test_differences_are_in_the_spreads_of_known_images(by, second):
     torch.testing.assert_close(combined(by, *scaled), combined(by, found, known))
 
 
+def test_the_joint_score_is_a_mahalanobis_distance():
+    rng = generator(0)
+    energy = torch.randn(200, generator=rng)
+    known = {"energy": 3 * energy + 5, "bits": 100 * (energy + torch.randn(200, generator=rng)) + 900}
+    found = {"energy": 10 * torch.randn(20, generator=rng), "bits": 900 + 500 * torch.randn(20, generator=rng)}
+    table, rows = (torch.stack([m["energy"], m["bits"]], 1).double() for m in (known, found))
+    away = rows - table.mean(0)
+    expected = (away @ torch.linalg.inv(table.T.cov()) * away).sum(1).sqrt()
+    torch.testing.assert_close(combined("joint", found, known).double(), expected, rtol=1e-4, atol=1e-4)
+    same = {"energy": energy, "bits": energy}  # of two measures that are one, no distance is infinite
+    assert combined("joint", {"energy": energy, "bits": energy + 1}, same).isfinite().all()
+
+
 def test_known_images_that_are_all_alike_have_no_spread_to_divide_by():
     alike = {"energy": torch.ones(3), "bits": torch.full((3,), 80.0)}
     found = {"energy": torch.tensor([2.0]), "bits": torch.tensor([80.0])}
@@ -108,7 +121,7 @@ def test_a_ratio_to_the_model_itself_is_no_score(model, background, x):
 def test_what_is_missing_is_told(model, x):
     with pytest.raises(UserError, match="unknown score 'beauty'; there are: energy, typicality"):
         Strangeness.fit(model, x, "beauty")
-    for by in ("typicality", "complexity"):
+    for by in ("typicality", "complexity", "joint"):
         for few in (None, x[: FEWEST - 1]):
             with pytest.raises(UserError, match="at least 10 images like those of the training"):
                 Strangeness.fit(model, few, by)

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from pscd.paper import WITH_IMAGES, Choice, reproduce
 from pscd.paper.contamination_images import training_images
 from pscd.paper.images import decode, encode
 from pscd.parallel import Engine
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 
 DIGITS = Choice(data="digits", features="pixels", n=60)
 
@@ -53,7 +54,7 @@ def test_every_score_is_in_the_table_and_the_energy_once(out):
     by = {(row["row"], row["column"]): row["measured"] for row in rows}
     assert len(by) == len(rows)
     sets = ("uniform noise", "Gaussian noise", "interpolations")
-    for name in ("", " by typicality", " by complexity", " by gradient", " by background"):
+    for name in ("", " by typicality", " by complexity", " by gradient", " by background", " by joint"):
         values = [by[one, f"CD: AUROC{name}"] for one in sets]
         assert by["mean over the sets", f"CD: AUROC{name}"] == pytest.approx(sum(values) / 3)
     assert "Of 2 runs, 0 diverged" in (out / "ood-digits.md").read_text()
@@ -66,9 +67,32 @@ def test_a_tenth_of_the_images_becomes_noise():
     assert is_noise.sum() == 20
     assert dirty[~is_noise].max() == 0
     assert dirty[is_noise].float().mean() == pytest.approx(127.5, abs=5 * 73.9 / (20 * 16) ** 0.5)
+    rng = generator(3, Stream.NOISY_IMAGES)
+    index = torch.randperm(200, generator=rng)[:20]  # the same noise as in the results that are kept
+    assert torch.equal(dirty[index], torch.randint(256, (20, 1, 4, 4), generator=rng).to(torch.uint8))
     clean, none = training_images(Dataset(x, x), {**settings, "contaminated": False})
     assert clean is x
     assert not none.any()
+
+
+def test_junk_that_people_have_replaces_images(out):
+    """A tenth of blank frames: the table says so, and whether the energy finds them."""
+    blank = replace(DIGITS, junk="blank", ratio=0.2)
+    page = reproduce("contamination-images", out, quick=True, engine=Engine(n_jobs=1), images=blank)
+    assert page.name == "contamination-images-digits-blank-20.md"
+    text = page.read_text()
+    assert "20% of which are junk (blank)" in text
+    assert "--data digits --features pixels --n 60 --junk blank --ratio 0.2 --quick" in text
+    rows = json.loads(page.with_suffix(".json").read_text())["rows"]
+    found = {row["column"] for row in rows if row["row"] == "CD"}
+    assert {"AUROC of junk among the images, last", "AP of junk among the images, last"} <= found
+    assert not any("AUROC" in row["column"] for row in rows if row["row"] == "CD, clean images")
+    x = torch.full((50, 1, 4, 4), 7, dtype=torch.uint8)
+    x[..., 0] = 9  # not blank
+    dirty, is_junk = training_images(Dataset(x, x), {"contaminated": True, "ratio": 0.2, "seed": 3, "junk": "blank"})
+    assert is_junk.sum() == 10
+    assert (dirty[is_junk] == dirty[is_junk][:, :, :1, :1]).all()
+    assert torch.equal(dirty[~is_junk], x[~is_junk])
 
 
 def test_images_survive_the_json_file():

@@ -54,7 +54,7 @@ def test_numbers_survive_the_json_file(values):
 
 def test_scores_are_those_of_the_images(values):
     found = aurocs(part(values, "energy", "bits", "gradient"), part(values, "background"))
-    assert list(found) == ["energy", "typicality", "complexity", "gradient", "background"]
+    assert list(found) == ["energy", "typicality", "complexity", "gradient", "background", "joint"]
     for by, table in found.items():
         inside, known = values[INSIDE], values[KNOWN]
         for kind in ("low", "high"):

@@ -163,6 +163,18 @@ def test_a_run_that_stopped_is_reported_as_far_as_it_came(two_moons, tmp_path):
     assert "Nothing has been logged yet" in read(write_report(tmp_path)).text
 
 
+def test_a_run_that_stopped_at_a_checkpoint_shows_what_it_had_learnt(two_moons, tmp_path, monkeypatch):
+    monkeypatch.chdir(two_moons.parent)
+    for name in ("config.json", "metrics.jsonl", "state.pt"):
+        shutil.copy(two_moons / name, tmp_path)
+    page = read(write_report(tmp_path))
+    assert "state not finished" in page.text
+    assert "updates so far" in page.text
+    assert page.data["tables"]  # of rows, as of a finished run
+    (tmp_path / "state.pt").write_bytes(b"damaged")
+    assert "Rows are not shown: " in read(write_report(tmp_path)).text
+
+
 def test_a_hundred_thousand_rows_stay_under_three_megabytes(hostile, tmp_path):
     rng = np.random.default_rng(0)
     many = tmp_path / "many.npy"

@@ -25,6 +25,7 @@ def test_every_run_has_an_order_of_its_own_and_a_failure_is_shown(script, monkey
 
     monkeypatch.setattr(script, "once", once)
     monkeypatch.setattr(script, "FOLDER", tmp_path / "stress")
+    monkeypatch.setattr(script, "LOG", tmp_path / "stress.jsonl")
     assert script.main(["--runs", "2", "--", "tests/x.py"]) == 1
     assert sorted(seen) == [(seed, ["tests/x.py"]) for seed in range(4)]
     out = capsys.readouterr().out

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from pscd.data import load_dataset
 from pscd.errors import UserError
 from pscd.files import read_tensors, tensors_digest
 from pscd.objectives import OBJECTIVES
+from pscd.objectives.gamma import PseudoSpherical
 from pscd.presets import PRESETS
 from pscd.rng import generator
 from pscd.training import checkpoint
@@ -53,12 +54,24 @@ def x():
 def test_a_table(small, x, tmp_path):
     names = ("a", "b", "c")
     there = stopped_run(tmp_path, x, small, 20, columns=names, fingerprint="f00d")
-    with pytest.warns(UserWarning, match=r"stopped after 20 of 60 updates; the same pscd train command goes on"):
+    with pytest.warns(UserWarning, match=r"trained for 20 of 60 updates so far; the same pscd train command goes on"):
         model = pscd.load(tmp_path)
     assert torch.equal(model.energies(x), there.energies(x))
     assert torch.equal(model.sample(9, seed=3), there.sample(9, seed=3))
     assert (model.columns, model.fingerprint, model.config) == (names, "f00d", there.config)
-    assert model.notes == ("training stopped after 20 of 60 updates",)
+    assert model.notes == ("trained for 20 of 60 updates so far",)
+
+
+def test_an_objective_that_json_cannot_tell_trains_and_resumes_but_is_not_read(small, x, tmp_path):
+    @dataclass(frozen=True)
+    class Own(PseudoSpherical):
+        weights: torch.Tensor | None = None
+
+    config = replace(small, objective=Own(weights=torch.ones(2)), steps=20, checkpoint_every=10)
+    fit(x, replace(config, steps=10), folder=tmp_path)
+    assert checkpoint.load(tmp_path)["step"] == 10
+    with pytest.raises(UserError, match="does not say what it is a model of"):
+        load_stopped(tmp_path)
 
 
 def test_loading_changes_nothing_and_a_finished_model_is_preferred(small, tmp_path):
@@ -67,7 +80,7 @@ def test_loading_changes_nothing_and_a_finished_model_is_preferred(small, tmp_pa
     (run / "model.safetensors").unlink()
     (run / "state-previous.pt").rename(run / "state.pt")  # as if killed after update 40
     before = {path.name: path.read_bytes() for path in run.iterdir()}
-    with pytest.warns(UserWarning, match="after 40 of 60"):
+    with pytest.warns(UserWarning, match="for 40 of 60"):
         half = pscd.load(run)
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
     pscd.train(small, run, progress=False)
