@@ -1,7 +1,7 @@
 """Which score of strange images should be the default, by pairs of sets that it is not judged by.
 
     python -m benchmarks.choose_score docs/results    # reads ood-*.json there, writes ood-choice.json and ood-choice.md
-    python -m benchmarks.choose_score docs/results --small    # trains small models of three sets instead: minutes
+    python -m benchmarks.choose_score docs/results --small    # minutes: trains small models of three sets instead
 
 For each set that models were trained on, the score is chosen by the mean AUROC over all pairs of sets without it, and
 judged on its own pairs. A score becomes the default if it is chosen whichever set is left out, and then beats the
@@ -13,6 +13,7 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -20,9 +21,13 @@ import torch
 from pscd.config import TrainConfig
 from pscd.data import load_dataset
 from pscd.files import markdown_table, write_json, write_text_atomic
-from pscd.images.strangeness import BY
+from pscd.images.strangeness import BY, compressed_bits
+from pscd.metrics import auroc
+from pscd.paper.artefact import with_reading
 from pscd.paper.ood import other_images
 from pscd.paper.ood_scores import (
+    INSIDE,
+    KNOWN,
     MEAN,
     OF_A_BACKGROUND,
     OF_A_MODEL,
@@ -40,7 +45,7 @@ from pscd.version import machine, versions
 
 NAME = "ood-choice"
 OBJECTIVE = "CD"  # the one that every table has
-SMALL = {"cifar10": ("cifar10-tiny", 1000), "mnist": ("mnist", 400), "fashion-mnist": ("fashion-mnist", 400)}
+SMALL = {"cifar10": ("cifar10-tiny", 2000), "mnist": ("mnist", 400), "fashion-mnist": ("fashion-mnist", 400)}
 N_SMALL = 1000  # images of each set
 
 
@@ -83,6 +88,23 @@ def small_table(name: str, settings: str, updates: int, n: int = N_SMALL) -> dic
     return aurocs(of_model, of_noisy)
 
 
+def length_alone(name: str, n: int = N_SMALL) -> dict[str, float]:
+    """AUROC of the compressed length, unlike that of known images in either direction: what a score owes to no model.
+
+    Args:
+        name: of the set of images.
+        n: images of each set at most.
+
+    Returns:
+        By other set.
+    """
+    data = load_dataset(name, seed=0)
+    sets = sets_to_judge(data, other_images(data, name, n, 0), n)
+    bits = {kind: compressed_bits(x) for kind, x in sets.items()}
+    away = {kind: (b - bits[KNOWN].mean()).abs() for kind, b in bits.items()}
+    return {kind: auroc(away[INSIDE], a) for kind, a in away.items() if kind not in (INSIDE, KNOWN)}
+
+
 def page(found: dict[str, Any]) -> str:
     """The page in Markdown."""
     head = ["trained on", "chosen by the other pairs", "mean AUROC there", "here", "of the energy here"]
@@ -91,19 +113,24 @@ def page(found: dict[str, Any]) -> str:
         for v in found["verdicts"]
     ]
     scores = [by for by in BY if all(by in table for table in found["tables"].values())]
+    alone = found.get("length_alone", {})
+    length = ["length alone"] if alone else []
     means = [
-        [name, *(f"{sum(table[by].values()) / len(table[by]):.3f}" for by in scores)]
+        [
+            name,
+            *(f"{fmean(t.values()):.3f}" for t in (*(table[by] for by in scores), *([alone[name]] if alone else []))),
+        ]
         for name, table in found["tables"].items()
     ]
     pairs = [
-        [name, other, *(f"{table[by][other]:.3f}" for by in scores)]
+        [name, other, *(f"{t[other]:.3f}" for t in (*(table[by] for by in scores), *([alone[name]] if alone else [])))]
         for name, table in found["tables"].items()
         for other in table["energy"]
     ]
     return PAGE.format(
         verdicts=markdown_table(head, rows),
-        means=markdown_table(["trained on", *scores], means),
-        pairs=markdown_table(["trained on", "other set", *scores], pairs),
+        means=markdown_table(["trained on", *scores, *length], means),
+        pairs=markdown_table(["trained on", "other set", *scores, *length], pairs),
         default=found["default"],
         command=f"python -m benchmarks.choose_score docs/results{' --small' if found['small'] else ''}",
         source=SMALL_READ if found["small"] else REPRODUCED_READ,
@@ -118,8 +145,11 @@ with a background model of the same size; {N_SMALL:,} images of each set."""
 PAGE = """\
 # Which score of strange images is the default
 
-Made by `{command}`. {source} For each set the
-score is chosen by the mean AUROC over all pairs of sets without it, and judged on its own pairs.
+Made by `{command}`.
+
+{source}
+
+For each set the score is chosen by the mean AUROC over all pairs of sets without it, and judged on its own pairs.
 
 {verdicts}
 
@@ -151,10 +181,13 @@ def main() -> None:
         )
     verdicts = judge_choices(tables)
     found: dict[str, Any] = {"small": asked.small, "tables": tables, "verdicts": [asdict(v) for v in verdicts]}
+    if asked.small:
+        found["length_alone"] = {name: length_alone(name) for name in SMALL}
     found |= {"default": default_score(verdicts), "versions": versions(), "machine": machine()}
     write_json(folder / f"{NAME}.json", found)
-    write_text_atomic(folder / f"{NAME}.md", page(found))
-    print(f"{found['default']}: {folder / f'{NAME}.md'}")
+    path = folder / f"{NAME}.md"
+    write_text_atomic(path, with_reading(page(found), path))
+    print(f"{found['default']}: {path}")
 
 
 if __name__ == "__main__":

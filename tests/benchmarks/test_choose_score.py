@@ -1,9 +1,13 @@
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
 from benchmarks import choose_score
+from pscd.paper.artefact import with_reading
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 def report(folder, name, **scores):
@@ -48,6 +52,9 @@ def test_small_models_give_a_table_of_every_score(tmp_path, monkeypatch):
     table = choose_score.small_table("digits", "digits", 2, n=30)
     assert list(table) == ["energy", "typicality", "complexity", "gradient", "background", "joint"]
     assert {tuple(by_set) for by_set in table.values()} == {("uniform noise", "Gaussian noise", "interpolations")}
+    alone = choose_score.length_alone("digits", n=30)
+    assert alone.keys() == table["energy"].keys()
+    assert alone["uniform noise"] == 1.0  # which cannot be compressed
     again = choose_score.small_table("digits", "digits", 2, n=30)
     assert again == table
 
@@ -56,5 +63,11 @@ def test_a_page_of_small_models_says_so():
     table = {"energy": {"x": 0.5}, "gradient": {"x": 0.6}}
     found = {"small": True, "tables": {"a": table}, "verdicts": [], "default": "energy"}
     text = choose_score.page(found)
-    assert "--small`. **A first look**: one model of each set, one seed" in text
+    assert "--small`.\n\n**A first look**: one model of each set, one seed" in text
     assert "| a | x | 0.500 | 0.600 |" in text
+    assert "| a | x | 0.500 | 0.600 | 0.700 |" in choose_score.page({**found, "length_alone": {"a": {"x": 0.7}}})
+
+
+def test_the_page_is_the_one_of_the_numbers():
+    page = RESULTS / "ood-choice.md"
+    assert page.read_text() == with_reading(choose_score.page(json.loads(page.with_suffix(".json").read_text())), page)
