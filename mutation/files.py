@@ -1,6 +1,7 @@
 """Where mistakes are planted, and the test files that are asked first about each file."""
 
-_SAMPLING = ["tests/sampling/test_sampling.py", "tests/sampling/test_exactness.py"]
+_FLAGS = "tests/cli/test_flags.py"
+_SAMPLING = ["tests/sampling/test_sampling.py", "tests/sampling/test_exactness.py", _FLAGS]
 _OBJECTIVES = ["tests/objectives/test_objectives.py", "tests/training/test_one_update.py"]
 _KERNELS = [
     "tests/fast/test_cpp.py",
@@ -15,7 +16,7 @@ _TWO_PROCESSES = "tests/test_distributed.py::test_two_processes_give_the_gradien
 CORE = {
     "pscd/losses.py": ["tests/test_losses.py"],
     "pscd/sampling/buffer.py": ["tests/sampling/test_buffer.py"],
-    "pscd/sampling/jumps.py": ["tests/sampling/test_jumps.py", "tests/sampling/test_exactness.py"],
+    "pscd/sampling/jumps.py": ["tests/sampling/test_jumps.py", "tests/sampling/test_exactness.py", _FLAGS],
     "pscd/sampling/langevin.py": _SAMPLING,
     "pscd/sampling/mala.py": _SAMPLING,
     "pscd/sampling/proposals.py": ["tests/sampling/test_sampling.py"],

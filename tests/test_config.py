@@ -1,5 +1,5 @@
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from operator import attrgetter
 
 import pytest
@@ -108,3 +108,8 @@ def test_a_part_whose_module_is_not_loaded_says_so_when_it_is_used():
     assert config.to_dict() == values
     with pytest.raises(UserError, match=r"not\.loaded:Sampler is not loaded; import not\.loaded first"):
         _ = config.sampler.run
+
+
+def test_every_option_stands_under_a_heading():
+    groups = [field.metadata["group"] for field in fields(TrainConfig)]
+    assert set(groups) == {"data", "objective", "sampler", "energy", "optimisation", "chains", "guard"}

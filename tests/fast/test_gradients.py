@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -131,3 +133,25 @@ def test_weights_are_fetched_anew_for_each_chain():
     energy.net[0].weight.data.add_(1)
     torch.testing.assert_close(evaluator(energy)(x)[0], energy(x).detach())
     assert not torch.allclose(before, energy(x).detach())
+
+
+@pytest.mark.parametrize("rows", [3, 8, 17])
+def test_the_noise_of_many_steps_at_once_is_that_of_single_ones(rows, monkeypatch):
+    """torch draws normals in groups of 16, so that 17 rows of two are other numbers if five steps are drawn at once."""
+    monkeypatch.setattr(gradients, "NOISE_NUMBERS", 3 * 2 * rows)  # three steps at a time
+    drawn = []
+
+    def moves(x, noise, *settings):
+        drawn.append(noise.clone())
+        assert settings == (0.5, math.inf, (-math.inf, math.inf))
+        return x + 1
+
+    end = gradients.at_once(moves, torch.zeros(rows, 2), 5, torch.tensor(0.5), 2.0, None, None, generator(0))
+    rng = generator(0)
+    single = [2.0 * torch.empty(rows, 2).normal_(generator=rng) for _ in range(5)]
+    assert [len(part) for part in drawn] == [3, 2]
+    assert torch.equal(torch.cat(drawn), torch.stack(single))
+    assert (end == 2).all()
+    drawn.clear()
+    gradients.at_once(moves, torch.zeros(rows, 2), 2, 0.5, 0.0, None, None, rng)
+    assert (drawn[0] == 0).all()

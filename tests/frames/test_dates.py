@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from pscd.frames import Column, Schema, decode, encode, look
-from pscd.frames.dates import guess_formats, parse_dates
+from pscd.frames.dates import guess_formats, parse_dates, parts_of
 
 
 def texts(*words):
@@ -118,3 +118,28 @@ def test_times_of_day():
     assert schema.names_out == ("t (clock cos)", "t (clock sin)")
     back = decode(encode(frame, schema).x, schema)
     assert back["t"][3] == pd.Timestamp("1900-01-01 01:13")
+
+
+@pytest.mark.parametrize(
+    ("days", "resolution", "parts"),
+    [
+        (2.0, "second", ("days",)),
+        (2.1, "second", ("days", "clock")),
+        (2.1, "minute", ("days", "clock")),
+        (2.1, "hour", ("days",)),
+        (20.0, "day", ("days",)),
+        (21.0, "day", ("days", "weekday")),
+        (22.0, "month", ("days",)),
+        (28.0, "day", ("days",)),  # on the same day of the week
+        (401.0, "day", ("days", "weekday")),
+        (402.0, "day", ("days", "season", "weekday")),  # 1.1 years
+        (402.0, "month", ("days", "season")),
+        (402.0, "year", ("days",)),
+    ],
+)
+def test_what_dates_consist_of_depends_on_how_long_they_span(days, resolution, parts):
+    second = np.datetime64("2021-03-05T00:00:00", "us")
+    first = second - np.timedelta64(round(days * 86_400_000_000), "us")
+    between = [] if days == 28.0 else [second - np.timedelta64(1, "D")]
+    assert parts_of(np.array([first, *between, second]), (), resolution) == parts
+    assert parts_of(np.array([first, second]), ("%H:%M",), resolution) == ("clock",)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pscd.errors import UserError
 from pscd.frames import look, read_frame
+from pscd.frames.layout import encodings
 
 
 def write(path, content):
@@ -228,3 +229,22 @@ def test_text_of_a_parquet_file_that_is_none_is_told(tmp_path):
     path.write_bytes(path.read_bytes().replace(b"abcdefgh", b"abc\xffefgh"))
     with pytest.raises(UserError, match=r"x\.parquet: not a readable \.parquet file .*UTF"):
         read_frame(path)
+
+
+@pytest.mark.parametrize(
+    ("raw", "first"),
+    [
+        (b"", "utf-8"),
+        (b"a,b\n1,2\n", "utf-8"),
+        (b"\xef\xbb\xbfa", "utf-8-sig"),
+        (b"\xff\xfea\0", "utf-16"),
+        (b"\xfe\xff\0a", "utf-16"),
+        (b"a\0b\0c\0de", "utf-16-le"),  # more than a quarter of all bytes, every second one of them
+        (b"a\0b\0cdef", "utf-8"),
+        (b"\0a\0b\0cde", "utf-16-be"),
+        (b"\0a\0bcdef", "utf-8"),
+        (b"a" * 1000 + b"\0b" * 1000, "utf-8"),  # by its beginning
+    ],
+)
+def test_encodings_by_the_first_bytes(raw, first):
+    assert encodings(raw)[0] == first

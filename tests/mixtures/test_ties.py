@@ -107,4 +107,6 @@ def test_the_generator_decides_and_the_global_one_is_left_alone():
 def test_the_deviation_of_a_column_that_mostly_holds_one_value_is_that_of_the_others():
     x = torch.tensor([5.0] * 16 + [7.0, 9.0, 4.0, 1.0, 15.0]).double()
     assert _deviation(x, torch.tensor(5.0).double()) == 4.0  # the median of 2, 4, 1, 4 and 10
+    near = torch.tensor([5.0] * 9 + [4.5, 5.5, 8.0]).double()
+    assert _deviation(near, torch.tensor(5.0).double()) == 0.5  # however near they are
     assert _deviation(normal(10_000)[:, 0], torch.tensor(0.0).double()) == pytest.approx(1, abs=0.06)

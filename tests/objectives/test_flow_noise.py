@@ -71,6 +71,20 @@ def test_its_centre_and_spread_are_those_of_the_rows(monkeypatch):
     torch.testing.assert_close(noise.spread, torch.tensor([1.001, 0.001]))
 
 
+def test_each_update_sees_the_gradient_of_its_own_batch(monkeypatch):
+    """Equal rows, and weights that stay as they are: so the last of three gradients is the first."""
+    pytest.importorskip("zuko")
+    monkeypatch.setattr(flow_noise, "RATE", 0.0)
+    monkeypatch.setattr("torch.nn.utils.clip_grad_norm_", lambda *_: None)
+    found = []
+    for steps in (1, 3):
+        monkeypatch.setattr(flow_noise, "STEPS", steps)
+        flow = flow_noise.FlowNoise.fit(torch.ones(10, 2), seed=0).flow
+        found.append(torch.cat([p.grad.flatten() for p in flow.parameters()]))
+    assert found[0].norm() > 0
+    torch.testing.assert_close(*found)
+
+
 def test_its_draws_have_its_density(noise):
     """E[1 / density] over draws inside a box is the box's area: draws and density agree."""
     x = noise.sample(40_000, generator(1))
