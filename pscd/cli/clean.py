@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pscd.detector.estimator import EnergyDetector
 
+BLOCK_ROWS = 32_768  # of a large table: a cell takes far more memory than a score
 NOTHING_CHANGED = "nothing was changed; add --repair, --fill or both, and --out for the mended copy"
 
 
@@ -64,7 +65,8 @@ def run_clean(args: argparse.Namespace) -> None:
     cells = args.cells or _beside(args.out or args.file)
     _check(args, cells)
     detector = _loaded(args.run) if args.run is not None else None
-    source = source_of(args, args.file, always=detector is not None and is_nameless(detector))
+    always = detector is not None and is_nameless(detector)
+    source = source_of(args, args.file, always=always, most=BLOCK_ROWS)
     if source is not None:
         from pscd.cli.cleaning import clean_in_blocks
 

@@ -38,13 +38,16 @@ class Part:
 OUTPUTS = (".npy", ".csv", ".parquet", "")  # endings of what is written in parts; without one it is a folder
 
 
-def source_of(args: "argparse.Namespace", path: Path, *, always: bool = False) -> "BlockSource | None":
+def source_of(
+    args: "argparse.Namespace", path: Path, *, always: bool = False, most: int | None = None
+) -> "BlockSource | None":
     """The table of a command, if it is to be read in blocks.
 
     Args:
         args: the flags.
         path: the file, or a folder of Parquet files.
         always: whether small files, too, are read in blocks.
+        most: rows of a block; None: as many as scoring has.
 
     Returns:
         The table; None if it is small, or of a kind that is read at once.
@@ -54,8 +57,9 @@ def source_of(args: "argparse.Namespace", path: Path, *, always: bool = False) -
     """
     from pscd.frames.blocks import BLOCK_ROWS, open_blocks
 
-    size = BLOCK_ROWS if always else None
-    source = open_blocks(path, size=size, delimiter=args.delimiter, encoding=args.encoding, header=args.header)
+    most = BLOCK_ROWS if most is None else min(most, BLOCK_ROWS)
+    told = {"delimiter": args.delimiter, "encoding": args.encoding, "header": args.header}
+    source = open_blocks(path, size=most if always else None, most=most, **told)
     if source is None and always and path.is_file():
         raise UserError(f"{path}: cannot be read in blocks, which --out and --reasons as they are ask for")
     return source

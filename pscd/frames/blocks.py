@@ -78,6 +78,7 @@ def open_blocks(
     path: Path | str,
     *,
     size: int | None = None,
+    most: int = BLOCK_ROWS,
     delimiter: str | None = None,
     encoding: str | None = None,
     header: bool | None = None,
@@ -87,6 +88,7 @@ def open_blocks(
     Args:
         path: an `.npy` file, a Parquet file, a folder of Parquet files, or a text file.
         size: rows of a block; None: what suits the width of the table.
+        most: rows of a block, for work that takes much memory for each.
         delimiter: between fields of a text file.
         encoding: of a text file.
         header: whether the first record of a text file has the names.
@@ -107,31 +109,33 @@ def open_blocks(
     suffix = suffix_of(path)
     source = None
     if path.is_dir():
-        source = _open_parquet(path, parquet_files(path), size)
+        source = _open_parquet(path, parquet_files(path), size, most)
     elif not path.is_file() or path.stat().st_size == 0:
         return None
     elif suffix == ".npy":
-        source = _open_npy(path, size)
+        source = _open_npy(path, size, most)
     elif suffix == ".parquet":
-        source = _open_parquet(path, [path], size)
+        source = _open_parquet(path, [path], size, most)
     elif suffix in TEXT_SUFFIXES and (size is not None or path.stat().st_size > LARGE_TEXT):
-        source = _open_text(path, size, delimiter, encoding, header)
-    is_small = source is not None and source.n_rows <= source.size and size is None and not path.is_dir()
-    return None if is_small else source
+        source = _open_text(path, size, most, delimiter, encoding, header)
+    if source is not None and size is None and not path.is_dir():
+        is_small = source.n_rows <= _block_rows(None, source.n_columns, BLOCK_ROWS)
+        return None if is_small else source
+    return source
 
 
-def _block_rows(size: int | None, width: int) -> int:
-    return size or max(1, BLOCK_ROWS // max(1, width // LARGE_ROW))
+def _block_rows(size: int | None, width: int, most: int) -> int:
+    return size or min(most, max(1, BLOCK_ROWS // max(1, width // LARGE_ROW)))
 
 
-def _open_npy(path: Path, size: int | None) -> BlockSource | None:
+def _open_npy(path: Path, size: int | None, most: int) -> BlockSource | None:
     with reading(path, "not a readable .npy file"):
         whole = np.load(path, mmap_mode="r", allow_pickle=False)
     if whole.ndim == 0 or whole.size == 0 or whole.dtype.kind not in "fiub":
         return None  # whoever reads it at once says what is wrong
     shape, kind, offset, columnwise = whole.shape, whole.dtype, whole.offset, not whole.flags.c_contiguous
     width = int(np.prod(shape[1:]))
-    size = _block_rows(size, width)
+    size = _block_rows(size, width, most)
 
     def read(first: int, columns: Sequence[str] | None) -> Iterator[np.ndarray]:
         # Not through a memory map: its pages would count as ours for as long as the file is open.
@@ -149,7 +153,7 @@ def _open_npy(path: Path, size: int | None) -> BlockSource | None:
     return BlockSource(path, None, shape[0], size, width, (), read)
 
 
-def _open_parquet(path: Path, files: Sequence[Path], size: int | None) -> BlockSource | None:
+def _open_parquet(path: Path, files: Sequence[Path], size: int | None, most: int) -> BlockSource | None:
     needs("pyarrow", "parquet", f"{path}: reading parquet")
     import pyarrow.parquet as pq
 
@@ -175,7 +179,7 @@ def _open_parquet(path: Path, files: Sequence[Path], size: int | None) -> BlockS
             raise UserError(f"{path}: there are no rows in it")
         return None
     names, odd = column_names(list(schema.names), len(schema.names), header=True)
-    size = _block_rows(size, len(names))
+    size = _block_rows(size, len(names), most)
 
     def read(first: int, columns: Sequence[str] | None) -> Iterator[pd.DataFrame]:
         chosen = [(old, new) for old, new in zip(schema.names, names, strict=True) if columns is None or new in columns]
@@ -248,11 +252,11 @@ def _kind(kind: Any) -> str:
 
 
 def _open_text(
-    path: Path, size: int | None, delimiter: str | None, encoding: str | None, header: bool | None
+    path: Path, size: int | None, most: int, delimiter: str | None, encoding: str | None, header: bool | None
 ) -> BlockSource:
     table = text_table(path, delimiter=delimiter, encoding=encoding, header=header)
     layout, names = table.layout, table.names
-    size = _block_rows(size, layout.width)
+    size = _block_rows(size, layout.width, most)
     about = {"delimiter": layout.delimiter, "encoding": layout.encoding, "header": layout.header}
 
     def read(begin: int, columns: Sequence[str] | None) -> Iterator[pd.DataFrame]:

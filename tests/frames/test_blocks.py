@@ -153,3 +153,17 @@ def test_what_engines_leave_beside_their_shards_is_left_aside(tmp_path, frame):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         frame.to_parquet(tmp_path / name)
     assert open_blocks(tmp_path).n_rows == 2 * len(frame)
+
+
+def test_a_block_has_no_more_rows_than_asked_for_and_the_same_tables_are_small(tmp_path, monkeypatch):
+    monkeypatch.setattr("pscd.frames.blocks.BLOCK_ROWS", 10)
+    monkeypatch.setattr("pscd.frames.blocks.LARGE_TEXT", 10)
+    for n in (10, 11):
+        x = np.arange(2.0 * n).reshape(n, 2)
+        np.save(tmp_path / f"{n}.npy", x)
+        pd.DataFrame(x, columns=["a", "b"]).to_parquet(tmp_path / f"{n}.parquet")
+        (tmp_path / f"{n}.csv").write_text("a,b\n" + "1,2\n" * (n - 1) + "3,4")
+    for ending in ("npy", "parquet", "csv"):
+        assert open_blocks(tmp_path / f"10.{ending}", most=4) is None
+        source = open_blocks(tmp_path / f"11.{ending}", most=4)
+        assert [len(block) for block in source.blocks()] == [4, 4, 3]
