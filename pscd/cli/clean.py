@@ -137,9 +137,24 @@ def _endings(path: Path) -> tuple[str, ...]:
     from pscd.files import suffix_of
     from pscd.frames.reading import TEXT_SUFFIXES
 
-    if suffix_of(path) in TEXT_SUFFIXES:
+    if is_text(path):
         return (*TEXT_SUFFIXES, ".parquet")
     return (".csv", ".parquet", ".npy") if suffix_of(path) in ARRAYS else (".csv", ".parquet")
+
+
+def is_text(path: Path) -> bool:
+    """Whether the name of a file says that it is a text file, gzipped or not.
+
+    Args:
+        path: the file.
+
+    Returns:
+        True for `.csv` and its kin.
+    """
+    from pscd.files import suffix_of
+    from pscd.frames.reading import TEXT_SUFFIXES
+
+    return suffix_of(path) in TEXT_SUFFIXES
 
 
 def _beside(path: Path) -> Path:
@@ -151,10 +166,9 @@ def _write_mended(args: argparse.Namespace, frame: "pd.DataFrame", changed: "pd.
     import numpy as np
 
     from pscd.files import replacing, suffix_of, writing_to
-    from pscd.frames.reading import TEXT_SUFFIXES
     from pscd.frames.writing import write_like
 
-    if suffix_of(args.file) in TEXT_SUFFIXES and suffix_of(args.out) in TEXT_SUFFIXES:
+    if is_text(args.file) and is_text(args.out):
         texts = {
             (int(row), str(name)): str(new)
             for row, name, new in zip(changed["row"], changed["column"], changed["suggested"], strict=True)

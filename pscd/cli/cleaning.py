@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pscd.cli.cells import SHIFTED, SHOWN, cell_columns, count_gaps, group_cells, merge_groups, print_gaps, print_groups
-from pscd.cli.clean import NOTHING_CHANGED, asked, layout_flags, mended
+from pscd.cli.clean import NOTHING_CHANGED, asked, is_text, layout_flags, mended
 from pscd.cli.detect import n_learnt
 from pscd.cli.reading import reading_options
 from pscd.cli.scoring import check_table_ids, fit_to_sample, tell_notes
@@ -48,11 +48,12 @@ def clean_in_blocks(
 
     from pscd.detector.blocks import fitting_blocks, wanted_columns
 
-    as_text = _is_text(source.path)
+    as_text = is_text(source.path)
     _check_copy(args.out, source, as_text)
     if detector is None:
         detector, _ = fit_to_sample(args, source)
-    check_table_ids(args, source)
+    else:
+        check_table_ids(args, source)
     fitting = fitting_blocks(detector, source, reading_options(args))
     typed = args.out is not None and not as_text
     some = None if source.names is None or typed else wanted_columns(detector)
@@ -77,16 +78,10 @@ def clean_in_blocks(
     _tell(args, detector, found, cells)
 
 
-def _is_text(path: Path) -> bool:
-    from pscd.frames.reading import TEXT_SUFFIXES
-
-    return suffix_of(path) in TEXT_SUFFIXES
-
-
 def _check_copy(out: Path | None, source: "BlockSource", as_text: bool) -> None:
     """Refuse a copy of another kind than the table, whose types would have to be guessed from its first rows."""
     endings = (".npy", ".parquet") if source.names is None else (".parquet",)
-    if out is None or (_is_text(out) if as_text else suffix_of(out) in endings):
+    if out is None or (is_text(out) if as_text else suffix_of(out) in endings):
         return
     wanted = "as that of the table" if as_text else f"in {' or '.join(endings)}"
     raise UserError(f"{out}: a copy of a table this large is of the same kind; let its name end {wanted}")

@@ -17,6 +17,13 @@ def few(monkeypatch):
 
 
 @pytest.fixture
+def small_blocks(monkeypatch):
+    """Tables of more than sixteen rows, and any text file, are large."""
+    monkeypatch.setattr("pscd.frames.blocks.BLOCK_ROWS", 16)
+    monkeypatch.setattr("pscd.frames.blocks.LARGE_TEXT", 10)
+
+
+@pytest.fixture
 def csv(tmp_path):
     rows = np.random.default_rng(0).normal(size=(200, 3))
     frame = pd.DataFrame(rows, columns=["height", "weight", "age"])

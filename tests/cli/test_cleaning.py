@@ -35,12 +35,6 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def small_blocks(monkeypatch):
-    monkeypatch.setattr("pscd.frames.blocks.BLOCK_ROWS", 16)
-    monkeypatch.setattr("pscd.frames.blocks.LARGE_TEXT", 10)
-
-
 def clean(*words):
     return main([str(word) for word in words])
 

@@ -33,12 +33,6 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def small_blocks(monkeypatch):
-    monkeypatch.setattr("pscd.frames.blocks.BLOCK_ROWS", 16)
-    monkeypatch.setattr("pscd.frames.blocks.LARGE_TEXT", 10)
-
-
 def score(*words):
     return main(["score", *map(str, words)])
 
