@@ -232,7 +232,7 @@ def test_constant_columns_are_told_by_name_or_number():
 
 
 def test_gamma_auto_is_the_one_that_the_documentation_names():
-    assert AUTO_GAMMA == 0.3
+    assert AUTO_GAMMA == 0.1
 
 
 def test_coordinates_are_compared_by_mixtures_of_four(monkeypatch):
