@@ -20,9 +20,9 @@ NO_SKEW = 8.5  # over sqrt(n): a skew smaller than this, two standard errors for
 class Coordinates:
     """z = (x - shift) / scale, column by column; then, where asked for, without skew and long tails.
 
-    With `skew` = s, u = (x - shift) / scale becomes log(1 + s u) / s; s < 0 is for a long tail below the median. Near the
-    end of the logarithm's range asinh takes over, so that every number has a place. With `linear` = a, u then becomes
-    a asinh(u / a). Shift and scale are float64, so that columns far from 0, such as time stamps, lose no precision.
+    With `skew` = s, u = (x - shift) / scale becomes log(1 + s u) / s; s < 0 is for a long tail below the median. Near
+    the end of the logarithm's range asinh takes over, so that every number has a place. With `linear` = a, u then
+    becomes a asinh(u / a). Shift and scale are float64, so that columns far from 0, such as time stamps, lose no precision.
 
     Args:
         shift: of the shape of a row as the network sees it.
