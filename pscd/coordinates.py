@@ -22,7 +22,8 @@ class Coordinates:
 
     With `skew` = s, u = (x - shift) / scale becomes log(1 + s u) / s; s < 0 is for a long tail below the median. Near
     the end of the logarithm's range asinh takes over, so that every number has a place. With `linear` = a, u then
-    becomes a asinh(u / a). Shift and scale are float64, so that columns far from 0, such as time stamps, lose no precision.
+    becomes a asinh(u / a). Shift and scale are float64, so that columns far from 0, such as time stamps, lose no
+    precision.
 
     Args:
         shift: of the shape of a row as the network sees it.
