@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from pscd.detector.cells import CellModel
+from pscd.detector.cells import CellModel, Drawn
+from pscd.mixtures.mixed_fit import MOST_ROWS, draw_rows, fit_mixed
 
 LEVELS = torch.tensor([0, 3, 0, 0, 2])
 
@@ -85,3 +86,28 @@ def test_tables_of_categories_alone(rows):
 def test_nothing_to_learn():
     with pytest.raises(ValueError, match="constant"):
         CellModel.fit(torch.ones(5, 2).double(), torch.tensor([0, 2]), seed=0)
+
+
+def test_the_mixture_is_fitted_when_it_is_first_asked_for(rows):
+    """It is then the one that all rows would have given, of more rows than it looks at, too."""
+    made = CellModel.fit(rows, LEVELS, seed=3)
+    assert "mixture" not in vars(made)
+    expected = fit_mixed(made.forward(rows), [0, 3, 0], seed=3)
+    assert all(torch.equal(t, expected.tensors()[name]) for name, t in made.mixture.tensors().items())
+    assert made.mixture is made.mixture
+    many = torch.randn(MOST_ROWS + 50, 1, generator=torch.Generator().manual_seed(0)).double()
+    large = CellModel.fit(many, torch.tensor([0]), seed=3)
+    assert isinstance(large.source, Drawn)
+    index, _ = draw_rows(len(many), 3)
+    assert torch.equal(large.source.rows, large.forward(many)[index])
+    assert large.source.rows.shape == (MOST_ROWS, 1)
+    assert large.source.n == len(many)
+
+
+def test_energies_of_numbers_need_no_mixture():
+    x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0)).double()
+    model = CellModel.fit(x, torch.tensor([0, 0]), seed=0)
+    z = model.forward(x)
+    assert torch.equal(model.category_energy(z), torch.zeros(50).double())
+    assert torch.equal(model.category_log_prob(z), torch.zeros(50).double())
+    assert "mixture" not in vars(model)

@@ -367,3 +367,18 @@ def test_plain_arrays_are_not_examined_at_length(fitted, monkeypatch):
     for rows in (infinite, narrow, none, x[0], x[:1].astype(int), x[:1].tolist()):
         with pytest.raises(RuntimeError, match="examined"):
             detector.score_samples(rows)
+
+
+def test_numbers_are_learnt_and_ranked_without_the_mixture_of_cells(tmp_path):
+    """Most of the time of a fit would go into it; a question about cells, or a gap, brings it about."""
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    detector = EnergyDetector(n_updates=2).fit(x)
+    detector.predict(x)
+    detector.sample(3)
+    assert "mixture" not in vars(detector.cells_)
+    other = pickle.loads(pickle.dumps(detector))
+    detector.save(tmp_path / "saved")
+    np.testing.assert_array_equal(EnergyDetector.load(tmp_path / "saved").explain(x), other.explain(x))
+    assert "mixture" in vars(other.cells_)
+    with_gap = EnergyDetector(n_updates=2).fit(np.vstack([x, [[np.nan, 0.0]]]))
+    assert "mixture" in vars(with_gap.cells_)
