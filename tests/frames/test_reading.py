@@ -281,6 +281,7 @@ def test_the_delimiter_gives_most_records_one_width(text, delimiter):
     ("text", "skip", "header", "width"),
     [
         ("a,b\n1,2\n", 0, True, 2),
+        ("a,b", 0, True, 2),
         ("# by me\na,b\n1,2\n", 1, True, 2),
         ("# by me\n# again, and more\na,b\n1,2\n", 2, True, 2),
         ("title\n\na,b\n1,2\n", 1, True, 2),
