@@ -296,3 +296,11 @@ def test_more_numbers_than_fit_are_one_step_at_a_time(monkeypatch):
     lengths.clear()
     gradients.at_once(moves, torch.zeros(0, 2), 7, **settings)
     assert [n for n, *_ in lengths] == [5, 2]
+
+
+def test_what_autograd_gives_has_no_graph():
+    energy = Quadratic(dim=4)
+    e, grad = evaluator(energy)(torch.ones(3, 4, requires_grad=True))
+    assert not e.requires_grad
+    assert not grad.requires_grad
+    assert not evaluator(energy).energy(torch.ones(3, 4)).requires_grad
