@@ -1,3 +1,4 @@
+import ctypes
 import hashlib
 import subprocess
 import tempfile
@@ -392,3 +393,9 @@ def test_a_chain_by_hand_of_the_reader():
     noise = torch.tensor([[[1.0], [0.0]], [[0.0], [2.0]]])
     assert net.langevin(x, noise, 0.5, torch.inf, wide)[:, 0].tolist() == [1.5, 0]
     assert x[:, 0].tolist() == [4, -8]
+
+
+@needs_compiler
+def test_sizes_may_be_larger_than_two_thousand_million():
+    for name in ("packed_size", "scratch_size", "record_size"):
+        assert getattr(cpp.library(), name).restype is ctypes.c_ssize_t
