@@ -298,6 +298,7 @@ def test_a_tenth_of_the_rows_but_at_least_one_counts_as_odd(monkeypatch, n, odd)
 def test_gamma_for_a_share_at_its_ends():
     energy = torch.tensor([0.0, 1.0, 2.0, 5.0], dtype=torch.float64)
     assert gamma_for_share(energy, 1.0) == 0
+    assert gamma_for_share(torch.arange(5.0).double(), 1.0) == 0  # though by rounding no gamma has this share
     least = float(effective_sample_fraction(importance_weights(energy, 1.0)))
     assert gamma_for_share(energy, least) == 1.0
     assert gamma_for_share(energy, least - 0.01) == 1.0
