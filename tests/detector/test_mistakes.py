@@ -173,3 +173,20 @@ def test_gaps_are_explained_by_nothing():
     value, words = find_mistakes(rows, ["a", "b"])
     assert words[0].tolist() == [None, None]
     assert np.isnan(value).all()
+
+
+def test_however_common_a_mistake_is_one_cell_in_a_thousand_is_just_wrong():
+    """Of 3,000 wrong cells all others have the wrong sign; the rest of the shares would be .94 / 3,001."""
+    mean, deviation, scale, n = 180.0, 3.0, 8.0, 3000
+    share = (n - 1 + 2 * 0.05) / (n + 1)
+
+    def odds(away):
+        right = mean + away * deviation
+        return norm.pdf(right, mean, deviation) / cauchy.pdf(-right, mean, 3 * scale) * share / 1e-3
+
+    tipping = brentq(lambda away: odds(away) - 1, 0, 10)
+    for away, said in ((tipping - 0.02, "wrong sign"), (tipping + 0.02, None)):
+        found = np.full((n, 1), -mean)
+        found[-1] = -(mean + away * deviation)
+        rows = expected(found, np.full_like(found, mean), deviation, scale=[scale])
+        assert find_mistakes(rows, ["a"])[1][-1, 0] == said

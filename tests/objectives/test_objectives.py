@@ -16,6 +16,7 @@ from pscd.losses import (
     f_ebm,
     free_energy,
     importance_weights,
+    noise_contrastive,
     pseudo_spherical,
     squares,
 )
@@ -34,7 +35,8 @@ from pscd.objectives import (
     weighted_median,
 )
 from pscd.objectives.f_ebm import with_new_weights
-from pscd.rng import generator
+from pscd.objectives.nce import FIRST_DRAWS
+from pscd.rng import generator, integer_seed
 from pscd.training.guard import verdict
 from pscd.training.loop import fit
 
@@ -486,3 +488,40 @@ def test_the_weighted_median_has_half_of_the_weight_at_or_below_it():
     assert weighted_median(values, torch.tensor([0.25, 0.5, 0.25])) == 1
     assert weighted_median(values, torch.tensor([0.25, 0.49, 0.26])) == 2
     assert weighted_median(values, torch.tensor([2.0, 1.0, 1.0])) == 2
+
+
+def test_new_weights_by_hand():
+    """Drawn around the mean of a tensor with its deviation, or a tenth where all entries are equal."""
+    module = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
+    with torch.no_grad():
+        module[0].bias.fill_(0.7)
+    torch.manual_seed(5)
+    other = with_new_weights(module)
+    torch.manual_seed(5)
+    for new, old in zip(other.parameters(), module.parameters(), strict=True):
+        spread = old.std(correction=0) if old.unique().numel() > 1 else torch.tensor(0.1)
+        torch.testing.assert_close(new, old.mean() + spread * torch.randn_like(old))
+
+
+def test_noise_contrastive_estimation_by_hand(batch):
+    """The first log Z from draws of the noise, then a loss of data and four times as many rows of it."""
+    energy, x_pos, _ = batch
+    x = torch.randn(60, 2, generator=generator(3))
+    objective = NoiseContrastive(noise="gaussian")
+    torch.manual_seed(7)
+    aux = objective.init(energy, x)
+    torch.manual_seed(7)
+    seed = integer_seed(torch.default_generator)
+    y = aux.density.sample(FIRST_DRAWS, generator(seed))
+    weights = -energy(y).detach() - aux.density.log_prob(y)
+    assert aux.log_z.item() == pytest.approx((torch.logsumexp(weights, 0) - math.log(len(y))).item(), rel=1e-5)
+    loss, stats = objective(energy, aux, x_pos, x_pos[:0], generator(4))
+    y = aux.density.sample(4 * len(x_pos), generator(4))
+    ratio = [-energy(z) - aux.log_z - aux.density.log_prob(z) for z in (x_pos, y)]
+    torch.testing.assert_close(loss, noise_contrastive(*ratio, ratio=4, f=DIVERGENCES["js"]))
+    told = ((ratio[0] > 0).float().mean() + (ratio[1] < 0).float().mean()) / 2
+    assert float(stats["told_apart"]) == pytest.approx(float(told))
+    assert stats["e_pos"].item() == pytest.approx(energy(x_pos).mean().item(), rel=1e-5)
+    assert stats["log_z"] == aux.log_z
+    assert not stats["log_z"].requires_grad
+    assert len(NoiseContrastive(components=5).init(energy, x).density.weights) == 5 + 1
