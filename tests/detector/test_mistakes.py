@@ -177,7 +177,7 @@ def test_gaps_are_explained_by_nothing():
 
 def test_however_common_a_mistake_is_one_cell_in_a_thousand_is_just_wrong():
     """Of 3,000 wrong cells all others have the wrong sign; the rest of the shares would be .94 / 3,001."""
-    mean, deviation, scale, n = 180.0, 3.0, 8.0, 3000
+    mean, deviation, scale, n = 180.0, 0.003, 8.0, 3000
     share = (n - 1 + 2 * 0.05) / (n + 1)
 
     def odds(away):

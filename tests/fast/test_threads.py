@@ -211,3 +211,15 @@ def test_pauses_double_up_to_a_minute_and_begin_anew_after_a_switch():
     machine.now = threads._next_look
     threads.run(machine.work, 2)
     assert machine.used == [2, 1, 2, 1]
+
+
+def test_a_network_is_counted_at_rest():
+    """Dropout and batch normalisation behave otherwise in training, and a single row has no variance."""
+    seen = []
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 1))
+    net.register_forward_hook(lambda module, args, out: seen.append((module.training, torch.is_grad_enabled())))
+    before = {name: t.clone() for name, t in net.state_dict().items()}
+    _multiply_adds(net, (1, 4, 4))
+    assert seen == [(False, False)]
+    assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
+    assert net.training
