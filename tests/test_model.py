@@ -400,3 +400,11 @@ def test_rows_as_lists_are_scored_and_whole_blocks_need_no_threads(trained, monk
     torch.testing.assert_close(model.energies(x.tolist()), model(x).detach())
     with pytest.raises(UserError, match=r"one column is x\[:, None\]"):
         model.energies(np.zeros(9))
+
+
+def test_log_densities_of_rows_in_any_form():
+    model, _, x = by_hand()
+    expected = model.log_prob(x)
+    assert expected.dtype == torch.float64
+    for rows in (x.tolist(), x.numpy()):
+        torch.testing.assert_close(model.log_prob(rows), expected)
