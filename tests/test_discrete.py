@@ -461,3 +461,10 @@ def test_frequencies_and_exponents_at_their_edges():
     for x in (torch.zeros(3), torch.zeros(0, 2)):
         with pytest.raises(ValueError, match=r"\(n, d\)"):
             discrete.empirical(x)
+
+
+def test_the_largest_space():
+    assert discrete.MAX_STATES == 2**22
+    with pytest.raises(ValueError, match=r"2\^23 states are too many to list"):
+        discrete.states(23)
+    assert (discrete.BITS, discrete.SPINS, discrete.SUM_ERROR) == ((0.0, 1.0), (-1.0, 1.0), 1e-6)

@@ -8,6 +8,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from pscd.data import IMAGE_SETS, Dataset, data_root, load_dataset, load_images
+from pscd.data import image_sets as module
 from pscd.data.image_sets import _homes
 from pscd.errors import UserError
 from tests.data.test_image_formats import idx, pixels, save
@@ -296,3 +297,17 @@ def test_homes_are_found_whatever_their_spelling(tmp_path):
     (own[0] / "raw").mkdir()
     assert list(_homes(own[0] / "raw", "fashionmnist")) == [own[0], own[0] / "raw"]
     assert list(_homes(tmp_path / "nowhere", "fashionmnist")) == []
+
+
+def test_numbers_that_were_chosen():
+    """Chosen on tables of benchmarks, whose pages name results: a change has to be made here too, on purpose."""
+    chosen = {
+        "CELEBA_CROP": 140,
+        "CELEBA_SIZE": 64,
+        "QUICKDRAW_SIZE": 28,
+        "QUICKDRAW_TRAIN": 80,
+        "QUICKDRAW_TEST": 20,
+        "TEXTURE_SIZE": 32,
+        "DIGITS_TRAIN": 1500,
+    }
+    assert {name: getattr(module, name) for name in chosen} == chosen
