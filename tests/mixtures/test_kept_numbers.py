@@ -45,12 +45,32 @@ def fits():
         found |= {f"robust mixture {robust}, {name}": value for name, value in parts.items()}
         mixed = fit_mixed(x, [0, 0, 0, 3], seed=3, robust=robust)
         found |= {f"mixed mixture {robust}, {name}": value for name, value in mixed.tensors().items()}
-        found[f"mixed mixture {robust}, trusted"] = mixed.trusted(x).double().sum(0)
+        found |= {f"mixed mixture {robust}, {name}": value for name, value in questions(mixed, x).items()}
     return found
 
 
+def questions(mixed, x):
+    """What a mixture says of rows with gaps and wrong cells, by name."""
+    trusted, some = mixed.trusted(x), x[::12]
+    cells = mixed.cells(some, trusted[::12])
+    lower, upper = cells.quantiles(0.9, torch.ones_like(cells.trusted))
+    return {
+        "trusted": trusted.double().sum(0),
+        "log density": mixed.log_prob(some),
+        "energy": mixed.energy(some),
+        "expected": mixed.expected(some),
+        "completed": mixed.complete(some, generator(5)),
+        "drawn": mixed.sample(5, generator(6)),
+        "cost": cells.cost,
+        "mean": cells.mean,
+        "surprise": cells.surprise,
+        "lower": lower,
+        "upper": upper,
+    }
+
+
 def numbers(value):
-    flat = torch.as_tensor(value).double().flatten()
+    flat = torch.as_tensor(value).double().flatten().nan_to_num(nan=-99.0)
     return [float(f"{v:.9g}") for v in flat.tolist()]
 
 
