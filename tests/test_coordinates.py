@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from pscd.coordinates import Coordinates
+from pscd.coordinates import Coordinates, spaced_rows
 from pscd.rng import generator
 
 
@@ -231,3 +231,58 @@ def test_bent_coordinates_ignore_missing_values_and_constant_columns():
     known = columns.bent(wide)
     rest = Coordinates(known.shift[1:], known.scale[1:], known.linear[1:], skew=known.skew[1:])
     torch.testing.assert_close(slope, rest.log_slope(gap[:, [2, 3]]))
+
+
+def test_the_standard_coordinates_by_hand():
+    """Quartiles 1 and 3: values from -19 to 23 count, ends included."""
+    x = torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0])[:, None].repeat(20, 1).double()
+    for value, counts in ((23.0, True), (23.5, False), (-19.0, True), (-19.5, False)):
+        rows = torch.cat([x, torch.tensor([[value]]).double()])
+        kept = rows if counts else x
+        found = Coordinates.standard(rows)
+        torch.testing.assert_close(found.shift, kept.mean(0))
+        torch.testing.assert_close(found.scale, kept.std(0))
+    same = torch.tensor([[5.0], [5.0], [5.0], [5.0], [9.0]]).double()  # no range to measure by: all count
+    assert Coordinates.standard(same).shift.item() == pytest.approx(5.8)
+    assert Coordinates.standard(torch.ones(3, 2)).scale.tolist() == [0, 0]
+
+
+def test_the_robust_coordinates_by_hand():
+    x = torch.tensor([[0.0, 7.0], [1.0, 7.0], [2.0, 7.0], [3.0, 8.0], [10.0, 9.0]]).double()
+    found = Coordinates.robust(x)
+    assert found.shift.tolist() == [2, 7]
+    # Quartiles 1 and 3; of the second column three of five are 7, and the others 1 and 2 away, their lower median 1.
+    assert found.scale.tolist() == pytest.approx([2 / 1.349, 1 * (2 / 5) ** 0.5])
+    assert found.linear.tolist() == [3.0, 1.0]
+    assert found.spiked.tolist() == [False, True]
+    assert Coordinates.robust(x, tails=False).linear is None
+    half = torch.tensor([[1.0], [1.0], [2.0], [3.0]]).double()
+    assert Coordinates.robust(half).spiked.tolist() == [False]  # the median is 1.5
+    half = torch.tensor([[1.0], [1.0], [1.0], [2.0], [3.0], [4.0]]).double()
+    half[2] = 2.0
+    assert Coordinates.robust(half).shift.tolist() == [2]
+
+
+def test_quantiles_need_a_hundred_thousand_rows():
+    assert len(spaced_rows(torch.arange(100_000))) == 100_000
+    some = spaced_rows(torch.arange(250_001))
+    assert (len(some), some[0], some[-1]) == (100_000, 0, 250_000)
+    assert spaced_rows(torch.arange(3)).tolist() == [0, 1, 2]
+
+
+def test_identity_is_known_and_copies_nothing():
+    x = torch.rand(3, 2)
+    assert Coordinates.identity((2,)).forward(x) is x
+    assert Coordinates.identity((2,)).forward(x, torch.float64).dtype == torch.float64
+    zero, one = torch.zeros(2).double(), torch.ones(2).double()
+    for other in (Coordinates(zero + 1, one), Coordinates(zero, 2 * one), Coordinates(zero, one, linear=one),
+                  Coordinates(zero, one, kept=torch.tensor([True, True]), constants=zero)):  # fmt: skip
+        assert not other._is_identity
+        torch.testing.assert_close(other.inverse(other.forward(x, torch.float64)), x.double())
+
+
+def test_gaps_add_nothing_to_the_slope():
+    coordinates = Coordinates(torch.zeros(2).double(), torch.tensor([2.0, 5.0]).double(), torch.ones(2).double() * 3)
+    x = torch.tensor([[6.0, 15.0], [torch.nan, 15.0], [torch.nan, torch.nan]]).double()
+    each = [-math.log(2) - 0.5 * math.log(2), -math.log(5) - 0.5 * math.log(2)]
+    assert coordinates.log_slope(x).tolist() == pytest.approx([sum(each), each[1], 0.0])

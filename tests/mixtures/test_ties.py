@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from pscd.mixtures import Ties, dequantise
+from pscd.mixtures import dequantise
 from pscd.mixtures.background import GAUSSIAN_IQR
-from pscd.mixtures.ties import OFTEN, _deviation
+from pscd.mixtures.ties import OFTEN, Ties, _cells, _deviation, _nearest
 from pscd.rng import generator
 
 
@@ -132,3 +132,32 @@ def test_a_spike_and_a_pair_make_no_grid():
     deviation = _deviation(x, torch.zeros(()).double())
     torch.testing.assert_close(widths[[0, -1]], deviation * torch.tensor([0.6, 0.02]).double())
     assert (widths[1:-1] == 0).all()
+
+
+def test_the_nearest_value_of_any_number():
+    """Also beyond the first and the last; half-way the upper one."""
+    values = torch.tensor([0.0, 1.0, 4.0]).double()
+    x = torch.tensor([-9.0, 0.0, 0.4, 0.5, 0.6, 1.0, 2.4, 2.5, 2.6, 4.0, 99.0]).double()
+    assert _nearest(values, x).tolist() == [0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
+
+
+def test_cells_by_hand():
+    """Values 0, 1, 4, 4.5 and 9, all but the last tied; a cell reaches half-way to the nearer neighbour."""
+    x = torch.tensor([0.0] * 3 + [1.0] * 2 + [4.0] * 2 + [4.5] * 2 + [9.0]).double()
+    values, widths = _cells(x)
+    assert values.tolist() == [0, 1, 4, 4.5, 9]
+    quartiles = torch.quantile(x, torch.tensor([0.25, 0.75]).double())
+    deviation = float(quartiles[1] - quartiles[0]) / 1.349
+    least = [n / 10 * deviation for n in (3, 2, 2, 2)]
+    assert widths.tolist() == pytest.approx(
+        [max(1.0, least[0]), max(1.0, least[1]), max(0.5, least[2]), max(0.5, least[3]), 0]
+    )
+    assert _cells(torch.ones(4).double()) is None
+
+
+def test_other_rows_are_spread_by_the_cell_of_the_nearest_value():
+    ties = Ties((torch.tensor([0.0, 10.0]).double(), None), (torch.tensor([2.0, 4.0]).double(), None))
+    x = torch.tensor([[1.0, 5.0], [9.0, 6.0]]).double()
+    noise = torch.rand(2, generator=generator(3), dtype=torch.float64) - 0.5
+    expected = torch.stack([x[:, 0] + torch.tensor([2.0, 4.0]) * noise, x[:, 1]], 1)
+    assert torch.equal(ties.spread(x, generator(3)), expected)
