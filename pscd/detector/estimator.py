@@ -19,6 +19,7 @@ from pscd.data.tables import read_array
 from pscd.detector.cells import CellModel
 from pscd.detector.cleaning import CellMethods
 from pscd.detector.gaussian import floors
+from pscd.detector.neighbours import Neighbours
 from pscd.detector.numbers import INSIDE, NumberEnergy, fit_numbers
 from pscd.detector.reading import Reader, Rows, fitting_frame, has_text, native_frame
 from pscd.detector.saving import read_detector, write_detector
@@ -140,24 +141,24 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         self.cells_ = CellModel.fit(rows.x, self.reader_.levels, seed=seed)
         self.n_rows_ = len(rows.x)
         self.stray_ = rows.stray.sum(0)
-        self.numbers_ = self._fit_numbers(rows.x, seed)
+        self.numbers_, self.neighbours_ = self._fit_numbers(rows.x, seed)
         self.gamma_ = 0.0 if self.numbers_ is None else self.numbers_.gaussian.gamma
         energy = -self._score(rows)
         self.yardstick_ = self._measure(energy, rows.x)
         self._weigh(-energy, self._ranked(-energy, rows.x))
         return self
 
-    def _fit_numbers(self, x: Tensor, seed: int) -> NumberEnergy | None:
-        """The energy of the numbers; None if none varies."""
+    def _fit_numbers(self, x: Tensor, seed: int) -> tuple[NumberEnergy | None, Neighbours | None]:
+        """The energy of the numbers, and what rows with gaps are compared with; None if no number varies."""
         columns = self.cells_.columns
         if columns is None:
-            return None
-        z = self.cells_.forward(x)
+            return None, None
+        z = whole = self.cells_.forward(x)
         if z.isnan().any():
             # Draws, not means: means would make the rows look less varied than they are.
-            z = self.cells_.mixture.complete(z, generator(seed, Stream.MISSING_CELLS))
-        return fit_numbers(
-            z[:, self.cells_.numbers],
+            whole = self.cells_.mixture.complete(z, generator(seed, Stream.MISSING_CELLS))
+        numbers = fit_numbers(
+            whole[:, self.cells_.numbers],
             gamma=self.gamma,
             bound=self.bound,
             n_updates=self.n_updates,
@@ -165,6 +166,8 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
             floor=floors(columns.spiked),
             verbose=self.verbose,
         )
+        energy = numbers.energy(z[:, self.cells_.numbers])
+        return numbers, Neighbours.of(self.cells_, z, whole, energy, seed=seed)
 
     def _read(self, X: ArrayLike, *, first: bool = False) -> Rows:
         """The rows of a table; on the first, find out what its columns are."""
@@ -274,7 +277,10 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         """-E of rows as the mixture sees them, `(n, V)`."""
         energy = self.cells_.category_energy(z)
         if self.numbers_ is not None:
-            energy = energy + self.numbers_.energy(z[:, self.cells_.numbers])
+            own = self.numbers_.energy(z[:, self.cells_.numbers])
+            if self.neighbours_ is not None:
+                own = self.neighbours_.blended(own, self.cells_, z)
+            energy = energy + own
         return -energy
 
     def _draw(self, n: int, seed: int) -> Tensor:
