@@ -220,14 +220,16 @@ class MixedMixture(nn.Module):
         Returns:
             `(n, D)` without missing cells; the others are as they were.
         """
+
+        def fresh(gap: Gaps) -> Tensor:
+            return torch.randn(*gap.of_rows.shape, generator=generator, dtype=torch.float64)
+
         result = x.double().clone()
         for block in self.blocks(x):
             filled = self.fill(block)
             share = self.log_parts(filled, block.codes).softmax(1)
             k = torch.multinomial(share, 1, generator=generator).squeeze(1)
-            drawn = self._drawn(
-                filled, k, lambda gap: torch.randn(*gap.of_rows.shape, generator=generator, dtype=share.dtype)
-            )
+            drawn = self._drawn(filled, k, fresh)
             guess = [torch.multinomial(t[k], 1, generator=generator) for t in self.tables()]
             self._put(result, block, drawn, guess)
         return result
@@ -243,12 +245,16 @@ class MixedMixture(nn.Module):
         Returns:
             `(n, d)` without missing cells.
         """
+
+        def shared(gap: Gaps) -> Tensor:
+            return noise[gap.of_rows]
+
         result = self.weights.new_empty(len(x), len(self.numeric))
         for block in self.blocks(x):
             filled = self.fill(block)
             share = self.log_parts(filled, block.codes).softmax(1)
             k = (share.cumsum(1) < level).sum(1).clamp(max=len(self.weights) - 1)
-            numbers = self._drawn(filled, k, lambda gap: noise[gap.of_rows])
+            numbers = self._drawn(filled, k, shared)
             result[block.rows] = torch.where(block.z.isnan(), numbers, block.z)
         return result
 

@@ -6,6 +6,7 @@ from pscd import EnergyDetector
 from pscd.detector.cells import CellModel
 from pscd.detector.neighbours import N_ROWS, NEAREST, REACH, Neighbours
 from pscd.files import read_tensors, write_tensors
+from pscd.mixtures.mixed import MixedMixture
 from tests.detector.tables import people, with_gaps
 
 NAN = float("nan")
@@ -41,9 +42,9 @@ def test_gaps_are_drawn_in_mirrored_pairs(cells):
     """In one column far away from all rows distances are linear, so that noise and its mirror image cancel."""
     rows = torch.tensor([[-REACH, 0.0, 0.0]] * 5).double()
     near = Neighbours(rows, torch.zeros(4))
-    model = cells.mixture
-    model = type(model)(
-        torch.ones(1), torch.zeros(1, 3), torch.diag(torch.tensor([0.1, 1e-6, 1e-6]))[None], torch.zeros(1, 0), model.levels
+    covariance = torch.diag(torch.tensor([0.1, 1e-6, 1e-6]))
+    model = MixedMixture(
+        torch.ones(1), torch.zeros(1, 3), covariance[None], torch.zeros(1, 0), torch.zeros(3, dtype=torch.long)
     )
     one = CellModel(cells.columns, model, cells.levels, cells.varies, cells.constants)
     z = torch.tensor([[NAN, 0.0, 0.0]]).double()
