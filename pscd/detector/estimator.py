@@ -52,7 +52,8 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
     Tables may have missing values, and data frames text, flags and dates. A robust mixture of Gaussians times tables of
     categories knows every cell given the others of its row: it marginalises missing cells, adds the energy of the
     categories given the numbers, and tells which cells are wrong (`explain`, `flag_cells`, `suspects`), what should
-    stand there (`repair`) and what may stand in the gaps (`impute`, `transform`).
+    stand there (`repair`) and what may stand in the gaps (`impute`, `transform`). The more numbers a row lacks, the
+    more its distance to rows that were learnt from counts beside its energy.
 
     Args:
         gamma: robustness; 0 is maximum likelihood, where every row counts alike. "auto" takes the largest
@@ -293,7 +294,14 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         return self.cells_.mixture.complete(z, generator(seed, Stream.MISSING_CELLS))
 
     def score_samples(self, X: ArrayLike) -> Floats:
-        """-E(x) of each row of `(n, d)`, `(n,)`: the lower, the stranger, as scikit-learn has it (see `rank`)."""
+        """-E(x) of each row: the lower, the stranger, as scikit-learn has it (see `rank`).
+
+        Args:
+            X: rows, `(n, d)`. Where a row lacks numbers its energy is blended with its distance to rows learnt from.
+
+        Returns:
+            Nats, `(n,)`.
+        """
         rows = self._read(X)
         if len(rows.x) <= SCORE_BLOCK:
             return self._scored(rows).numpy()
