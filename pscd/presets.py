@@ -5,6 +5,7 @@ buffer part of which restarts from noise. Its temperature is far below 1, so gam
 (see `PseudoSpherical`).
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from pscd.config import TrainConfig
@@ -12,7 +13,7 @@ from pscd.data import TOYS
 from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.extensions import is_path
-from pscd.objectives import PseudoSpherical
+from pscd.objectives import PseudoSpherical, Recovery
 from pscd.sampling import Jumps, Langevin
 
 # Images of 8 to 32 pixels a side, on a CPU. Short chains: with a buffer, updates count more than steps.
@@ -77,6 +78,32 @@ _TABLE = TrainConfig(
     checkpoint_every=250,
 )
 
+
+
+def recovering(config: TrainConfig) -> TrainConfig:
+    """Settings of image models by contrastive divergence, changed for recovery likelihood.
+
+    Args:
+        config: a preset for images.
+
+    Returns:
+        The same network, with levels of noise, trained by recovery likelihood.
+    """
+    base = replace(config, objective=Recovery(), energy=replace(config.energy, classes=0, levels=12))
+    changes = {
+        "lr": 1e-3,
+        "schedule": "cosine",
+        "beta1": 0.9,
+        "clip": None,
+        "ema": 0.999,
+        "data_noise": 0.0,
+        "precision": "float32",
+        "buffer_size": 64,  # there are no chains to keep
+        "sample_steps": 24,
+    }
+    return base.changed(changes)
+
+
 PRESETS: dict[str, TrainConfig] = {
     "plane": _PLANE,
     "table": _TABLE,
@@ -96,6 +123,7 @@ PRESETS: dict[str, TrainConfig] = {
         }
     ),
     "mnist": _SMALL,
+    "mnist-recovery": recovering(_SMALL),
     "fashion-mnist": _SMALL.changed({"data": "fashion-mnist"}),
     "cifar10-small": _SMALL.changed(
         {

@@ -116,12 +116,14 @@ def test_every_setting_says_which_group_it_belongs_to():
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_setting_has_a_flag_of_its_own(objective):
-    parser = build_parser(["train", "moon", "--objective", objective])
+    data = "mnist" if objective == "recovery" else "moon"
+    parser = build_parser(["train", data, "--objective", objective])
     commands = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     flags = [flag for action in commands.choices["train"]._actions for flag in action.option_strings]
     assert len(flags) == len(set(flags))
     own = {f"--{f.name.replace('_', '-')}" for f in fields(OBJECTIVES[objective])}
-    assert {"--lr", "--ema", "--chains", "--sampler-jump-every", "--fourier"} | own <= set(flags)
+    sampler = "--sampler-max-grad" if objective == "recovery" else "--sampler-jump-every"
+    assert {"--lr", "--ema", "--chains", sampler, "--fourier"} | own <= set(flags)
 
 
 # --- parts of one's own ---
