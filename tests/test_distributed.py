@@ -16,7 +16,7 @@ from pscd.config import TrainConfig
 from pscd.coordinates import Coordinates
 from pscd.data.chunks import ArrayChunks
 from pscd.data.streams import ChunkedSource
-from pscd.energies import MLP, Architecture, ConvNet, NoisyEnergies
+from pscd.energies import MLP, Architecture
 from pscd.errors import UserError
 from pscd.losses import DIVERGENCES
 from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, PseudoSpherical, Recovery, Trimmed
@@ -119,7 +119,7 @@ def together(rank):
         assert not torch.isclose(chains[0], chains[1]).any()
     # All processes recover rows of the same level, or their energies could not be compared.
     for seed in range(4):
-        levels = NoisyEnergies(ConvNet((1, 4, 4), width=2, depth=1, classes=5), (1, 4, 4), levels=5, least=0.1, most=1.0)
+        levels = Architecture("conv", width=2, depth=1, levels=5).build((1, 4, 4))
         Recovery()(levels, None, torch.rand(3, 1, 4, 4), torch.empty(0), generator(seed, rank))[0].backward()
         used = levels.net.net[-1].weight.grad.abs().sum(1)[None] > 0
         assert torch.equal(*distributed.gather(used.int()))

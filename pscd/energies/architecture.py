@@ -145,9 +145,7 @@ def _of_images(kind: type[ConvNet] | type[PlainCNN] | type[ResNet]) -> Callable[
         )
         if not config.levels:
             return net
-        return NoisyEnergies(
-            net, shape, levels=config.levels, least=config.least_noise, most=config.most_noise
-        )
+        return NoisyEnergies(net, shape, levels=config.levels, least=config.least_noise, most=config.most_noise)
 
     return build
 

@@ -1,6 +1,7 @@
 """An energy for each of several levels of noise, for recovery likelihood."""
 
 import math
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +18,8 @@ class NoisyEnergies(nn.Module):
 
         E(x, t) = |x|^2 / (2 w_t^2) - sqrt(d) WIDTH / s_t f_t(x / w_t),    w_t^2 = s_t^2 + WIDTH^2
 
-    At f = 0 this is the energy of rows of deviation `WIDTH` with the noise added. The factors are those of Karras et al.
-    (2022): the network sees inputs of deviation 1, and the slope that it has to learn is of one size at all levels.
+    At f = 0 this is the energy of rows of deviation `WIDTH` with the noise added. The factors are those of Karras et
+    al. (2022): the network sees inputs of deviation 1, and the slope that it has to learn is of one size at all levels.
 
     Args:
         net: f, `(x, label)` to `(B,)`, the label being the level.
@@ -85,33 +86,24 @@ class LevelEnergy(nn.Module):
         least, most = energy.sigmas[level : level + 2].double().square().tolist()
         self.variance = most - least
 
-    def _labels(self, x: Tensor) -> Tensor:
-        return torch.full((len(x),), self.level, dtype=torch.long, device=x.device)
-
-    def _distance(self, x: Tensor) -> Tensor | None:
-        """x - y, if there are noisier rows."""
-        return None if self.noisier is None else x - self.noisier
+    def _label(self, n: int) -> Tensor:
+        return torch.full((n,), self.level, dtype=torch.long, device=self.energy.sigmas.device)
 
     def forward(self, x: Tensor) -> Tensor:
         """Energies, `(B, *shape)` to `(B,)`."""
-        e: Tensor = self.energy(x, self._labels(x))
-        apart = self._distance(x)
-        return e if apart is None else e + apart.flatten(1).square().sum(1) / (2 * self.variance)
+        e: Tensor = self.energy(x, self._label(len(x)))
+        return e if self.noisier is None else e + (x - self.noisier).flatten(1).square().sum(1) / (2 * self.variance)
 
     def input_gradient(self) -> Evaluator | None:
         """Energy and gradient, the network's by hand; None if that is left to autograd."""
-        width, scale = (float(t) for t in self.energy.factors(torch.tensor([self.level])))
-        rows = 1 if self.noisier is None else len(self.noisier)
-        kept: dict[int, Evaluator | None] = {}
+        width, scale = (float(factor) for factor in self.energy.factors(self._label(1)))
 
+        @cache
         def network(n: int) -> Evaluator | None:
-            """Of the network, for batches of up to n rows."""
-            if n not in kept:
-                label = torch.full((n,), self.level, dtype=torch.long, device=self.energy.sigmas.device)
-                kept[n] = fast.by_hand(LabelledEnergy(self.energy.net, label), self.energy.shape)
-            return kept[n]
+            """For batches of n rows, which have a label each."""
+            return fast.by_hand(LabelledEnergy(self.energy.net, self._label(n)), self.energy.shape)
 
-        found = network(rows)
+        found = network(1 if self.noisier is None else len(self.noisier))
         if found is None:
             return None
 
@@ -120,9 +112,9 @@ class LevelEnergy(nn.Module):
             f, slope = (network(len(x)) or found)(inner)
             e = inner.flatten(1).square().sum(1) / 2 - scale * f
             gradient = (inner - scale * slope) / width
-            apart = self._distance(x)
-            if apart is None:
+            if self.noisier is None:
                 return e, gradient
+            apart = x - self.noisier
             return e + apart.flatten(1).square().sum(1) / (2 * self.variance), gradient + apart / self.variance
 
         return Evaluator(evaluate, found.how)

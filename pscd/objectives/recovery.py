@@ -22,15 +22,15 @@ class Recovery:
     """Diffusion recovery likelihood (Gao, Song, Poole, Wu, Kingma 2021), with the gamma-score.
 
     Data x with noise of deviation s_t have the energy E(x, t). Given the noisier y = x + sigma z of the next level,
-    sigma^2 = s_{t+1}^2 - s_t^2, x has the energy E(x, t) + |x - y|^2 / (2 sigma^2): close to that of a Gaussian around y,
-    so a few steps of Langevin dynamics that start at y sample it. There are no persistent chains. Samples of the model
-    start from noise and go down all levels.
+    sigma^2 = s_{t+1}^2 - s_t^2, x has the energy E(x, t) + |x - y|^2 / (2 sigma^2). This is close to that of a Gaussian
+    around y, so a few steps of Langevin dynamics that start at y sample it, and there are no persistent chains. Samples
+    of the model start from noise and go down all levels.
 
-    Each update is about one level, drawn at random. The loss is that of PS-CD for data and recovered samples, with the
-    energies E(x, t): an image that is strange at its level counts less there, and so does what is recovered from it. The
-    energy given y would not do for the weights: junk is not strange given noisy junk. Energies of different levels
-    differ by unknown constants, so weights are normalised within a level. If samples given y are right, data and samples
-    of a level have the same distribution, and any gamma leaves the model as it is.
+    Each update takes one level, drawn at random. The loss is that of PS-CD for data and recovered samples, with the
+    energies E(x, t): an image that is strange at its level counts less there, and so does what is recovered from it.
+    The energy given y would not do for the weights, since junk is not strange given noisy junk. Energies of different
+    levels differ by unknown constants, so weights are normalised within a level. If samples given y are right, data and
+    samples of a level have the same distribution, and no gamma moves the model.
 
     >>> Recovery(gamma=0.3, warmup=0.5).at(0.25).gamma  # half-way through the warm-up
     0.15
@@ -41,7 +41,7 @@ class Recovery:
     unit: Literal["nats", "spread"] = option(
         "spread", "gamma is per nat of energy, or per spread of the data's energies (spread)"
     )
-    n_steps: int = option(2, "Langevin steps from the noisier image, at each level")
+    n_steps: int = option(1, "Langevin steps from the noisier image, at each level")
     step_size: float = option(1.0, "Langevin step, in units of the variance that a row without noise leaves; below 2")
 
     needs_negatives = False  # of the trainer's chains

@@ -193,9 +193,7 @@ def test_at_the_data_s_own_energies_the_loss_has_no_slope_whatever_gamma():
 
 def test_steps_of_all_levels_are_divided_and_counted():
     energy, steps = gaussian(), []
-    Recovery().sample(
-        energy, torch.zeros(2, 1).double(), n_steps=7, generator=generator(0), callback=lambda at: steps.append(at)
-    )
+    Recovery().sample(energy, torch.zeros(2, 1).double(), n_steps=7, generator=generator(0), callback=steps.append)
     assert [at["step"] for at in steps] == list(range(7))
     with pytest.raises(UserError, match="a step for each of the 3 levels"):
         Recovery().sample(energy, torch.zeros(2, 1).double(), n_steps=2)
