@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.extensions import is_path, loaded, path_of
-from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, Objective, PseudoSpherical
+from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, Objective, PseudoSpherical, Recovery
 from pscd.sampling import SAMPLERS, Mala, Sampler
 from pscd.types import check_choices, check_types, documented, option
 
@@ -25,6 +25,9 @@ LATER = {
     "start": "none",
     "hold_out": 0.0,
     "energy.bound": None,
+    "energy.levels": 0,
+    "energy.least_noise": 0.05,
+    "energy.most_noise": 3.2,
     "stream": "auto",
 }
 COUNTS = (
@@ -134,6 +137,13 @@ class TrainConfig:
             not (self.energy.classes and isinstance(self.objective, FEBM | NoiseContrastive)),
             "f-ebm and nce know no labels; set --classes 0",
         )
+        recovers = isinstance(self.objective, Recovery)
+        _require(
+            bool(self.energy.levels) == recovers,
+            "recovery needs an energy with levels of noise, and no other objective has one; "
+            + ("set --levels" if recovers else "set --levels 0"),
+        )
+        _require(not recovers or self.precision == "float32", "recovery computes in float32; set --precision float32")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; objective and sampler have their `kind` beside their settings.

@@ -15,12 +15,13 @@ from pscd import fast
 from pscd.config import TrainConfig
 from pscd.coordinates import Coordinates
 from pscd.data import Rows, as_rows
-from pscd.energies import as_function
+from pscd.energies import NoisyEnergies, as_function
 from pscd.errors import UserError
 from pscd.files import read_tensors, reading, under, write_tensors
 from pscd.html import facts_html
 from pscd.mixtures import Mixture
 from pscd.normalise import LogZ, log_z
+from pscd.objectives import Recovery
 from pscd.progress import progress_bar
 from pscd.rng import Stream, generator
 from pscd.sampling import Callback, Chains, Proposal, Sampler
@@ -291,7 +292,8 @@ class Model(nn.Module):
         """Draw samples: chains that start at the proposal and run `n_steps`.
 
         In low dimension the default number of steps, with jumps, is enough to forget the start; otherwise use more. For
-        images the chains of the training are continued, all different as long as `n` is at most `buffer_size`.
+        images the chains of the training are continued, all different as long as `n` is at most `buffer_size`. A model
+        with levels of noise starts from noise, and the steps are divided among its levels.
 
         Args:
             n: number of samples.
@@ -327,19 +329,35 @@ class Model(nn.Module):
                     callback(at)
 
             for part in parts:
-                moved, _ = run_chains(
-                    self.energy,
-                    z[part],
-                    self.config,
-                    label=None if labels is None else labels[part],
-                    step_size=self.step_size,
-                    n_steps=n_steps,
-                    proposal=self.proposal,
-                    generator=rng,
-                    callback=after_step if progress else callback,
-                )
-                done.append(moved)
+                label_part = None if labels is None else labels[part]
+                done.append(self._run(z[part], label_part, n_steps, rng, after_step if progress else callback))
         return self.coordinates.inverse(torch.cat(done)).cpu()
+
+    def _run(
+        self,
+        z: Tensor,
+        label: Tensor | None,
+        n_steps: int,
+        generator: torch.Generator,
+        callback: Callback | None,
+    ) -> Tensor:
+        """Where chains that start at `z` end: with levels of noise, all of them in turn."""
+        objective = self.config.objective
+        if isinstance(objective, Recovery) and isinstance(self.energy, NoisyEnergies):
+            with fast.using(self.config.gradients):
+                return objective.sample(self.energy, z, n_steps=n_steps, generator=generator, callback=callback)
+        moved, _ = run_chains(
+            self.energy,
+            z,
+            self.config,
+            label=label,
+            step_size=self.step_size,
+            n_steps=n_steps,
+            proposal=self.proposal,
+            generator=generator,
+            callback=callback,
+        )
+        return moved
 
     def _starts(self, n: int, generator: torch.Generator, label: int | None) -> tuple[Tensor, Tensor | None]:
         """Where chains start, and their labels, if any."""

@@ -22,7 +22,7 @@ def test_json_and_back(objective, sampler):
         columns=("a", "b"),
         objective=OBJECTIVES[objective],
         sampler=SAMPLERS[sampler](),
-        energy=Architecture(width=8, base_scale=None),
+        energy=Architecture("conv", width=8, base_scale=None, levels=3 if objective == "recovery" else 0),
     )
     assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 

@@ -23,7 +23,7 @@ from pscd.data.streams import ChunkedSource
 from pscd.energies import MLP, Architecture
 from pscd.errors import UserError
 from pscd.losses import DIVERGENCES
-from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, PseudoSpherical, Trimmed
+from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, PseudoSpherical, Recovery, Trimmed
 from pscd.rng import generator
 from pscd.training import checkpoint
 from pscd.training.batches import Batches
@@ -33,7 +33,7 @@ from pscd.training.prepare import Prepared
 
 # All that the command line knows, and PS-CD over a range of gamma.
 EVERY = {
-    **OBJECTIVES,
+    **{name: objective for name, objective in OBJECTIVES.items() if name != "recovery"},
     **{f"ps-cd {gamma}": PseudoSpherical(gamma=gamma) for gamma in (-0.5, 0.0, 0.5, 1.0, 2.0)},
     **{f"f-ebm {name}": FEBM(divergence=name, l2=0.1, l2_first=0) for name in DIVERGENCES},
     "nce, 3 rows of noise": NoiseContrastive(ratio=3),
@@ -121,6 +121,12 @@ def together(rank):
         chains = distributed.gather(state.buffer.x[None])
         assert chains.shape == (2, 6, 2)  # half of them each, and not the same ones
         assert not torch.isclose(chains[0], chains[1]).any()
+    # All processes recover rows of the same level, or their energies could not be compared.
+    for seed in range(4):
+        levels = Architecture("conv", width=2, depth=1, levels=5).build((1, 4, 4))
+        Recovery()(levels, None, torch.rand(3, 1, 4, 4), torch.empty(0), generator(seed, rank))[0].backward()
+        used = levels.net.net[-1].weight.grad.abs().sum(1)[None] > 0
+        assert torch.equal(*distributed.gather(used.int()))
     state.buffer.label = 2 * torch.arange(6) + rank
     mine, values = state.buffer.x.clone(), checkpoint.snapshot(state)
     assert torch.equal(values["buffer"], chains.flatten(0, 1))

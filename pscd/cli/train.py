@@ -256,8 +256,8 @@ def starting_config(chosen: argparse.Namespace) -> "TrainConfig":
     """
     from pscd.config import TrainConfig
     from pscd.data import TOYS
-    from pscd.objectives import PseudoSpherical
-    from pscd.presets import default_preset, preset
+    from pscd.objectives import PseudoSpherical, Recovery
+    from pscd.presets import default_preset, preset, recovering
 
     data = "" if chosen.data is None or chosen.data in TOYS else chosen.data  # a folder may be called moon, too
     base = preset(chosen.preset) if chosen.preset else default_preset(data, _n_columns(data, chosen.columns))
@@ -266,10 +266,12 @@ def starting_config(chosen: argparse.Namespace) -> "TrainConfig":
         # The same objective, at gamma 0 for cd: what else the preset says of it stays.
         gamma = 0.0 if chosen.objective == "cd" else base.objective.gamma
         base = replace(base, objective=replace(base.objective, gamma=gamma))
+    elif isinstance(objective, Recovery):
+        base = base if isinstance(base.objective, Recovery) else recovering(base)
     elif objective:
         # A robust start is made for the gamma-score; other objectives begin from the plain defaults.
         base = TrainConfig() if base.start == "mixture" else base
-        base = replace(base, objective=objective, energy=replace(base.energy, classes=0))
+        base = replace(base, objective=objective, energy=replace(base.energy, classes=0, levels=0))
     return replace(base, sampler=sampler) if sampler else base
 
 

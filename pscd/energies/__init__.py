@@ -8,6 +8,7 @@ from pscd.energies.architecture import CONDITIONAL, ENERGIES, Architecture
 from pscd.energies.corrected import BoundedNetwork, CorrectedEnergy, local_waves
 from pscd.energies.dense import MLP, Correction, Quadratic
 from pscd.energies.images import ConvNet, PlainCNN, ResNet
+from pscd.energies.levels import LevelEnergy, NoisyEnergies
 from pscd.energies.wrappers import BFloat16Energy, LabelledEnergy, MaskedEnergy, TemperedEnergy, as_function
 
 __all__ = [
@@ -21,7 +22,9 @@ __all__ = [
     "CorrectedEnergy",
     "Correction",
     "LabelledEnergy",
+    "LevelEnergy",
     "MaskedEnergy",
+    "NoisyEnergies",
     "PlainCNN",
     "Quadratic",
     "ResNet",

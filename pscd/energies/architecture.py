@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from pscd.energies.corrected import BoundedNetwork, CorrectedEnergy
 from pscd.energies.dense import MLP, Quadratic
 from pscd.energies.images import ConvNet, PlainCNN, ResNet
+from pscd.energies.levels import NoisyEnergies
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
 from pscd.types import documented, option
@@ -41,6 +42,9 @@ class Architecture:
     base_scale: float | None = option(2.0, "width of the Gaussian base in standard deviations; none: no base")
     bound: float | None = option(None, "nats by which a network corrects the mixture it starts from; none: no limit")
     classes: int = option(0, "labels 0 to classes - 1 that a network for images is conditional on; 0: no labels")
+    levels: int = option(0, "levels of noise, for recovery likelihood: an energy of images for each; 0: none")
+    least_noise: float = option(0.05, "deviation of the noise at the first level")
+    most_noise: float = option(3.2, "deviation of the noise that samples start from, above the last level")
 
     def __post_init__(self) -> None:
         if self.name not in ENERGIES:
@@ -53,6 +57,10 @@ class Architecture:
             raise UserError(f"base_scale must be between {1 / WIDEST:g} and {WIDEST:g}, or none, got {self.base_scale}")
         if self.classes < 0 or (self.classes and self.name not in CONDITIONAL):
             raise UserError(f"classes needs a network that takes labels: {' or '.join(CONDITIONAL)}")
+        if self.levels < 0 or (self.levels and (self.classes or self.name not in CONDITIONAL)):
+            raise UserError(f"levels of noise need a network for images, {' or '.join(CONDITIONAL)}, and classes 0")
+        if not 0 < self.least_noise < self.most_noise < math.inf:
+            raise UserError("noise must rise from a positive least_noise to most_noise")
 
     def correct(self, mixture: Mixture, frequencies: Tensor) -> CorrectedEnergy:
         """A network, 0 at the start, that corrects a mixture.
@@ -128,13 +136,16 @@ def _corrected(shape: tuple[int, ...], config: Architecture) -> nn.Module:
 def _of_images(kind: type[ConvNet] | type[PlainCNN] | type[ResNet]) -> Callable[..., nn.Module]:
     def build(shape: tuple[int, ...], config: Architecture) -> nn.Module:
         _check_image(shape, config)
-        return kind(
+        net = kind(
             shape,
             width=config.width,
             depth=config.depth,
-            classes=config.classes,
+            classes=config.levels or config.classes,
             spectral_norm=config.spectral_norm,
         )
+        if not config.levels:
+            return net
+        return NoisyEnergies(net, shape, levels=config.levels, least=config.least_noise, most=config.most_noise)
 
     return build
 

@@ -4,6 +4,7 @@ from pscd.objectives.f_ebm import FEBM
 from pscd.objectives.gamma import DensityPower, PseudoSpherical, WeightedNegatives
 from pscd.objectives.nce import NoiseContrastive
 from pscd.objectives.protocol import Objective, both_phases, phase_stats, weighted_median
+from pscd.objectives.recovery import Recovery
 from pscd.objectives.score_matching import DenoisingScoreMatching, ScoreMatching, SlicedScoreMatching
 from pscd.objectives.trimmed import Trimmed
 
@@ -17,6 +18,7 @@ OBJECTIVES: dict[str, Objective] = {
     "dsm": DenoisingScoreMatching(),
     "ssm": SlicedScoreMatching(),
     "beta": DensityPower(),
+    "recovery": Recovery(),
     "trim": Trimmed(),
     "negatives-only": WeightedNegatives(),
 }
@@ -29,6 +31,7 @@ __all__ = [
     "NoiseContrastive",
     "Objective",
     "PseudoSpherical",
+    "Recovery",
     "ScoreMatching",
     "SlicedScoreMatching",
     "Trimmed",

@@ -117,7 +117,18 @@ class PseudoSpherical:
         Returns:
             The loss, a scalar, and statistics for the log.
         """
-        e_pos, e_neg = both_phases(energy, x_pos, x_neg)
+        return self.of_energies(*both_phases(energy, x_pos, x_neg))
+
+    def of_energies(self, e_pos: Tensor, e_neg: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of given energies.
+
+        Args:
+            e_pos: energies of data, `(B,)`.
+            e_neg: energies of samples, `(B',)`.
+
+        Returns:
+            The loss, a scalar, and statistics for the log.
+        """
         if self.unit == "nats":
             return self._loss(e_pos, e_neg)
         spread = losses.energy_spread(e_pos).clamp(min=NO_SPREAD)

@@ -54,13 +54,13 @@ def check_noise(sigma: float, first: float, warmup: float) -> None:
     check_warmup(warmup)
 
 
-def noisy(x: Tensor, sigma: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def noisy(x: Tensor, sigma: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
     """Add noise to rows.
 
     Args:
         x: `(B, *shape)`.
         sigma: standard deviation of the noise.
-        generator: source of randomness.
+        generator: source of randomness; torch's global one by default.
 
     Returns:
         x + sigma z, and z, standard normal.

@@ -13,9 +13,10 @@ from pscd.cli.images import N_MEASURED
 from pscd.cli.main import build_parser, main
 from pscd.cli.train import COMMON, verdict_on
 from pscd.config import TrainConfig
+from pscd.errors import UserError
 from pscd.evaluation import evaluate_images
 from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, PseudoSpherical
-from pscd.presets import PRESETS
+from pscd.presets import PRESETS, recovering
 from pscd.sampling import Langevin
 from tests.cli.helpers import SMALL, TOY, help_of, parse, refused, write_module
 
@@ -116,12 +117,24 @@ def test_every_setting_says_which_group_it_belongs_to():
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_setting_has_a_flag_of_its_own(objective):
-    parser = build_parser(["train", "moon", "--objective", objective])
+    data = "mnist" if objective == "recovery" else "moon"
+    parser = build_parser(["train", data, "--objective", objective])
     commands = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     flags = [flag for action in commands.choices["train"]._actions for flag in action.option_strings]
     assert len(flags) == len(set(flags))
     own = {f"--{f.name.replace('_', '-')}" for f in fields(OBJECTIVES[objective])}
-    assert {"--lr", "--ema", "--chains", "--sampler-jump-every", "--fourier"} | own <= set(flags)
+    sampler = "--sampler-max-grad" if objective == "recovery" else "--sampler-jump-every"
+    assert {"--lr", "--ema", "--chains", sampler, "--fourier"} | own <= set(flags)
+
+
+def test_recovery_likelihood_changes_the_preset_of_images():
+    config = parse("train mnist --objective recovery --gamma 0.3 --levels 4 --n-steps 3")
+    assert config == recovering(PRESETS["mnist"]).changed(
+        {"objective.gamma": 0.3, "energy.levels": 4, "objective.n_steps": 3}
+    )
+    assert parse("train cifar10 --objective recovery").precision == "float32"
+    with pytest.raises(UserError, match="need a network for images"):
+        parse("train moon --objective recovery")
 
 
 # --- parts of one's own ---
