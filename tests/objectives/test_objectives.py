@@ -428,6 +428,7 @@ def test_every_default():
         "beta": {"beta": 0.5, "warmup": 0.5, "l2": 0.0},
         "trim": {"alpha": 0.1},
         "negatives-only": {"gamma": 1.0},
+        "recovery": {"gamma": 0.0, "warmup": 0.5, "unit": "spread", "n_steps": 1, "step_size": 1.0},
     }
     with_chains = {"ps-cd", "cd", "f-ebm", "beta", "trim", "negatives-only"}
     assert {name for name, objective in OBJECTIVES.items() if objective.needs_negatives} == with_chains
