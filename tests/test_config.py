@@ -11,6 +11,7 @@ from pscd.config import LATER, TrainConfig
 from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.objectives import OBJECTIVES, PseudoSpherical
+from pscd.presets import PRESETS, recovering
 from pscd.sampling import SAMPLERS, Langevin, Mala
 
 
@@ -136,7 +137,8 @@ def test_every_later_setting_is_left_out_at_its_default_alone():
     others = {"chains": "data", "gradients": "eager", "base": "box", "precision": "bfloat16", "image_size": 8,
               "energy.classes": 3, "objective.unit": "spread", "start": "mixture", "hold_out": 0.1,
               "energy.bound": 2.0, "stream": "no"}  # fmt: skip
-    assert others.keys() == LATER.keys()
+    levels = {"energy.levels", "energy.least_noise", "energy.most_noise"}  # the next test's
+    assert others.keys() == LATER.keys() - levels
     for name, value in others.items():
         besides = {"box": {"sampler.low": 0.0, "sampler.high": 1.0}, 3: {"energy.name": "cnn"}}.get(value, {})
         config = TrainConfig().changed({name: value, **besides})
@@ -146,6 +148,17 @@ def test_every_later_setting_is_left_out_at_its_default_alone():
         assert inner.pop(last) == value
         assert values == TrainConfig().changed(besides).to_dict()
         assert TrainConfig.from_dict(config.to_dict()) == config
+
+
+def test_levels_of_noise_are_left_out_where_there_are_none():
+    assert (LATER["energy.levels"], LATER["energy.least_noise"], LATER["energy.most_noise"]) == (0, 0.05, 3.2)
+    noisy = recovering(PRESETS["mnist"])
+    assert noisy.to_dict()["energy"]["levels"] == 12
+    for name, value in (("least_noise", 0.1), ("most_noise", 2.0)):
+        assert name not in noisy.to_dict()["energy"]
+        changed = noisy.changed({f"energy.{name}": value})
+        assert changed.to_dict()["energy"][name] == value
+        assert TrainConfig.from_dict(changed.to_dict()) == changed
 
 
 @pytest.mark.parametrize("name", ["n_data", "steps", "batch_size", "buffer_size", "jump_components", "checkpoint_every",
