@@ -82,7 +82,6 @@ class Stream(IntEnum):
     STREAM_WINDOW = 51
     STREAM_DEAL = 52
     STREAM_ROWS = 53
-    NEIGHBOURS = 54
     CONTAMINATION_2D = 60
     FRESH_CLEAN = 61
     FRESH_JUNK = 62

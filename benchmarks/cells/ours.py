@@ -18,7 +18,6 @@ MODULES = (
     "pscd.detector.estimator",
     "pscd.detector.gaussian",
     "pscd.detector.mistakes",
-    "pscd.detector.neighbours",
     "pscd.detector.numbers",
     "pscd.detector.reading",
     "pscd.detector.shifts",

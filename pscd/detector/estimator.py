@@ -19,7 +19,6 @@ from pscd.data.tables import read_array
 from pscd.detector.cells import CellModel
 from pscd.detector.cleaning import CellMethods
 from pscd.detector.gaussian import floors
-from pscd.detector.neighbours import Neighbours
 from pscd.detector.numbers import INSIDE, NumberEnergy, fit_numbers
 from pscd.detector.reading import Reader, Rows, fitting_frame, has_text, native_frame
 from pscd.detector.saving import read_detector, write_detector
@@ -52,8 +51,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
     Tables may have missing values, and data frames text, flags and dates. A robust mixture of Gaussians times tables of
     categories knows every cell given the others of its row: it marginalises missing cells, adds the energy of the
     categories given the numbers, and tells which cells are wrong (`explain`, `flag_cells`, `suspects`), what should
-    stand there (`repair`) and what may stand in the gaps (`impute`, `transform`). The more numbers a row lacks, the
-    more its distance to rows that were learnt from counts beside its energy.
+    stand there (`repair`) and what may stand in the gaps (`impute`, `transform`).
 
     Args:
         gamma: robustness; 0 is maximum likelihood, where every row counts alike. "auto" takes the largest
@@ -142,24 +140,24 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         self.cells_ = CellModel.fit(rows.x, self.reader_.levels, seed=seed)
         self.n_rows_ = len(rows.x)
         self.stray_ = rows.stray.sum(0)
-        self.numbers_, self.neighbours_ = self._fit_numbers(rows.x, seed)
+        self.numbers_ = self._fit_numbers(rows.x, seed)
         self.gamma_ = 0.0 if self.numbers_ is None else self.numbers_.gaussian.gamma
         energy = -self._score(rows)
         self.yardstick_ = self._measure(energy, rows.x)
         self._weigh(-energy, self._ranked(-energy, rows.x))
         return self
 
-    def _fit_numbers(self, x: Tensor, seed: int) -> tuple[NumberEnergy | None, Neighbours | None]:
-        """The energy of the numbers, and what rows with gaps are compared with; None if no number varies."""
+    def _fit_numbers(self, x: Tensor, seed: int) -> NumberEnergy | None:
+        """The energy of the numbers; None if none varies."""
         columns = self.cells_.columns
         if columns is None:
-            return None, None
-        z = whole = self.cells_.forward(x)
+            return None
+        z = self.cells_.forward(x)
         if z.isnan().any():
             # Draws, not means: means would make the rows look less varied than they are.
-            whole = self.cells_.mixture.complete(z, generator(seed, Stream.MISSING_CELLS))
-        numbers = fit_numbers(
-            whole[:, self.cells_.numbers],
+            z = self.cells_.mixture.complete(z, generator(seed, Stream.MISSING_CELLS))
+        return fit_numbers(
+            z[:, self.cells_.numbers],
             gamma=self.gamma,
             bound=self.bound,
             n_updates=self.n_updates,
@@ -167,8 +165,6 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
             floor=floors(columns.spiked),
             verbose=self.verbose,
         )
-        energy = numbers.energy(z[:, self.cells_.numbers])
-        return numbers, Neighbours.of(self.cells_, z, whole, energy, seed=seed)
 
     def _read(self, X: ArrayLike, *, first: bool = False) -> Rows:
         """The rows of a table; on the first, find out what its columns are."""
@@ -278,10 +274,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         """-E of rows as the mixture sees them, `(n, V)`."""
         energy = self.cells_.category_energy(z)
         if self.numbers_ is not None:
-            own = self.numbers_.energy(z[:, self.cells_.numbers])
-            if self.neighbours_ is not None:
-                own = self.neighbours_.blended(own, self.cells_, z)
-            energy = energy + own
+            energy = energy + self.numbers_.energy(z[:, self.cells_.numbers])
         return -energy
 
     def _draw(self, n: int, seed: int) -> Tensor:
@@ -294,14 +287,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         return self.cells_.mixture.complete(z, generator(seed, Stream.MISSING_CELLS))
 
     def score_samples(self, X: ArrayLike) -> Floats:
-        """-E(x) of each row: the lower, the stranger, as scikit-learn has it (see `rank`).
-
-        Args:
-            X: rows, `(n, d)`. Where a row lacks numbers its energy is blended with its distance to rows learnt from.
-
-        Returns:
-            Nats, `(n,)`.
-        """
+        """-E(x) of each row of `(n, d)`, `(n,)`: the lower, the stranger, as scikit-learn has it (see `rank`)."""
         rows = self._read(X)
         if len(rows.x) <= SCORE_BLOCK:
             return self._scored(rows).numpy()

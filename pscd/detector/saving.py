@@ -10,7 +10,6 @@ from torch import Tensor
 from pscd.coordinates import LINEAR, SPIKED_LINEAR, Coordinates
 from pscd.detector.cells import CellModel
 from pscd.detector.gaussian import Gaussian
-from pscd.detector.neighbours import Neighbours
 from pscd.detector.numbers import NumberEnergy
 from pscd.detector.reading import Reader, Rows
 from pscd.energies import Correction
@@ -55,9 +54,6 @@ def _write(detector: "EnergyDetector", run: RunFolder) -> None:
     if detector.numbers_ is not None:
         gaussian = detector.numbers_.gaussian
         tensors |= {"mean": gaussian.mean, "covariance": gaussian.covariance, "scatter": gaussian.scatter}
-        if detector.neighbours_ is not None:
-            tensors |= {"neighbours.rows": detector.neighbours_.rows}
-            tensors |= {"neighbours.yardstick": detector.neighbours_.yardstick}
         detector.numbers_.model.save(run.network, step=detector.n_updates)
         metadata["network"] = tensors_digest(read_tensors(run.network)[0])
     facts = {
@@ -104,11 +100,10 @@ def read_detector(cls: "type[Detector]", run: RunFolder) -> "Detector":
 
 
 def _check_fits(detector: "EnergyDetector") -> None:
-    """Score a row of zeros and one of gaps, to see that the parts of a file fit together."""
-    x = torch.zeros(2, len(detector.cells_.levels), dtype=torch.float64)
-    x[1] = torch.nan
-    scores = detector._score(Rows(x, torch.zeros(2, detector.reader_.n_columns, dtype=torch.bool), None))
-    if scores.shape != (2,):
+    """Score a row of zeros, to see that the parts of a file fit together."""
+    x = torch.zeros(1, len(detector.cells_.levels), dtype=torch.float64)
+    scores = detector._score(Rows(x, torch.zeros(1, detector.reader_.n_columns, dtype=torch.bool), None))
+    if scores.shape != (1,):
         raise ValueError("its parts do not fit together")
 
 
@@ -126,9 +121,6 @@ def _restore(detector: "EnergyDetector", tensors: dict[str, Tensor], facts: dict
     schema = facts.get("schema")
     width = len(detector.cells_.levels)
     detector.reader_ = Reader(width) if schema is None else Reader(len(schema["columns"]), Schema.from_json(schema))
-    # Detectors that were saved before rows with gaps had neighbours go by the energy alone.
-    near = under(tensors, "neighbours.")
-    detector.neighbours_ = Neighbours(**near) if near else None
     detector.stray_ = tensors.get("stray", torch.zeros(width, dtype=torch.long))
     detector.n_features_in_ = detector.reader_.n_columns
     if facts["names"]:

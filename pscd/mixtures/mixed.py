@@ -6,13 +6,13 @@ Within a component numbers and categories are independent of each other; what th
 components. All marginals and conditionals are exact, so that missing values are marginalised instead of filled.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from pscd.mixtures.cells import Cells, trusted_cells
-from pscd.mixtures.missing import Block, Filled, Gaps, fill, gaps, row_blocks
+from pscd.mixtures.missing import Block, Filled, fill, gaps, row_blocks
 
 NEGLIGIBLE = 1e-4  # responsibility below which a component does not count in an expectation
 FALSE_ALARMS = 0.001  # share of right cells that may be distrusted
@@ -220,52 +220,19 @@ class MixedMixture(nn.Module):
         Returns:
             `(n, D)` without missing cells; the others are as they were.
         """
-
-        def fresh(gap: Gaps) -> Tensor:
-            return torch.randn(*gap.of_rows.shape, generator=generator, dtype=torch.float64)
-
         result = x.double().clone()
         for block in self.blocks(x):
             filled = self.fill(block)
             share = self.log_parts(filled, block.codes).softmax(1)
             k = torch.multinomial(share, 1, generator=generator).squeeze(1)
-            drawn = self._drawn(filled, k, fresh)
+            drawn = filled.apart[k, torch.arange(len(k))] + self.means[k]
+            for gap, inverse in filled.blocks:
+                noise = torch.randn(*gap.of_rows.shape, 1, generator=generator, dtype=drawn.dtype)
+                factor = torch.linalg.cholesky(inverse)[k[gap.rows], gap.pattern]
+                drawn[gap.rows[:, None], gap.of_rows] += (factor @ noise).squeeze(2) * self.spread[gap.of_rows]
             guess = [torch.multinomial(t[k], 1, generator=generator) for t in self.tables()]
             self._put(result, block, drawn, guess)
         return result
-
-    def drawn(self, x: Tensor, level: float, noise: Tensor) -> Tensor:
-        """The numbers of rows, missing ones drawn given the other cells, with the same randomness for every row.
-
-        Args:
-            x: rows, `(n, D)`, NaN where missing.
-            level: chooses the component: the first at which the shares of a row add up to it, in [0, 1].
-            noise: of the numeric columns, standard normal, `(d,)`.
-
-        Returns:
-            `(n, d)` without missing cells.
-        """
-
-        def shared(gap: Gaps) -> Tensor:
-            return noise[gap.of_rows]
-
-        result = self.weights.new_empty(len(x), len(self.numeric))
-        for block in self.blocks(x):
-            filled = self.fill(block)
-            share = self.log_parts(filled, block.codes).softmax(1)
-            k = (share.cumsum(1) < level).sum(1).clamp(max=len(self.weights) - 1)
-            numbers = self._drawn(filled, k, shared)
-            result[block.rows] = torch.where(block.z.isnan(), numbers, block.z)
-        return result
-
-    def _drawn(self, filled: Filled, k: Tensor, noise: Callable[[Gaps], Tensor]) -> Tensor:
-        """Numbers of rows `(n, d)` of components k, `(n,)`; the noise is that of the missing cells, `(r, m)`."""
-        drawn = filled.apart[k, torch.arange(len(k))] + self.means[k]
-        for gap, inverse in filled.blocks:
-            factor = torch.linalg.cholesky(inverse)[k[gap.rows], gap.pattern]
-            away = (factor @ noise(gap)[:, :, None]).squeeze(2)
-            drawn[gap.rows[:, None], gap.of_rows] += away * self.spread[gap.of_rows]
-        return drawn
 
     def expected(self, x: Tensor) -> Tensor:
         """The missing cells of rows `(n, D)` at their conditional mean, or at the likeliest category: `(n, D)`."""

@@ -144,36 +144,6 @@ def test_draws_of_several_missing_numbers_are_correlated_as_they_should():
     assert error.abs().max() < 5 * math.sqrt(2 / n)
 
 
-def test_draws_with_the_same_randomness_are_the_mean_plus_so_many_deviations():
-    """One gap: the conditional mean, and the noise times the conditional deviation times the spread."""
-    model = mixture(k=1, levels=[0] * 3)
-    model = MixedMixture(**{**model.tensors(), "spread": torch.tensor([1.0, 2.0, 1.0])})
-    x = torch.tensor([[0.4, NAN, -0.3], [1.0, 2.0, NAN], [0.1, 0.2, 0.3]]).double()
-    noise = torch.tensor([5.0, -1.5, 0.7]).double()
-    precision = torch.linalg.inv(model.covariances[0]).diagonal()
-    expected = model.expected(x)
-    expected[0, 1] -= 1.5 * 2 * precision[1] ** -0.5
-    expected[1, 2] += 0.7 * precision[2] ** -0.5
-    torch.testing.assert_close(model.drawn(x, 0.5, noise), expected)
-
-
-def test_the_level_chooses_the_component():
-    far = mixture(k=2, spread=100.0, levels=[0, 0])
-    gap = torch.full((1, 2), NAN).double()
-    first = float(far.weights[0])
-    for level, k in ((0.0, 0), (first - 0.01, 0), (first + 0.01, 1), (1.0, 1)):
-        torch.testing.assert_close(far.drawn(gap, level, torch.zeros(2).double()), far.means[[k]])
-
-
-def test_what_is_drawn_for_a_row_does_not_depend_on_the_others():
-    model = mixture()
-    x = with_gaps(model, n=30)
-    noise = torch.randn(len(model.numeric), generator=generator(0), dtype=torch.float64)
-    together = model.drawn(x, 0.3, noise)
-    assert not together.isnan().any()
-    torch.testing.assert_close(together, torch.cat([model.drawn(row[None], 0.3, noise) for row in x]))
-
-
 def test_the_spread_widens_draws_and_intervals():
     model = mixture(k=1, levels=[0, 0])
     wide = MixedMixture(**{**model.tensors(), "spread": torch.tensor([2.0, 1.0])})
