@@ -23,15 +23,18 @@ from pscd.data.junk import junk
 from pscd.errors import Diverged
 from pscd.files import markdown_table, write_json, write_text_atomic
 from pscd.images.features import FeatureMap, load_feature_map
+from pscd.images.grids import grid, save
 from pscd.metrics import aupr, frechet_distance, prdc
 from pscd.model import Model
 from pscd.paper.artefact import with_reading
+from pscd.paper.images import decode, encode
 from pscd.parallel import digest
 from pscd.presets import preset, recovering
 from pscd.training.loop import fit
 from pscd.version import machine, versions
 
 NAME = "image-ablation"
+SHOWN = 100  # samples of what was chosen
 N = 2000  # training images that choose, and samples
 # The preset as it was before: the settings that the changes are changes of.
 CD = preset("mnist").changed({"objective.gamma": 0.0, "lr": 3e-4, "objective.l2": 0.1, "ema": 0.99})
@@ -54,7 +57,12 @@ FINAL = {
     f"CD, learning rate 2e-3, average over 1,000 updates, seed {seed}": WINNER.changed({"seed": seed})
     for seed in range(3)
 }
-DIRTY = {"CD": WINNER, "gamma 0.3": WINNER.changed({"objective.gamma": 0.3})}
+DIRTY = {
+    "CD": WINNER,
+    "gamma 0.3": WINNER.changed({"objective.gamma": 0.3}),
+    "recovery": RECOVERY.changed({"steps": 3000}),
+    "recovery, gamma 0.3": RECOVERY.changed({"steps": 3000, "objective.gamma": 0.3}),
+}
 JUNK = {"noise": 0.1, "letters": 0.05}  # shares of the training images
 
 
@@ -94,6 +102,7 @@ def measure(config: TrainConfig, task: str, n: int = N) -> dict[str, Any]:
         **(_junk_found(model, rest, kinds, features, fake) if task == "junk" else {}),
         "fid": float(frechet_distance(real, fake)),
         **{name: float(value) for name, value in prdc(real, fake)._asdict().items()},
+        "samples": encode(samples[:SHOWN]),
         "training": trained - start,
         "total": end - start,
         "config": config.to_dict(),
@@ -167,6 +176,10 @@ those of one core, for training and sampling.
 
 {choice}
 
+Samples of the chosen one, a learning rate of 2e-3 with an average over 1,000 updates:
+
+![Digits](image-ablation.png)
+
 What was chosen, on all training images, against {n:,} held-out images, to which training images have an FID of 30.4:
 
 {final}
@@ -193,11 +206,14 @@ def main() -> None:
         if key in cells or asked.only not in (None, name):
             continue
         cells[key] = measure(config, task)
-        print(task, name, {k: v for k, v in cells[key].items() if k != "config"}, flush=True)
+        print(task, name, {k: v for k, v in cells[key].items() if not isinstance(v, dict)}, flush=True)
         found = {"cells": cells, "versions": versions(), "machine": machine()}
         write_json(path, found)
         text = asked.folder / f"{NAME}.md"
         write_text_atomic(text, with_reading(page(found), text))
+        chosen = cells.get(key_of(WINNER, "choice"), {})
+        if "samples" in chosen:
+            save(grid(decode(chosen["samples"])), text.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from benchmarks import image_ablation
-from benchmarks.image_ablation import CD, DIRTY, FINAL, VARIANTS, key_of, measure, page
+from benchmarks.image_ablation import CD, DIRTY, FINAL, VARIANTS, WINNER, key_of, measure, page
 from pscd.data import Dataset
 from pscd.errors import Diverged
+from pscd.presets import PRESETS
 
 CELL = {"fid": 12.34, "precision": 0.8, "coverage": 0.7, "training": 90.0, "total": 101.4}
 
@@ -18,6 +19,10 @@ def test_every_setting_is_another_one():
     ]
     assert len(keys) == len(set(keys))
     assert all(config.data == "mnist" for config in VARIANTS.values())
+
+
+def test_what_was_chosen_is_a_preset():
+    assert PRESETS["mnist-sharp"] == WINNER == VARIANTS["CD, learning rate 2e-3, average over 1,000 updates"]
 
 
 def test_the_page_has_a_row_for_what_was_measured():
