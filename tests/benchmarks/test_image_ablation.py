@@ -26,7 +26,8 @@ def test_what_was_chosen_is_a_preset():
 
 
 def test_the_page_has_a_row_for_what_was_measured():
-    of_junk = {"ap of noise": 1.0, "samples like noise": 0.25, "ap of letters": 0.5, "samples like letters": 0.0}
+    of_junk = {"AP of noise": 1.0, "samples like noise": 0.25, "digits like noise": 0.1}
+    of_junk |= {"AP of letters": 0.5, "samples like letters": 0.0, "digits like letters": 0.2}
     cells = {
         key_of(CD, "choice"): CELL,
         key_of(VARIANTS["CD, cosine"], "choice"): {"error": "a gap"},
@@ -35,7 +36,7 @@ def test_the_page_has_a_row_for_what_was_measured():
     text = page({"cells": cells, "machine": "2 cores"})
     assert "| CD, as it was | 2,000 | 12.3 | 0.80 | 0.70 | 101 |" in text
     assert "| CD, cosine | 2,000 | diverged |" in text
-    assert "| CD | 2,000 | 12.3 | 0.80 | 0.70 | 101 | 1.000 | 0.250 | 0.500 | 0.000 |" in text
+    assert "| CD | 2,000 | 12.3 | 0.80 | 0.70 | 101 | 1.000 | 0.250 | 0.100 | 0.500 | 0.000 | 0.200 |" in text
     assert "seed 0" not in text
 
 
