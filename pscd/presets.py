@@ -61,7 +61,7 @@ _PAPER = TrainConfig(
     checkpoint_every=1000,
 )
 
-# One's own table. A robust mixture says which rows are no junk; gamma .3 per spread does the rest.
+# One's own table. A robust mixture says which rows are no junk; gamma .1 per spread does the rest.
 _PLANE = TrainConfig(objective=PseudoSpherical(gamma="auto", warmup=0.0, unit="spread"), start="mixture")
 _TABLE = TrainConfig(
     objective=PseudoSpherical(gamma="auto", warmup=0.0, unit="spread"),

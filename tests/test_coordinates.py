@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from pscd.coordinates import Coordinates
+from pscd.coordinates import Coordinates, spaced_rows
 from pscd.rng import generator
 
 
@@ -152,3 +152,137 @@ def test_integers_are_standardised_too():
     assert found.shift.tolist() == [5.0, 6.0]
     torch.testing.assert_close(found.scale, torch.full((2,), 14.0).double().sqrt())
     assert found.scale.dtype == torch.float64
+
+
+# --- bent ---
+
+
+def log_normal(n=20_001, seed=0):
+    """Columns with a long tail above, below, and none; shifts and scales of their own."""
+    z = torch.randn(n, 3, generator=generator(seed), dtype=torch.float64)
+    return torch.stack([5 + 2 * z[:, 0].exp(), -3 - 7 * (1.5 * z[:, 1]).exp(), 4 * z[:, 2]], 1)
+
+
+@pytest.mark.parametrize(("sigma", "sign"), [(1.0, 1), (1.5, -1)])
+def test_bent_coordinates_are_the_logarithm_of_log_normal_columns(sigma, sign):
+    z = torch.linspace(-1.5, 1.5, 2001, dtype=torch.float64)[:, None]
+    x = 3 + sign * 7 * (sigma * z).exp()
+    columns = Coordinates.robust(x, tails=False).bent(x)
+    skew = float(columns.skew)
+    assert skew == pytest.approx(sign * float(columns.scale) / 7)  # so that 1 + skew u = (x - 3) / (sign 7)
+    # asinh(v) = log(2 v) + 1 / (4 v^2) + ..., with v = exp(sigma z) / 0.02
+    error = 0.02**2 / 4 * (2 * sigma * 1.5 * torch.ones(1)).exp().item() * 1.1 / abs(skew)
+    torch.testing.assert_close(columns.forward(x, torch.float64), sigma * z / skew, rtol=4e-4, atol=error)
+    assert Coordinates.robust(x[::400]).bent(x[::400]).skew == 0  # of six rows it may be chance
+
+
+def test_columns_without_skew_stay_as_they_are():
+    x = log_normal()
+    straight = Coordinates.robust(x, tails=False)
+    bent = straight.bent(x)
+    assert (bent.skew[0] > 0, bent.skew[1] < 0, bent.skew[2] == 0) == (True, True, True)
+    assert torch.equal(bent.forward(x)[:, 2], straight.forward(x)[:, 2])
+
+
+def test_skew_that_may_be_chance_is_none():
+    n = 1000
+    x = torch.randn(n, 200, generator=generator(3), dtype=torch.float64)
+    skew = Coordinates.robust(x).bent(x).skew
+    assert 0 < (skew != 0).sum() < 24  # two standard errors leave 4.6 % of 200, with a deviation of 3
+    assert (skew[skew != 0].abs() > 8.5 / n**0.5).all()
+
+
+def test_columns_with_a_quartile_at_the_median_are_not_bent():
+    x = torch.cat([torch.zeros(400), torch.arange(1.0, 1000)]).double()[:, None]
+    found = Coordinates.robust(torch.cat([x, x.square() + 1], 1)[::2])
+    spiked = torch.cat([torch.zeros(600), torch.arange(1.0, 400)]).double()[:, None]
+    assert found.bent(torch.cat([x, x.square() + 1], 1)[::2]).skew[1] > 0
+    assert Coordinates.robust(spiked).bent(spiked).skew == 0
+
+
+@pytest.mark.parametrize("tails", [True, False])
+def test_bent_coordinates_there_and_back_with_their_slope(tails):
+    x = log_normal(301)
+    x = torch.cat([x, torch.tensor([[-100.0, 100.0, 50.0], [5.0, -3.0, 0.0]]).double()])  # beyond both ends, and there
+    columns = Coordinates.robust(x, tails=tails).bent(x)
+    assert (columns.skew[:2] != 0).all()
+    z = columns.forward(x, torch.float64)
+    assert (z.sort(0).indices == x.sort(0).indices).all()  # every number has a place, in the same order
+    torch.testing.assert_close(columns.inverse(z), x, rtol=1e-9, atol=1e-9)
+    rows = x.clone().requires_grad_()
+    slopes = torch.autograd.grad(columns.forward(rows, torch.float64).sum(), rows)[0]
+    torch.testing.assert_close(columns.log_slope(x), slopes.log().sum(1))
+    again = Coordinates(**columns.tensors())
+    assert torch.equal(again.forward(x), columns.forward(x))
+    middle = columns.shift[None]
+    torch.testing.assert_close(columns.forward(middle, torch.float64), torch.zeros_like(middle), atol=1e-12, rtol=0)
+    torch.testing.assert_close(columns.log_slope(middle), -columns.scale.log().sum()[None])
+
+
+def test_bent_coordinates_ignore_missing_values_and_constant_columns():
+    x = log_normal(2000)
+    x[::3, 0] = torch.nan
+    wide = torch.cat([x[:, :1], torch.full((2000, 1), 4.0).double(), x[:, 1:]], 1)
+    columns, alone = Coordinates.robust(wide), Coordinates.robust(x[~x[:, 0].isnan()][:, :1])
+    assert columns.bent(wide).skew[0] == alone.bent(x[~x[:, 0].isnan()][:, :1]).skew
+    gap = wide[:1].clone()
+    slope = columns.bent(wide).log_slope(gap)
+    assert slope.isfinite().all()
+    known = columns.bent(wide)
+    rest = Coordinates(known.shift[1:], known.scale[1:], known.linear[1:], skew=known.skew[1:])
+    torch.testing.assert_close(slope, rest.log_slope(gap[:, [2, 3]]))
+
+
+def test_the_standard_coordinates_by_hand():
+    """Quartiles 1 and 3: values from -19 to 23 count, ends included."""
+    x = torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0])[:, None].repeat(20, 1).double()
+    for value, counts in ((23.0, True), (23.5, False), (-19.0, True), (-19.5, False)):
+        rows = torch.cat([x, torch.tensor([[value]]).double()])
+        kept = rows if counts else x
+        found = Coordinates.standard(rows)
+        torch.testing.assert_close(found.shift, kept.mean(0))
+        torch.testing.assert_close(found.scale, kept.std(0))
+    same = torch.tensor([[5.0], [5.0], [5.0], [5.0], [9.0]]).double()  # no range to measure by: all count
+    assert Coordinates.standard(same).shift.item() == pytest.approx(5.8)
+    assert Coordinates.standard(torch.ones(3, 2)).scale.tolist() == [0, 0]
+
+
+def test_the_robust_coordinates_by_hand():
+    x = torch.tensor([[0.0, 7.0], [1.0, 7.0], [2.0, 7.0], [3.0, 8.0], [10.0, 9.0]]).double()
+    found = Coordinates.robust(x)
+    assert found.shift.tolist() == [2, 7]
+    # Quartiles 1 and 3; of the second column three of five are 7, and the others 1 and 2 away, their lower median 1.
+    assert found.scale.tolist() == pytest.approx([2 / 1.349, 1 * (2 / 5) ** 0.5])
+    assert found.linear.tolist() == [3.0, 1.0]
+    assert found.spiked.tolist() == [False, True]
+    assert Coordinates.robust(x, tails=False).linear is None
+    half = torch.tensor([[1.0], [1.0], [2.0], [3.0]]).double()
+    assert Coordinates.robust(half).spiked.tolist() == [False]  # the median is 1.5
+    half = torch.tensor([[1.0], [1.0], [1.0], [2.0], [3.0], [4.0]]).double()
+    half[2] = 2.0
+    assert Coordinates.robust(half).shift.tolist() == [2]
+
+
+def test_quantiles_need_a_hundred_thousand_rows():
+    assert len(spaced_rows(torch.arange(100_000))) == 100_000
+    some = spaced_rows(torch.arange(250_001))
+    assert (len(some), some[0], some[-1]) == (100_000, 0, 250_000)
+    assert spaced_rows(torch.arange(3)).tolist() == [0, 1, 2]
+
+
+def test_identity_is_known_and_copies_nothing():
+    x = torch.rand(3, 2)
+    assert Coordinates.identity((2,)).forward(x) is x
+    assert Coordinates.identity((2,)).forward(x, torch.float64).dtype == torch.float64
+    zero, one = torch.zeros(2).double(), torch.ones(2).double()
+    for other in (Coordinates(zero + 1, one), Coordinates(zero, 2 * one), Coordinates(zero, one, linear=one),
+                  Coordinates(zero, one, kept=torch.tensor([True, True]), constants=zero)):  # fmt: skip
+        assert not other._is_identity
+        torch.testing.assert_close(other.inverse(other.forward(x, torch.float64)), x.double())
+
+
+def test_gaps_add_nothing_to_the_slope():
+    coordinates = Coordinates(torch.zeros(2).double(), torch.tensor([2.0, 5.0]).double(), torch.ones(2).double() * 3)
+    x = torch.tensor([[6.0, 15.0], [torch.nan, 15.0], [torch.nan, torch.nan]]).double()
+    each = [-math.log(2) - 0.5 * math.log(2), -math.log(5) - 0.5 * math.log(2)]
+    assert coordinates.log_slope(x).tolist() == pytest.approx([sum(each), each[1], 0.0])

@@ -411,3 +411,60 @@ def test_notes_are_computed_from_the_cells():
     # Both seeds end elsewhere with a better score; seed 0 has the better KL too, seed 1 the worse one.
     assert "In 2 of 2 such data sets" in notes
     assert "In 1 of these 2 the better score goes with the worse KL" in notes
+
+
+@pytest.mark.parametrize("gamma", [-1.0, math.inf, math.nan, -2.0])
+def test_no_score_takes_a_gamma_that_is_none(gamma):
+    p, e = torch.tensor([0.25, 0.75]), torch.tensor([0.0, 1.0])
+    for function in (discrete.gamma_score, discrete.gamma_divergence):
+        with pytest.raises(ValueError, match="gamma > -1 only"):
+            function(p, e, gamma)
+    if gamma == -1:  # where the gradient still is one
+        assert torch.isfinite(discrete.gamma_gradient(p, e, gamma)).all()
+    else:
+        with pytest.raises(ValueError, match="gamma must be a finite number >= -1"):
+            discrete.gamma_gradient(p, e, gamma)
+    with pytest.raises(ValueError, match="needs a finite gamma >= 0"):
+        discrete.homogeneous_divergence(p.log(), -e, gamma)
+
+
+def test_spaces_may_be_as_large_as_memory_allows(monkeypatch):
+    monkeypatch.setattr(discrete, "MAX_STATES", 8)
+    assert len(discrete.states(3)) == 8
+    with pytest.raises(ValueError, match=r"2\^4 states are too many to list \(at most 8\)"):
+        discrete.states(4)
+    assert discrete.states(1).tolist() == [[0.0], [1.0]]
+    for d, values in ((0, BITS), (1, (1.0,)), (1, (1.0, 1.0)), (1, (0.0, 1.0, 1.0))):
+        with pytest.raises(ValueError, match="two distinct values"):
+            discrete.states(d, values)
+
+
+def test_frequencies_and_exponents_at_their_edges():
+    p, e = torch.tensor([0.25, 0.75]), torch.tensor([0.0, 1.0])
+    for wrong in (p + 1e-6, p - 1e-6):
+        with pytest.raises(ValueError, match="sum to 1"):
+            discrete.kl(wrong.double(), e)
+    discrete.kl(p.double() + 0.45e-6, e)  # a rounding error
+    with pytest.raises(ValueError, match="must not be negative"):
+        discrete.kl(torch.tensor([-0.25, 1.25]), e)
+    for settings in ({"alpha": 0.0}, {"alpha_prime": 0.0}, {"alpha": math.inf}, {"alpha_prime": math.inf}):
+        with pytest.raises(ValueError, match="must be positive"):
+            discrete.localised_divergence(e, p, 1.0, **{"alpha": 1.0, "alpha_prime": 0.5, **settings})
+    for power in (0.0, math.inf, -1.0):
+        with pytest.raises(ValueError, match="power must be positive"):
+            discrete.localised_divergence(e, p, 1.0, alpha=1.0, alpha_prime=0.5, power=power)
+    with pytest.raises(ValueError, match="must differ"):
+        discrete.localised_divergence(e, p, 1.0, alpha=1.0, alpha_prime=1.0)
+    for shape in ((0,), (2, 1), ()):
+        with pytest.raises(ValueError, match="one number per state"):
+            discrete.log_partition(torch.zeros(shape))
+    for x in (torch.zeros(3), torch.zeros(0, 2)):
+        with pytest.raises(ValueError, match=r"\(n, d\)"):
+            discrete.empirical(x)
+
+
+def test_the_largest_space():
+    assert discrete.MAX_STATES == 2**22
+    with pytest.raises(ValueError, match=r"2\^23 states are too many to list"):
+        discrete.states(23)
+    assert (discrete.BITS, discrete.SPINS, discrete.SUM_ERROR) == ((0.0, 1.0), (-1.0, 1.0), 1e-6)

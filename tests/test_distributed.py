@@ -4,12 +4,16 @@ import json
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from pscd import distributed
 from pscd.config import TrainConfig
@@ -242,3 +246,168 @@ def test_one_process_is_the_identity():
     assert (distributed.rank(), distributed.world_size()) == (0, 1)
     assert not distributed.start(torch.device("cpu"))
     distributed.require_same("x", "no")
+
+
+class Store:
+    """torchrun's store, for threads that play processes."""
+
+    def __init__(self, **values):
+        self.values = dict(values)
+
+    def set(self, name, value):
+        self.values[name] = value
+
+    def get(self, name):
+        for _ in range(3000):
+            if name in self.values:
+                return self.values[name].encode()
+            time.sleep(0.001)
+        raise AssertionError(f"nobody set {name}")
+
+    def check(self, names):
+        return all(name in self.values for name in names)
+
+
+def test_processes_of_one_start_share_a_word_that_no_earlier_start_had():
+    """The store still holds what the processes of the start before said."""
+    store = Store(**{"hello 1": "gone", "heard old 1": "", "answer gone": "old"})
+    with ThreadPoolExecutor(3) as pool:
+        jobs = [pool.submit(distributed._token_of_attempt, store, rank, 3, 5.0) for rank in (0, 1, 2)]
+        words = {job.result() for job in jobs}
+    assert len(words) == 1
+    (word,) = words
+    assert len(word) == 32
+    assert {f"heard {word} 1", f"heard {word} 2"} <= store.values.keys()
+    assert distributed._token_of_attempt(Store(), 0, 1, 0.0) != word  # alone, it waits for nobody
+
+
+def test_a_process_that_does_not_come_is_named():
+    with pytest.raises(dist.DistStoreError, match=r"timed out: processes \[1, 2\] did not come"):
+        distributed._token_of_attempt(Store(), 0, 3, 0.02)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (dist.DistStoreError("Timed out after 3 s"), "another process has not answered for 7 s"),
+        (RuntimeError("[/x/gloo/y.cc:3] Timeout waiting"), "another process has not answered for 7 s"),
+        (RuntimeError("[/x/gloo/y.cc:3] Connection closed by peer"), "another process has ended"),
+        (dist.DistNetworkError("reset"), "another process has ended"),
+        (RuntimeError("shapes do not fit"), None),
+    ],
+)
+def test_a_lost_process_is_one_line(error, told, monkeypatch):
+    monkeypatch.setattr(distributed, "start", lambda device, timeout: False)
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("WORLD_SIZE", "5")
+    with pytest.raises(RuntimeError) as caught, distributed.group(torch.device("cpu"), 7.0):
+        raise error
+    if told is None:
+        assert caught.value is error
+    else:
+        assert isinstance(caught.value, distributed.LostProcess)
+        assert str(caught.value).startswith(
+            f"process 2 of 5: {told}; the same command goes on from the last checkpoint"
+        )
+
+
+def test_a_group_is_left_if_it_was_joined(monkeypatch):
+    left = []
+    monkeypatch.setattr(distributed, "stop", lambda: left.append(1))
+    for joined in (True, False):
+        monkeypatch.setattr(distributed, "start", lambda device, timeout, joined=joined: joined)
+        with suppress(KeyError), distributed.group(torch.device("cpu")):
+            raise KeyError
+        assert bool(left) is joined
+        left.clear()
+
+
+class Two:
+    """torch.distributed as the second of two processes sees it, whose messages are given."""
+
+    def __init__(self, monkeypatch, other):
+        self.other = other
+        monkeypatch.setattr(distributed, "is_on", lambda: True)
+        monkeypatch.setattr(distributed, "dist", self)
+
+    def get_rank(self):
+        return 1
+
+    def get_world_size(self):
+        return 2
+
+    def get_backend(self):
+        return "gloo"
+
+    def all_gather(self, parts, x):
+        assert x.is_contiguous()
+        assert not x.requires_grad
+        parts[0].copy_(self.other)
+        parts[1].copy_(x)
+
+    def all_reduce(self, x):
+        x += self.other
+
+    def all_gather_object(self, found, text):
+        found[:] = [self.other, text]
+
+    def broadcast(self, t, source):
+        assert source == 0
+        t.copy_(self.other)
+
+
+def test_rows_are_gathered_in_the_order_of_processes_and_the_gradient_is_of_ones_own(monkeypatch):
+    Two(monkeypatch, torch.tensor([1.0, 2.0, 3.0]))
+    x = torch.tensor([4.0, 5.0, 6.0], requires_grad=True)
+    found = distributed.gather(x)
+    assert found.tolist() == [1, 2, 3, 4, 5, 6]
+    (found * torch.arange(6.0)).sum().backward()
+    assert x.grad.tolist() == [3, 4, 5]
+    parts = distributed.gather_parts(x, [1, 2])
+    assert [part.tolist() for part in parts] == [[1, 4], [2, 3, 5, 6]]
+
+
+def test_gradients_are_summed_and_statistics_averaged_in_one_message(monkeypatch):
+    a, b, held = (torch.nn.Parameter(torch.zeros(2)) for _ in range(3))
+    held.requires_grad_(False)
+    a.grad = torch.tensor([1.0, 2.0])
+    Two(monkeypatch, torch.tensor([10.0, 20.0, 30.0, 40.0, 5.0, 6.0]))
+    stats = distributed.sum_gradients([a, b, held], {"loss": torch.tensor(1.0), "gap": torch.tensor(2.0).double()})
+    assert (a.grad.tolist(), b.grad.tolist(), held.grad) == ([11, 22], [30, 40], None)
+    assert {name: float(value) for name, value in stats.items()} == {"loss": 3.0, "gap": 4.0}
+
+
+def test_small_messages_between_two(monkeypatch):
+    x = torch.tensor([3.0])
+    Two(monkeypatch, torch.tensor([5.0]))
+    assert distributed.mean(x).tolist() == [4]
+    assert x.tolist() == [3]
+    distributed.broadcast([x])
+    assert x.tolist() == [5]
+    Two(monkeypatch, "a")
+    distributed.require_same("a", "no")
+    with pytest.raises(UserError, match="they differ"):
+        distributed.require_same("b", "they differ")
+
+
+def test_a_mistake_of_one_process_ends_all(monkeypatch):
+    def fail():
+        raise UserError("here")
+
+    with pytest.raises(UserError, match="here"):
+        distributed.on_all(fail)
+    distributed.on_all(lambda: None)
+    two = Two(monkeypatch, 0.0)
+    distributed.on_all(lambda: None)
+    two.all_gather_object = lambda found, text: found.__setitem__(slice(None), ["there", text])
+    two.other = 1.0
+    for action in (fail, lambda: None):
+        with pytest.raises(UserError, match="there"):
+            distributed.on_all(action)
+
+
+def test_no_group_is_joined_by_a_single_process(monkeypatch):
+    for size in ("0", "1"):
+        monkeypatch.setenv("WORLD_SIZE", size)
+        assert not distributed.start(torch.device("cpu"))
+    assert distributed.TIMEOUT == 600

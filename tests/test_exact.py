@@ -5,6 +5,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
+from pscd import exact
 from pscd.data.toys import MIXTURE_1D, TOYS_2D
 from pscd.energies import MLP, Quadratic
 from pscd.errors import UserError
@@ -688,3 +689,40 @@ def test_log_integral_is_differentiable():
     log_f = normal(0.0, 1.5, mesh).requires_grad_()
     (grad,) = torch.autograd.grad(log_integral(log_f, mesh), log_f)
     torch.testing.assert_close(grad, mesh.h * normal(0.0, 1.5, mesh).exp(), rtol=0, atol=1e-12)
+
+
+def test_the_integrals_that_have_to_converge_by_hand():
+    """Log Z, -E_q[E] twice, the log mass of p, -E_p[E] and E_p[log p], of Gaussians."""
+    mesh = exact.grid(exact.Box((-20.0,), (20.0,)), 2000)
+    p = torch.distributions.Normal(*torch.tensor([1.0, 0.5]).double())
+
+    def energy(x):
+        return 0.5 * x[:, 0] ** 2 + 3.0
+
+    found = exact._integrals(energy, lambda x: p.log_prob(x[:, 0]), mesh)
+    log_z = 0.5 * math.log(2 * math.pi) - 3.0
+    entropy = 0.5 * math.log(2 * math.pi * math.e * 0.25)
+    assert found == pytest.approx([log_z, -3.5, -3.5, 0.0, -(0.5 * (1 + 0.25) + 3.0), -entropy], abs=1e-8)
+    assert exact._integrals(energy, None, mesh) == pytest.approx([log_z, -3.5, -3.5], abs=1e-9)
+    _, how = exact.converged_grid(energy, exact.Box((-20.0,), (20.0,)))
+    assert (how.log_partition, how.mean_energy) == pytest.approx((log_z, 3.5))
+    assert how.change < 1e-6
+
+
+def test_each_axis_is_refined_on_its_own_up_to_the_largest_grid():
+    """Narrow along the first axis alone; the grid is one on which every doubling would still have fitted."""
+    box = exact.Box((-8.0, -8.0), (8.0, 8.0))
+
+    def energy(x):
+        return 8.0 * x[:, 0] ** 2 + 0.5 * x[:, 1] ** 2
+
+    mesh, how = exact.converged_grid(energy, box, start=(16, 32))
+    assert how.shape == mesh.shape == (64, 32)
+    exact.converged_grid(energy, box, start=(16, 32), max_points=2 * 64 * 32)
+    with pytest.raises(UserError, match="still change by"):
+        exact.converged_grid(energy, box, start=(16, 32), max_points=2 * 64 * 32 - 1)
+
+
+def test_the_limits_of_a_grid():
+    assert (exact.EDGE, exact.MASS_ERROR, exact.MAX_POINTS) == (64, 1e-3, 2**24)
+    assert exact.Box((0.0,), (1.0,)).cut == 1e-6

@@ -1,7 +1,7 @@
 import copy
 import math
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -9,14 +9,15 @@ import torch
 from torch import nn
 
 import pscd
+from pscd.config import TrainConfig
 from pscd.coordinates import Coordinates
 from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
-from pscd.model import SCORE_BLOCK, Model, _check_fits
+from pscd.model import SCORE_BLOCK, Model, _check_fits, run_chains
 from pscd.presets import PRESETS
 from pscd.rng import Stream, generator
-from pscd.sampling import Langevin
+from pscd.sampling import Chains, Langevin
 
 
 class Own(nn.Module):
@@ -315,3 +316,95 @@ def test_a_model_in_training_is_scored_at_rest(trained):
         part.train()
         model.energies(torch.zeros(3, 2))
         assert not model.energy.training
+
+
+def test_what_a_notebook_shows():
+    model, _, _ = by_hand()
+    html = model._repr_html_()
+    n = sum(p.numel() for p in model.energy.parameters())
+    for text in ("4 numbers: a, b, c, d", f"{type(model.energy).__name__}, {n:,} parameters", "1,000", "rows in memory",
+                 "a word", "Energy-based model"):  # fmt: skip
+        assert text in html
+    model.columns, model.config = ("x" * 300,), model.config.changed({"data": "x.csv"})
+    html = model._repr_html_()
+    assert "x" * 200 in html
+    assert "x" * 201 not in html
+    assert "x.csv" in html
+    model.columns = None
+    assert "4 numbers<" in model._repr_html_().replace("\n", "")
+
+
+def chains(points, label):
+    found = Chains(torch.zeros(3, 2, dtype=torch.uint8))
+    found.points, found.label = points, label
+    return found
+
+
+@pytest.mark.parametrize(
+    ("proposal", "message"),
+    [
+        (chains(torch.zeros(3, 2, dtype=torch.uint8), torch.zeros(3).long()), None),
+        (chains(torch.zeros(3, 2), torch.zeros(3).long()), "no images with a label each"),
+        (chains(torch.zeros(3, 2, dtype=torch.uint8), torch.zeros(3)), "no images with a label each"),
+        (chains(torch.zeros(3, 2, dtype=torch.uint8), torch.zeros(2).long()), "no images with a label each"),
+        (chains(torch.zeros(3, 3, dtype=torch.uint8), torch.zeros(3).long()), r"shape \(2,\), chains start at \(3,\)"),
+        (Mixture.standard(2), None),
+        (Mixture.standard(3), r"rows have the shape \(2,\), chains start at \(3,\)"),
+    ],
+)
+def test_where_chains_start_must_fit_the_rows(proposal, message):
+    with nullcontext() if message is None else pytest.raises(ValueError, match=message):
+        _check_fits(Coordinates.identity((2,)), torch.tensor(1.0), proposal, {"weight": torch.zeros(3)})
+
+
+def test_a_network_without_floating_weights_has_a_step_of_either_kind():
+    for kind in (torch.float32, torch.float64):
+        _check_fits(Coordinates.identity((2,)), torch.tensor(1.0, dtype=kind), Mixture.standard(2), {})
+    weights = {"a": torch.zeros(1).double(), "n": torch.zeros(1).long()}
+    _check_fits(Coordinates.identity((2,)), torch.tensor(1.0).double(), Mixture.standard(2), weights)
+
+
+def test_the_one_place_where_a_sampler_meets_a_model():
+    asked = []
+
+    @dataclass(frozen=True)
+    class Spy(Langevin):
+        name: str = ""
+
+        def run(self, energy, x, **settings):
+            asked.append((self.name, energy, settings))
+            return x, {}
+
+    config = TrainConfig(sampler=Spy(n_steps=7, name="of the run"))
+    energy, x, step = Own(), torch.zeros(2, 2), torch.tensor(0.5)
+    run_chains(energy, x, config, step_size=step)
+    rng = generator(0)
+    run_chains(energy, x, config, step_size=step, n_steps=3, sampler=Spy(n_steps=9, name="another"), proposal="p",
+               generator=rng, callback=print, seen_as=lambda e: ("seen", e))  # fmt: skip
+    run_chains(energy, x, config, step_size=step, sampler=Spy(n_steps=9))
+    assert asked[0] == ("of the run", energy, {"step_size": step, "n_steps": 7, "proposal": None, "generator": None,
+                                               "callback": None})  # fmt: skip
+    assert asked[1] == ("another", ("seen", energy), {"step_size": step, "n_steps": 3, "proposal": "p",
+                                                      "generator": rng, "callback": print})  # fmt: skip
+    assert asked[2][2]["n_steps"] == 9
+
+
+def test_rows_as_lists_are_scored_and_whole_blocks_need_no_threads(trained, monkeypatch):
+    model = pscd.load(trained)
+    x = torch.randn(8, 2, generator=generator(0))
+    monkeypatch.setattr("pscd.model.SCORE_BLOCK", 8)
+    monkeypatch.setattr("pscd.model.fast.in_order", None)  # not asked
+    torch.testing.assert_close(model.energies(x.tolist()), model(x).detach())
+    monkeypatch.undo()
+    monkeypatch.setattr("pscd.model.SCORE_BLOCK", 3)
+    torch.testing.assert_close(model.energies(x.tolist()), model(x).detach())
+    with pytest.raises(UserError, match=r"one column is x\[:, None\]"):
+        model.energies(np.zeros(9))
+
+
+def test_log_densities_of_rows_in_any_form():
+    model, _, x = by_hand()
+    expected = model.log_prob(x)
+    assert expected.dtype == torch.float64
+    for rows in (x.tolist(), x.numpy()):
+        torch.testing.assert_close(model.log_prob(rows), expected)

@@ -4,10 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from pscd.energies import CorrectedEnergy
+from pscd import exact
+from pscd.energies import CorrectedEnergy, Quadratic
+from pscd.errors import UserError
 from pscd.mixtures import Mixture
 from pscd.normalise import REACHES, LogZ, _by_quadrature, log_z
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 
 
 class Shifted(nn.Module):
@@ -168,3 +170,58 @@ def test_far_beyond_every_box_the_answer_comes_with_a_warning():
     assert "at least" in found.warning
     assert "at least" not in LogZ(0.0, 0.5, 0.02).warning
     assert LogZ(0.0, 0.05, 0.02).warning is None
+
+
+@pytest.mark.parametrize(
+    ("error", "effective", "words"),
+    [(0.1, 0.01, None), (0.11, 0.01, "uncertain by 0.11 nats"), (0.1, 0.0099, "uncertain by at least 0.10 nats")],
+)
+def test_a_warning_has_its_thresholds(error, effective, words):
+    warning = LogZ(0.0, error, effective).warning
+    assert warning is None if words is None else words in warning
+    assert LogZ(0.0, 0.0).effective == 1
+
+
+def test_draws_by_hand():
+    """Weights of draws in blocks, by the stream that is theirs."""
+    proposal, energy = Mixture.standard(3), Quadratic(dim=3)
+    n = 16_384 + 10
+    rng = generator(2, Stream.LOG_Z)
+    y = torch.cat([proposal.sample(16_384, rng), proposal.sample(10, rng)])
+    w = (-energy(y) - proposal.log_prob(y)).double().exp().detach()
+    found = log_z(energy, proposal, n=n, seed=2)
+    assert found.value == pytest.approx(float(w.mean().log()))
+    assert found.error == pytest.approx(float(w.std() / w.mean()) / n**0.5)
+    assert found.effective == pytest.approx(float(w.sum() ** 2 / w.square().sum() / n))
+
+
+def test_how_many_draws_and_cells_and_how_far(monkeypatch):
+    asked = []
+
+    def quadrature(energy, proposal, reach):
+        asked.append(reach)
+        raise UserError("beyond")
+
+    monkeypatch.setattr("pscd.normalise._by_quadrature", quadrature)
+    monkeypatch.setattr("pscd.normalise._by_draws", lambda *a: asked.append(a[2:]))
+    log_z(None, Mixture.standard(2))
+    log_z(None, Mixture.standard(3), seed=4)
+    assert asked == [12, 48, 192, (65_536, 0), (65_536, 4)]
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_the_box_and_the_grid_of_a_quadrature(dim, monkeypatch):
+    seen = []
+    original = exact.grid
+
+    def grid(box, count):
+        seen.append((box.low, box.high, count))
+        return original(box, 64)
+
+    monkeypatch.setattr(exact, "grid", grid)
+    weights, means = torch.tensor([0.25, 0.75]), torch.tensor([[0.0] * dim, [4.0] * dim])
+    factors = torch.stack([torch.eye(dim), 2 * torch.eye(dim)])
+    _by_quadrature(Quadratic(dim=dim), Mixture(weights, means, factors), 12.0)
+    low, high = 3.0 - 3.0 - 24.0, 3.0 + 3.0 + 24.0
+    cells = 16 * 1024 if dim == 1 else 1024
+    assert seen == [((low,) * dim, (high,) * dim, cells), ((low,) * dim, (high,) * dim, cells // 2)]

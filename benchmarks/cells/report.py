@@ -40,7 +40,7 @@ def page(plan: Plan, report: dict[str, Any], command: str) -> str:
         *finding_part(cases),
         *repair_part(cases),
         *filling_part(cases),
-        *ranking_part(cases),
+        *ranking_part(cases, numbers["falls"]),
         "## Tables",
         table_part(numbers["tables"]),
         "## Time",
@@ -188,8 +188,8 @@ def filling_part(cases: Sequence[Case]) -> list[str]:
     return ["## Missing values", *parts] if parts else []
 
 
-def ranking_part(cases: Sequence[Case]) -> list[str]:
-    """AUROC of labelled rows by share of missing cells."""
+def ranking_part(cases: Sequence[Case], falls: Sequence[dict[str, Any]]) -> list[str]:
+    """AUROC of labelled rows by share of missing cells, and how the falls compare."""
     chosen = _cases(cases, RANK, LABELLED)
     if not chosen:
         return []
@@ -198,6 +198,21 @@ def ranking_part(cases: Sequence[Case]) -> list[str]:
         "AUROC of the tables' own anomalies, cells missing at random:",
         by_case(chosen, "auroc", failures=True, fall=True),
         against_table(chosen),
+        *falls_part(falls),
+    ]
+
+
+def falls_part(falls: Sequence[dict[str, Any]]) -> list[str]:
+    """How much less our AUROC falls than those of the rivals, table by table."""
+    if not falls:
+        return []
+    body = [[f["method"], f"{f['wins']} : {f['losses']}", _better_by(f)] for f in falls]
+    return [
+        _prose(
+            f"Tables on which the AUROC of {NAME} falls less : more from the first share to the last, and by how much "
+            "less in the mean (- is more), ± its standard error over tables:"
+        ),
+        markdown_table(["against", "less : more", "falls less by"], body),
     ]
 
 
@@ -246,14 +261,18 @@ def against_table(cases: Sequence[Case]) -> str:
             if not c or c["better_by"] is None:
                 row.append("")
                 continue
-            error = "" if c["standard_error"] is None else f" ± {c['standard_error']:.3f}"
-            row.append(f"{c['wins']} : {c['losses']}, {c['better_by']:+.3f}{error}")
+            row.append(f"{c['wins']} : {c['losses']}, {_better_by(c)}")
         body.append(row)
     text = _prose(
         f"Tables on which {NAME} is better : worse, and by how much in the mean (+ is better), ± its standard error "
         "over tables:"
     )
     return text + "\n\n" + markdown_table(["against", *(_shares(case) for case in cases)], body)
+
+
+def _better_by(against: dict[str, Any]) -> str:
+    error = against["standard_error"]
+    return f"{against['better_by']:+.3f}" + ("" if error is None else f" ± {error:.3f}")
 
 
 def table_part(lines: Sequence[dict[str, Any]]) -> str:

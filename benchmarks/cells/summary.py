@@ -55,6 +55,7 @@ def summarise(done: Sequence[CellResult]) -> dict[str, Any]:
     cases = group_by_case(done)
     return {
         "cases": [{**case._asdict(), "tables": n_tables(v), "methods": method_lines(case, v)} for case, v in cases],
+        "falls": fall_lines(cases),
         "tables": table_lines(done, cases),
         "errors": error_lines(done),
         "seconds": seconds(done),
@@ -166,6 +167,25 @@ def _against(theirs: dict[str, Any], ours: dict[str, Any], measure: str) -> dict
         "better_by": float(better.mean()),
         "standard_error": float(better.std(ddof=1) / np.sqrt(len(better))) if len(better) > 1 else None,
     }
+
+
+def fall_lines(cases: Sequence[tuple[Case, Values]]) -> list[dict[str, Any]]:
+    """By how much less our AUROC falls than each rival's, by table, from the least to the largest share of gaps."""
+    ranked = [(case, values) for case, values in cases if case.task == RANK]
+    if len(ranked) < 2:
+        return []
+    (_, first), (_, last) = ranked[0], ranked[-1]  # sorted by share
+    changes: Values = {}
+    for method in first:
+        for table in first[method]:
+            for seed, result in first[method][table].items():
+                if seed in last[method].get(table, {}):
+                    change = last[method][table][seed]["auroc"] - result["auroc"]
+                    changes.setdefault(method, {}).setdefault(table, {})[seed] = {"auroc": change}
+    if NAME not in changes:
+        return []
+    rivals = ordered([method for method in changes if method != NAME])
+    return [{"method": method, **_against(changes[method], changes[NAME], "auroc")} for method in rivals]
 
 
 def table_lines(done: Sequence[CellResult], cases: Sequence[tuple[Case, Values]]) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """What each cell of a table should be, given the cells of its row that can be trusted."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -8,7 +8,22 @@ from torch import Tensor
 
 from pscd.coordinates import Coordinates
 from pscd.mixtures.mixed import MixedMixture
-from pscd.mixtures.mixed_fit import fit_mixed
+from pscd.mixtures.mixed_fit import draw_rows, fit_drawn
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Rows that a mixture will be fitted to, once somebody asks for it.
+
+    Args:
+        rows: drawn from the table, as the mixture sees them, `(m, V)`.
+        n: number of rows that they were drawn from.
+        seed: of the fit.
+    """
+
+    rows: Tensor
+    n: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -17,21 +32,23 @@ class CellModel:
 
     Args:
         columns: the coordinates of the numeric columns; None if no number varies.
-        mixture: of the columns that vary, numbers and categories.
+        source: the mixture of the columns that vary, numbers and categories, or the rows to fit it to.
         levels: for each column of the rows the number of its categories, 0 for a number, `(D,)`.
         varies: which columns the mixture sees, `(D,)`.
         constants: value of the others, `(D,)`; NaN for one that was never there.
     """
 
     columns: Coordinates | None
-    mixture: MixedMixture
+    source: MixedMixture | Drawn
     levels: Tensor
     varies: Tensor
     constants: Tensor
 
     @classmethod
     def fit(cls, x: Tensor, levels: Tensor, *, seed: int) -> "CellModel":
-        """Fit the mixture.
+        """Find the coordinates, and draw the rows that the mixture is fitted to when it is first needed.
+
+        Rows of numbers alone are ranked without it, and fitting it takes longer than all the rest.
 
         Args:
             x: rows `(n, D)`, NaN where a cell is missing, codes for categories.
@@ -45,8 +62,17 @@ class CellModel:
             ValueError: no column varies.
         """
         columns, varies, constants = _varying(x, levels)
-        model = cls(columns, None, levels, varies, constants)  # type: ignore[arg-type]
-        return replace(model, mixture=fit_mixed(model.forward(x), levels[varies].tolist(), seed=seed))
+        index, _ = draw_rows(len(x), seed)
+        unseen = cls(columns, Drawn(x[:0], len(x), seed), levels, varies, constants)
+        return cls(columns, Drawn(unseen.forward(x[index]), len(x), seed), levels, varies, constants)
+
+    @cached_property
+    def mixture(self) -> MixedMixture:
+        """The mixture of the columns that vary, numbers and categories."""
+        if isinstance(self.source, MixedMixture):
+            return self.source
+        _, rng = draw_rows(self.source.n, self.source.seed)
+        return fit_drawn(self.source.rows, self.levels[self.varies], rng)
 
     @cached_property
     def numbers(self) -> Tensor:
@@ -101,22 +127,18 @@ class CellModel:
 
     def category_energy(self, z: Tensor) -> Tensor:
         """Energy of the categories of rows `(n, V)` given their numbers, -log m(categories | numbers): `(n,)`."""
-        mixture = self.mixture
-        if self.only_numbers:
+        if self.only_numbers or self.numbers.all():  # most often the first, which is quicker to answer
             return z.new_zeros(len(z))
         if not self.numbers.any():
-            return mixture.energy(z)
-        if self.numbers.all():
-            return z.new_zeros(len(z))
-        return mixture.energy(z) - self._marginal.energy(z[:, self.numbers])
+            return self.mixture.energy(z)
+        return self.mixture.energy(z) - self._marginal.energy(z[:, self.numbers])
 
     def category_log_prob(self, z: Tensor) -> Tensor:
         """Log probability of the categories that are there, given the numbers that are there: `(n,)`."""
-        mixture = self.mixture
         if self.numbers.all():
             return z.new_zeros(len(z))
         known = self._marginal.log_prob(z[:, self.numbers]) if self.numbers.any() else 0.0
-        return mixture.log_prob(z) - known
+        return self.mixture.log_prob(z) - known
 
     @property
     def _marginal(self) -> MixedMixture:

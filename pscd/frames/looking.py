@@ -18,7 +18,6 @@ from pscd.frames.schema import KINDS, Column, Schema
 NUMBERS = 0.5  # share of the cells of a number column that must be numbers, if hardly any word repeats
 SURELY_NUMBERS = 0.9  # with so many, any words are strays
 FLAG_CELLS = 0.98  # share of a boolean's cells that must be true or false
-MOSTLY_WHOLE = 0.99
 MOST_SPELLINGS = 12  # of true and false in one column
 SHORTEST_CODE = 3  # digits; months and minutes are padded, too, and are numbers
 ENOUGH_ROWS = 10  # fewer do not show that a column of different values is an identifier

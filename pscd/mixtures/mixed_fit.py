@@ -132,8 +132,45 @@ def fit_mixed(
     split_columns(x, sizes)  # refuses what does not fit
     if x.isnan().all(0).any():
         raise ValueError("a column without any value says nothing; leave it out")
+    index, rng = draw_rows(len(x), seed, max_rows)
+    return fit_drawn(x[index].double(), sizes, rng, components=components, robust=robust)
+
+
+def draw_rows(n: int, seed: int, max_rows: int = MOST_ROWS) -> tuple[Tensor, torch.Generator]:
+    """Which rows a mixture is fitted to.
+
+    Args:
+        n: number of rows there are.
+        seed: of the fit.
+        max_rows: so many are looked at, at most.
+
+    Returns:
+        Their indices in the order of the fit, and the source of randomness for the rest of it.
+    """
     rng = generator(seed, Stream.MIXED_MIXTURE)
-    x = x[torch.randperm(len(x), generator=rng)[:max_rows]].double()
+    return torch.randperm(n, generator=rng)[:max_rows], rng
+
+
+def fit_drawn(
+    x: Tensor,
+    sizes: Tensor,
+    rng: torch.Generator,
+    *,
+    components: int | Sequence[int] | str = "auto",
+    robust: bool = True,
+) -> MixedMixture:
+    """What `fit_mixed` does with the rows that it has drawn.
+
+    Args:
+        x: the rows, in float64.
+        sizes: number of categories of each column, 0 for a numeric one, `(D,)`.
+        rng: as `draw_rows` returned it.
+        components: as for `fit_mixed`.
+        robust: as for `fit_mixed`.
+
+    Returns:
+        The mixture.
+    """
     counts = COMPONENTS if components == "auto" else (components,) if isinstance(components, int) else components
     first = _flag_and_fit(_start(x, sizes, robust), x[:CHOOSING_ROWS], FIRST_FALSE_ALARMS, robust)
     best, spread = _choose(first, x, [int(k) for k in counts], robust, rng)

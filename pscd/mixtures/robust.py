@@ -29,6 +29,7 @@ ROWS_PER_COMPONENT = 10  # at least, and at least one for each column
 HELD_OUT = 0.2  # share of the rows that choose the number of components
 KEPT, KEPT_IN_THE_PLANE = 0.9, 0.8  # share of rows, the least isolated, that components start from
 FIRST_JUNK, MOST_JUNK = 0.05, 0.5  # share of the background at the start of EM, and at most
+FULL = 0.98  # of what it may have: a background that has more is full
 TAIL, TAIL_SCALE = 0.01, 2.0  # weight and relative width of the component that makes the mixture's tails heavier
 PSEUDO_ROWS = 0.5  # times sqrt(d): rows of the pooled covariance that are added to each component's own
 TO_DIAGONAL = 0.5  # times d / n: share of the diagonal in the pooled covariance
@@ -86,8 +87,9 @@ def fit_robust_mixture(
 ) -> RobustMixture:
     """Fit the mixture to rows `(n, d)`.
 
-    The number of components is chosen by the mean log density of held-out rows, background included. The last rounds
-    of EM then use all rows.
+    The number of components is chosen by the mean log density of held-out rows, background included, among those that
+    need less background than they may have: with too few components it would stand in for the majority. The last
+    rounds of EM then use all rows.
 
     Args:
         z: the rows, in coordinates in which columns have comparable scales.
@@ -110,12 +112,18 @@ def fit_robust_mixture(
     for k in (k for k in components if k == components[0] or len(train) >= k * max(ROWS_PER_COMPONENT, z.shape[1])):
         found = _em(_first(start, min(k, len(start)), background, rng), train, ROUNDS)
         score = float(found.log_parts(held).logsumexp(1).mean()) if n_held else 0.0
-        if best is None or score > best_score + BETTER:
+        is_better = best is None or score > best_score + BETTER
+        if best is None or (is_better if _is_full(found) == _is_full(best) else _is_full(best)):
             best, best_score, worse = found, score, 0
-        elif (worse := worse + 1) == 2:
+        elif not _is_full(found) and (worse := worse + 1) == 2:
             break
     assert best is not None
     return replace(_em(best, rows, LAST_ROUNDS), held_out=best_score)
+
+
+def _is_full(found: RobustMixture) -> bool:
+    """Whether the background has as much as it may have: then it stands in for components that are missing."""
+    return found.share_of_junk > FULL * MOST_JUNK
 
 
 def _near_rows(z: Tensor) -> Tensor:

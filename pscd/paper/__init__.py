@@ -18,6 +18,7 @@ from pscd.paper.objectives_1d import OBJECTIVES_1D
 from pscd.paper.objectives_2d import OBJECTIVES_2D
 from pscd.paper.path import PATH
 from pscd.paper.rivals_images import rivals_images
+from pscd.paper.scratch_images import scratch_images
 from pscd.paper.theory import THEORY
 from pscd.paper.toys_2d import TOYS_2D_TABLE
 from pscd.parallel import Engine
@@ -49,6 +50,7 @@ WITH_IMAGES = {
     "contamination-images": contamination_images,
     "robustness-images": robustness_images,
     "rivals-images": rivals_images,
+    "scratch-images": scratch_images,
 }
 
 

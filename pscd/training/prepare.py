@@ -16,7 +16,7 @@ from pscd.objectives import PseudoSpherical
 from pscd.rng import Stream, generator
 
 CLEAN_SHARE, CLEAN_FEW = 0.03, 1.0  # n clean rows have a background of up to CLEAN_SHARE + CLEAN_FEW / sqrt(n)
-AUTO_GAMMA = 0.3  # per spread, where there is junk; a larger gamma ignores good rows too
+AUTO_GAMMA = 0.1  # per spread, where there is junk; with rows weighed already, a larger gamma cuts off tails
 MOST_JUNK = 0.4  # a larger background is not junk, but a broad majority
 MARGIN, MARGIN_IN_THE_PLANE = 0.05, -0.05  # nats per held-out row that the background must gain
 FEWEST_ROWS = 4  # per column; with fewer, nothing can be said about junk
@@ -127,9 +127,12 @@ def sampled_note(n: int, of: int | None) -> str:
 
 
 def _candidates(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None) -> list[Coordinates]:
-    """Coordinates to choose from: those of the configuration, and robust ones also without compressed tails."""
+    """Coordinates to choose from: those of the configuration; robust ones also linear, and with skew taken out."""
     found = coordinates_of(x, config, columns)
-    return [found, replace(found, linear=None)] if config.standardise == "robust" else [found]
+    if config.standardise != "robust":
+        return [found]
+    bent = found.bent(x.double())
+    return [found, replace(found, linear=None), *([bent] if bent.skew is not None and bent.skew.any() else [])]
 
 
 def _best_coordinates(x: Tensor, candidates: list[Coordinates], *, robust: bool, seed: int) -> Coordinates:

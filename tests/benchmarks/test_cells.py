@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.cells import corruptions, measures, ours, speed, summary, tables, work
+from benchmarks.cells import corruptions, measures, ours, report, speed, summary, tables, work
 from benchmarks.cells.__main__ import main
 from benchmarks.cells.cellmcd import given_others
 from benchmarks.cells.corruptions import KINDS, SWAP, Dirty, corrupt, hide, number_columns, without
@@ -490,6 +490,30 @@ def test_means_are_over_tables_and_deviations_over_seeds():
     assert ddc["against_ours"]["wins"] == 1
     assert ddc["against_ours"]["losses"] == 1
     assert ddc["against_ours"]["better_by"] == pytest.approx(0.15)
+
+
+def test_falls_are_compared_table_by_table():
+    """Ours falls by .1 and .3, theirs by .2 and .1: less by .1 on one table, more by .2 on the other."""
+    aurocs = {
+        ("EnergyDetector", 0.0): (0.9, 0.8),
+        ("EnergyDetector", 0.3): (0.2, 0.1),  # what lies between does not count
+        ("EnergyDetector", 0.5): (0.8, 0.5),
+        ("isotree", 0.0): (0.7, 0.6),
+        ("isotree", 0.3): (0.6, 0.6),
+        ("isotree", 0.5): (0.5, 0.5),
+    }
+    done = []
+    for (method, missing), values in aurocs.items():
+        for table, auroc in zip("ab", values, strict=True):
+            found = result(method, table, 0, wrong=0.0, group=LABELLED, task="rank", auroc=auroc)
+            done.append(CellResult({**found.settings, "missing": missing}, found.result))
+    (fall,) = summary.summarise(done)["falls"]
+    assert fall["method"] == "isotree"
+    assert (fall["wins"], fall["losses"]) == (1, 1)
+    assert fall["better_by"] == pytest.approx(-0.05)
+    assert fall["standard_error"] == pytest.approx(0.15)
+    assert "| isotree | 1 : 1 | -0.050 ± 0.150 |" in report.falls_part([fall])[1]
+    assert summary.summarise(done[:2] + done[6:8])["falls"] == []  # one share alone
 
 
 def test_a_goal_is_reached_at_every_rate_or_not_at_all():

@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import BaseEstimator
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.detection import cells, report, summary, tables
+from benchmarks.detection import bounds, cells, report, summary, tables
 from benchmarks.detection.__main__ import main, split_names
 from benchmarks.detection.cells import Key, Plan, make_plan, measure, settings_of
 from benchmarks.detection.detectors import AUTO, DETECTORS, FOREST, NOT_ROBUST, QUICK
@@ -465,3 +465,25 @@ def test_every_rival_finds_what_is_far_away(name):
     assert RIVALS[name].configuration()
     if not RIVALS[name].random:
         assert np.array_equal(scores, cells.detect(name, x, seed=1)[0])
+
+
+def test_bounds_by_hand(tmp_path, capsys):
+    numbers = {("a", "EnergyDetector"): (0.6, 0.8), ("a", "kNN"): (0.9, 0.9), ("b", "EnergyDetector"): (0.5, 0.5)}
+    made = [
+        {"settings": {"set": table, "detector": name, "seed": seed, "extra": 0.0}, "auroc": value, "ap": value / 2}
+        for (table, name), values in numbers.items()
+        for seed, value in enumerate(values)
+    ]
+    made.append({"settings": {"set": "b", "detector": "kNN", "seed": 0, "extra": 0.1}, "auroc": 1.0, "ap": 1.0})
+    made.append({"settings": {"set": "b", "detector": "LOF", "seed": 0, "extra": 0.0}, "auroc": None, "ap": None})
+    tables_ = bounds.by_table(made, "auroc")
+    assert tables_ == {"a": {"EnergyDetector": pytest.approx(0.7), "kNN": 0.9}, "b": {"EnergyDetector": 0.5}}
+    assert bounds.bounds(tables_) == {
+        "kNN": pytest.approx(0.7),  # .9, and .5 where it has no number
+        bounds.BEST: pytest.approx(0.7),
+        "EnergyDetector": pytest.approx(0.6),
+    }
+    path = tmp_path / "detection.json"
+    path.write_text(json.dumps({"cells": made}))
+    bounds.main([str(path)])
+    assert "| EnergyDetector | 0.600 | 0.300 |" in capsys.readouterr().out

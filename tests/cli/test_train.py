@@ -272,7 +272,7 @@ def test_a_file_as_people_have_them_end_to_end(n, junk, tmp_path, capsys):
     run = tmp_path / "run"
     assert main(["train", str(tmp_path / "own.csv"), "--steps", "30", "--out", str(run)]) == 0
     out = capsys.readouterr().out
-    assert "gamma 0.3: about" in out if n == 400 else "gamma 0: every row counts" in out
+    assert "gamma 0.1: about" in out if n == 400 else "gamma 0: every row counts" in out
     assert main(["sample", str(run), "--n", "20", "--out", str(tmp_path / "s.csv")]) == 0
     drawn = pd.read_csv(tmp_path / "s.csv")
     assert list(drawn.columns) == ["a", "b", "c", "year", "count"]

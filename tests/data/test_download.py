@@ -1,11 +1,13 @@
 import hashlib
 import io
+import logging
 import tarfile
 import threading
 from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
+import pooch
 import pytest
 
 from pscd.data import IMAGE_SETS
@@ -122,3 +124,34 @@ def test_every_set_without_a_place_to_get_it_by_hand_has_a_download():
         for file in IMAGE_SETS[name].files:
             assert len(bytes.fromhex(file.md5)) == 16
             assert all(url.endswith(f"/{file.name}") for url in file.urls)
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_a_server_has_a_minute_and_the_bar_is_shown_as_asked_for(monkeypatch, tmp_path, progress):
+    asked = []
+
+    def retrieve(url, known_hash, fname, path, downloader):
+        asked.append((url, known_hash, fname, path, downloader.progressbar, downloader.kwargs["timeout"]))
+        return str(path / fname)
+
+    monkeypatch.setattr("pooch.retrieve", retrieve)
+    have(monkeypatch, Download(("http://a/x.gz", "http://b/x.gz"), "0" * 32, "raw"))
+    assert download("mnist", root=tmp_path, progress=progress) == [tmp_path / "raw" / "x.gz"]
+    assert asked == [("http://a/x.gz", f"md5:{'0' * 32}", "x.gz", tmp_path / "raw", progress, 60)]
+    assert pooch.get_logger().level == logging.WARNING
+
+
+def test_the_bar_is_shown_unless_one_says_otherwise(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr("pscd.data.download._fetch", lambda file, folder, progress: seen.append(progress))
+    have(monkeypatch, Download(("http://a/x.gz",), "0" * 32, ""))
+    download("mnist", root=tmp_path)
+    assert seen == [True]
+
+
+def test_an_archive_that_is_none_is_told_and_tried_again(server, monkeypatch, tmp_path):
+    offer(server, monkeypatch, "c.tar.gz", b"no archive")
+    for _ in range(2):
+        with pytest.raises(UserError, match="the archive of mnist is not what it should be"):
+            download("mnist", root=tmp_path / "root", progress=False)
+    assert not (tmp_path / "root" / ".c.tar.gz.unpacked").exists()

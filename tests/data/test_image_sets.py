@@ -4,9 +4,12 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy.io import savemat
 
 from pscd.data import IMAGE_SETS, Dataset, data_root, load_dataset, load_images
+from pscd.data import image_sets as module
+from pscd.data.image_sets import _homes
 from pscd.errors import UserError
 from tests.data.test_image_formats import idx, pixels, save
 
@@ -248,3 +251,63 @@ def test_the_fingerprint_sees_labels():
     prints = {Dataset(x, x, None, a, b).fingerprint for a in (None, label, label.flip(0)) for b in (None, label + 1)}
     assert len(prints) == 6
     assert Dataset(torch.zeros(4, 2).T, x).fingerprint == Dataset(torch.zeros(2, 4), x).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "expected"),
+    [
+        ("mnist", True, "MNIST/raw/train-images-idx3-ubyte and train-labels-idx1-ubyte (or with .gz)"),
+        ("mnist", False, "MNIST/raw/t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte (or with .gz)"),
+        ("cifar10", True, "cifar-10-batches-bin/data_batch_1.bin to data_batch_5.bin"),
+        ("cifar10", False, "cifar-10-batches-bin/test_batch.bin"),
+        ("svhn", True, "svhn/train_32x32.mat"),
+        ("svhn", False, "svhn/test_32x32.mat"),
+        ("quickdraw", True, "quickdraw/*.npy, a file for each class"),
+    ],
+)
+def test_what_is_missing_is_named_for_each_part(tmp_path, name, train, expected):
+    assert refused(name, root=tmp_path, train=train).startswith(f"{name}: no {expected} below {tmp_path}; get it: ")
+
+
+def test_a_size_is_a_positive_number(tmp_path):
+    assert refused("digits", size=0) == "an image size must be at least 1, got 0"
+    assert load_images("digits", size=1).x.shape == (1500, 1, 1, 1)
+    assert load_images("digits", size=8).x.data_ptr() != 0
+    assert load_images("digits").name == "digits"
+
+
+def test_a_part_of_celeba_without_pictures_is_told(tmp_path):
+    folder = tmp_path / "celeba" / "img_align_celeba"
+    folder.mkdir(parents=True)
+    Image.fromarray(pixels(218, 178, 3)).save(folder / "000001.jpg")
+    assert load_images("celeba", root=tmp_path).x.shape == (1, 3, 64, 64)
+    assert refused("celeba", root=tmp_path, train=False) == f"{folder}: holds no test pictures of CelebA"
+    (folder / "000001.jpg").rename(folder / "202599.jpg")
+    assert refused("celeba", root=tmp_path) == f"{folder}: holds no training pictures of CelebA"
+
+
+def test_homes_are_found_whatever_their_spelling(tmp_path):
+    for name in ("Fashion-MNIST", "fashion_mnist", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "FASHIONMNIST").write_text("a file")
+    found = list(_homes(tmp_path, "fashionmnist"))
+    own = [tmp_path / "Fashion-MNIST", tmp_path / "fashion_mnist"]
+    assert found == [p for home in own for p in (home, home / "raw")]
+    assert list(_homes(own[0], "fashionmnist")) == [own[0], own[0] / "raw"]
+    (own[0] / "raw").mkdir()
+    assert list(_homes(own[0] / "raw", "fashionmnist")) == [own[0], own[0] / "raw"]
+    assert list(_homes(tmp_path / "nowhere", "fashionmnist")) == []
+
+
+def test_numbers_that_were_chosen():
+    """Chosen on tables of benchmarks, whose pages name results: a change has to be made here too, on purpose."""
+    chosen = {
+        "CELEBA_CROP": 140,
+        "CELEBA_SIZE": 64,
+        "QUICKDRAW_SIZE": 28,
+        "QUICKDRAW_TRAIN": 80,
+        "QUICKDRAW_TEST": 20,
+        "TEXTURE_SIZE": 32,
+        "DIGITS_TRAIN": 1500,
+    }
+    assert {name: getattr(module, name) for name in chosen} == chosen

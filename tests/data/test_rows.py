@@ -1,3 +1,6 @@
+import warnings
+import zlib
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -5,8 +8,9 @@ import torch
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 import pscd
-from pscd.data import TOYS, as_rows, load_dataset
+from pscd.data import TOYS, as_rows, load_dataset, split_rows
 from pscd.errors import UserError
+from pscd.rng import Stream as Streams
 from pscd.rng import generator
 
 
@@ -71,3 +75,81 @@ def test_other_datasets_are_refused_with_what_to_do():
 def test_what_are_no_rows_is_told(rows, message):
     with pytest.raises(UserError, match=message):
         as_rows(rows)
+
+
+def test_rows_keep_their_type_and_their_memory_where_they_can():
+    for kind in (np.float32, np.float64):
+        x = np.arange(6, dtype=kind).reshape(3, 2)
+        assert as_rows(x).data_ptr() == x.ctypes.data
+        assert as_rows(x[::-1]).flatten().tolist() == [4, 5, 2, 3, 0, 1]  # torch has no negative strides
+        assert as_rows(x.astype(x.dtype.newbyteorder())).flatten().tolist() == list(range(6))
+        x.flags.writeable = False
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert as_rows(x).dtype == torch.from_numpy(np.zeros(1, kind)).dtype
+    assert as_rows(np.arange(6).reshape(3, 2)).dtype == torch.float64
+    assert as_rows(torch.arange(6).view(3, 2)).dtype == torch.float32
+    assert as_rows(torch.zeros(2, 2, dtype=torch.float16)).dtype == torch.float16
+    assert not as_rows(torch.ones(2, 2, requires_grad=True)).requires_grad
+
+
+def test_bad_rows_are_counted_in_all_blocks(monkeypatch):
+    monkeypatch.setattr(pscd.data, "BLOCK", 2)
+    x = torch.zeros(7, 2, 2)
+    x[[0, 2, 6], 1, 0] = torch.tensor([torch.nan, torch.inf, -torch.inf])
+    x[6, 0, 1] = torch.nan
+    with pytest.raises(UserError, match="3 of 7 rows are missing or infinite"):
+        as_rows(x)
+
+
+def test_a_fingerprint_is_of_all_rows_and_labels():
+    x, label = torch.arange(8.0).view(4, 2), torch.arange(4)
+    data = pscd.data.Dataset(x[:3], x[3:], None, label[:3], label[3:])
+    total = zlib.crc32(label.numpy().tobytes(), zlib.crc32(x.numpy().tobytes()))
+    assert data.fingerprint == f"{total:08x}"
+    assert pscd.data.Dataset(x[:3], x[3:]).fingerprint == f"{zlib.crc32(x.numpy().tobytes()):08x}"
+    across = pscd.data.Dataset(x.T, x[:0])
+    assert across.fingerprint == f"{zlib.crc32(x.T.numpy().tobytes()):08x}"
+
+
+def test_toys_are_drawn_from_streams_of_their_own():
+    data = load_dataset("moon", seed=3, n=30)
+    assert torch.equal(data.train, TOYS["moon"](30, generator(3, Streams.TOY_TRAIN)))
+    assert torch.equal(data.held_out, TOYS["moon"](10_000, generator(3, Streams.TOY_HELD_OUT)))
+    assert len(load_dataset("moon", seed=3).train) == 50_000
+
+
+@pytest.mark.parametrize(("n", "held"), [(9, 0), (10, 1), (29, 2), (100_000, 10_000), (100_010, 10_000)])
+def test_a_tenth_is_held_out_up_to_ten_thousand(n, held):
+    first, rest = split_rows(n, 5)
+    order = torch.randperm(n, generator=generator(5, Streams.SPLIT))
+    assert torch.equal(first, order[:held])
+    assert torch.equal(rest, order[held:])
+
+
+def test_a_file_is_split_whether_it_is_streamed_or_not(tmp_path):
+    x = np.arange(600.0).reshape(300, 2)
+    np.save(tmp_path / "x.npy", x)
+    held, kept = split_rows(300, 3)
+    data = load_dataset(str(tmp_path / "x.npy"), seed=3, stream="no")
+    assert torch.equal(data.train.double(), torch.from_numpy(x)[kept])
+    assert torch.equal(data.held_out.double(), torch.from_numpy(x)[held])
+    data = load_dataset(str(tmp_path / "x.npy"), seed=3, stream="yes")
+    assert (len(data.train), len(data.held_out), data.stream.n_rows) == (270, 30, 270)
+    both = torch.cat([data.train, data.held_out])[:, 0].double()
+    assert torch.equal(both.sort().values, torch.from_numpy(x[:, 0]))
+
+
+def test_what_images_and_toys_do_not_have_is_told(tmp_path):
+    for name, what in (("digits", "images"), ("moon", "a toy"), (str(tmp_path), "images")):
+        with pytest.raises(UserError, match=f"is {what} without column names; leave --columns out"):
+            load_dataset(name, seed=0, columns=["a"])
+        with pytest.raises(UserError, match=f"is {what}, held in memory; leave --stream out"):
+            load_dataset(name, seed=0, stream="yes")
+    np.save(tmp_path / "x.npy", np.zeros((30, 2)))
+    for name in ("moon", str(tmp_path / "x.npy")):
+        with pytest.raises(UserError, match="is not a set of images; leave the image size out"):
+            load_dataset(name, seed=0, image_size=8)
+    (tmp_path / "own").write_text("1,2")
+    with pytest.raises(UserError, match=r"own: "):  # there, so that what is wrong with it is told
+        load_dataset(str(tmp_path / "own"), seed=0)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pscd.data import load_dataset, read_table
-from pscd.data.tables import count_columns
+from pscd.data.tables import _head, _read_plain, count_columns, open_array, read_array
 from pscd.errors import UserError
 
 
@@ -183,3 +183,128 @@ def test_columns_are_counted_without_reading_the_rows(tmp_path):
     pd.DataFrame(np.zeros((5, 2)), columns=list("ab")).to_parquet(tmp_path / "x.parquet")
     found = {name: count_columns(tmp_path / name) for name in ("table.npy", "line.npy", "x.csv", "x.parquet", "no.npy")}
     assert found == {"table.npy": 3, "line.npy": 1, "x.csv": 4, "x.parquet": 2, "no.npy": None}
+
+
+def told(path, **options):
+    with pytest.raises(UserError) as caught:
+        read_table(path, **options)
+    return str(caught.value).removeprefix(f"{path}: ")
+
+
+def test_numbers_up_to_the_largest_of_any_block_are_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr("pscd.data.tables.BLOCK", 2)
+    x = np.array([[1.0, 2.0], [-0.99e30, 3.0], [0.99e30, 4.0], [1.0, 5.0], [1.0, 6.0]])
+    np.save(tmp_path / "x.npy", x)
+    assert read_table(tmp_path / "x.npy").x.tolist() == x.tolist()
+    for row, value in ((4, 1e30), (2, -1e30), (3, np.nan)):
+        bad = x.copy()
+        bad[row, 1] = value
+        np.save(tmp_path / "x.npy", bad)
+        first = f"1 row is missing, infinite or over 1e30 (first: row {row + 1}); fill or remove them"
+        assert told(tmp_path / "x.npy").startswith(first)
+    x[[1, 3], 0] = np.inf
+    np.save(tmp_path / "x.npy", x)
+    assert told(tmp_path / "x.npy").startswith("2 rows are missing, infinite or over 1e30 (first: row 2);")
+    wide = pd.DataFrame({"a": [1.0, 2.0], "two\nlines": [3.0, np.nan]})
+    wide.to_parquet(tmp_path / "x.parquet")
+    assert "(first: row 2, column two lines)" in told(tmp_path / "x.parquet")
+
+
+def test_a_cell_of_text_is_pointed_at_unless_most_are(tmp_path):
+    for cells, pointed in ((["x", "1", "2", "y"], True), (["x", "1", "2", "y", "z"], False)):
+        (tmp_path / "x.csv").write_text("a,b\n" + "".join(f"{cell},{i}\n" for i, cell in enumerate(cells)))
+        message = told(tmp_path / "x.csv")
+        start = "column 'a' is not numeric: 'x' in row 1; correct or remove it, or use pscd detect"
+        other = "column 'a' is not numeric; choose others with --columns b, or use pscd detect"
+        assert message.startswith(start if pointed else other)
+    (tmp_path / "x.csv").write_text("a,b,c,d\n" + "".join(f"x{i},y{i},7,{i}\n" for i in range(4)))
+    assert told(tmp_path / "x.csv").startswith("column 'a', 'b' is not numeric; choose others with --columns d, or")
+    assert told(tmp_path / "x.csv", ids=()).startswith(
+        "column 'a', 'b' is not numeric; carry it along unlearnt with --id 'a,b'"
+    )
+    (tmp_path / "x.csv").write_text("a,c\n" + "".join(f"x{i},7\n" for i in range(4)))
+    assert told(tmp_path / "x.csv").startswith("column 'a' is not numeric; use pscd detect")
+
+
+def test_what_is_no_file_of_a_table(tmp_path):
+    (tmp_path / "x.csv").mkdir()
+    assert told(tmp_path / "x.csv") == "a folder, not a file"
+    assert told(tmp_path / "y.csv") == "no such file"
+    assert told(tmp_path / "y").startswith("cannot read a file without ending; use .csv")
+    np.save(tmp_path / "x.npy", np.ones((3, 2)))
+    assert told(tmp_path / "x.npy", columns=["a"]).startswith("has no column names, so columns cannot be chosen")
+    np.save(tmp_path / "e.npy", np.ones((3, 0)))
+    np.save(tmp_path / "f.npy", np.ones((0, 3)))
+    assert told(tmp_path / "e.npy") == told(tmp_path / "f.npy") == "there are no rows in it"
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n3,4\n")
+    assert told(tmp_path / "t.csv", columns=["c", "a", "d"]) == "has no column 'c', 'd'; it has 'a', 'b'"
+
+
+def test_an_array_file_is_no_longer_than_its_header_says(tmp_path):
+    """A header that promises more would take the memory first."""
+    np.save(tmp_path / "x.npy", np.ones((3, 2)))
+    content = (tmp_path / "x.npy").read_bytes()
+    (tmp_path / "x.npy").write_bytes(content.replace(b"(3, 2)", b"(9999999, 2)".ljust(6))[: len(content) + 6])
+    for read in (read_array, open_array):
+        with pytest.raises(UserError, match=r"\d+ bytes where its header promises 159999984"):
+            read(tmp_path / "x.npy")
+    np.save(tmp_path / "flags.npy", np.array([[True, False]]))
+    assert read_table(tmp_path / "flags.npy").x.tolist() == [[1, 0]]
+    np.save(tmp_path / "objects.npy", np.array([None]), allow_pickle=True)
+    assert told(tmp_path / "objects.npy").startswith("not a readable .npy file")
+
+
+def test_the_array_of_rows_in_an_archive(tmp_path):
+    rows, other = np.ones((3, 2)), np.zeros((5, 1))
+    for arrays, expected in (({"X": rows, "x": other}, rows), ({"x": rows, "y": other}, rows), ({"any": rows}, rows)):
+        np.savez(tmp_path / "x.npz", **arrays)
+        assert read_table(tmp_path / "x.npz").x.tolist() == expected.tolist()
+
+
+def test_plain_files_are_read_by_pandas_and_others_are_not(tmp_path):
+    def plain(text, ids=()):
+        (tmp_path / "x.csv").write_text(text)
+        return _read_plain(tmp_path / "x.csv", ids)
+
+    assert plain("a, b\n1, 2\n").columns.tolist() == ["a", "b"]
+    assert plain("a,b\n007,2\n", ["a"])["a"].tolist() == ["007"]
+    for text in (
+        "a,a\n1,2\n",
+        "1,2\n3,4\n",
+        "a,\n1,2\n",
+        "a,b\n1,x\n",
+        "a,b\n1,2,3\n4,5,6\n",
+        "a,b\n",
+        "",
+        "a;b\n1;2\n3;x\n",
+    ):
+        assert plain(text) is None, text
+    assert plain("a,1\n1,2\n") is not None
+    (tmp_path / "x.tsv").write_text("a\tb\n1\t2\n")
+    assert _read_plain(tmp_path / "x.tsv", ()) is None
+
+
+def test_columns_are_counted_in_the_first_bytes_of_a_long_file(tmp_path, monkeypatch):
+    text = "a,b,c\n" + "1,2,3\n" * 40
+    (tmp_path / "x.csv").write_text("\ufeff" + text, encoding="utf-8")
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(text.encode()))
+    monkeypatch.setattr("pscd.frames.layout.read_text", None)  # not asked
+    monkeypatch.setattr("pscd.data.tables.LONG", 10)
+    monkeypatch.setattr("pscd.data.tables.HEAD", 30)
+    assert count_columns(tmp_path / "x.csv") == count_columns(tmp_path / "x.csv.gz") == 3
+    assert _head(tmp_path / "x.csv.gz") == text[:30]
+    assert _head(tmp_path / "x.csv").startswith("a,b,c\n")
+    (tmp_path / "parts").mkdir()
+    pd.DataFrame({"a": [1], "b": [2]}).to_parquet(tmp_path / "parts" / "x.parquet")
+    assert count_columns(tmp_path / "parts") == 2
+    np.save(tmp_path / "cube.npy", np.zeros((2, 3, 4)))
+    assert count_columns(tmp_path / "cube.npy") == 1
+    assert count_columns(tmp_path / "x.xlsx") is None
+
+
+def test_many_names_are_cut_short(tmp_path):
+    names = [f"c{i}" for i in range(10)]
+    (tmp_path / "x.csv").write_text(",".join(names) + "\n" + ",".join("1" * 10) + "\n")
+    assert told(tmp_path / "x.csv", columns=["z"]) == (
+        "has no column 'z'; it has 'c0', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7' and 2 more"
+    )

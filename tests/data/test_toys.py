@@ -2,14 +2,27 @@ import math
 import sys
 import types
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
+from sklearn.datasets import make_moons, make_swiss_roll
 
 from pscd.data import load_dataset
-from pscd.data.toys import MIXTURE_1D, TOYS, TOYS_2D, Toy, contaminated_1d, find_toy
+from pscd.data.toys import (
+    CLEAN_1D,
+    CONTAMINATION_1D,
+    MIXTURE_1D,
+    TOYS,
+    TOYS_1D,
+    TOYS_2D,
+    GaussianMixture1d,
+    Toy,
+    contaminated_1d,
+    find_toy,
+)
 from pscd.errors import UserError
-from pscd.rng import generator
+from pscd.rng import generator, integer_seed
 
 
 @pytest.mark.parametrize("name", TOYS)
@@ -106,3 +119,104 @@ def test_a_path_that_names_no_toy_is_told_in_one_line():
 def test_data_without_a_name_are_not_the_current_folder():
     with pytest.raises(UserError, match="no data are named"):
         load_dataset("", seed=0)
+
+
+def test_draws_by_hand():
+    """From the same random numbers, drawn in the same order."""
+    n, rng = 7, generator(3)
+    x0 = torch.rand(n, generator=rng) * 8 - 4
+    expected = torch.stack([x0, 3 * torch.cos(2 * x0) + torch.randn(n, generator=rng)], 1)
+    torch.testing.assert_close(TOYS["cosine"](n, generator(3)), expected)
+    rng = generator(3)
+    x0, z = 2 * torch.randn(n, generator=rng), torch.randn(n, generator=rng)
+    expected = torch.stack([x0, z * torch.exp(-x0).clamp(max=10).sqrt()], 1)
+    torch.testing.assert_close(TOYS["funnel"](n, generator(3)), expected)
+    rng = generator(3)
+    side = torch.randint(2, (n,), generator=rng)
+    expected = 0.5 * torch.randn(n, 2, generator=rng) + torch.stack([8.0 * side - 4, torch.zeros(n)], 1)
+    torch.testing.assert_close(TOYS["mog"](n, generator(3)), expected)
+    rng = generator(3)
+    radius = torch.tensor([1.0, 3.0, 5.0])[torch.multinomial(torch.tensor([1.0, 3.0, 5.0]), n, True, generator=rng)]
+    angle = 2 * math.pi * torch.rand(n, generator=rng)
+    expected = torch.stack([radius * angle.cos(), radius * angle.sin()], 1) + 0.2 * torch.randn(n, 2, generator=rng)
+    torch.testing.assert_close(TOYS["rings"](n, generator(3)), expected)
+    seed = integer_seed(generator(3))
+    expected = torch.from_numpy(make_moons(n, noise=0.1, random_state=seed)[0]).float() * 2 + torch.tensor([-1.0, -0.2])
+    torch.testing.assert_close(TOYS["moon"](n, generator(3)), expected)
+    expected = torch.from_numpy(make_swiss_roll(n, noise=1.0, random_state=seed)[0][:, [0, 2]] / 5).float()
+    torch.testing.assert_close(TOYS["swiss_roll"](n, generator(3)), expected)
+
+
+def test_densities_by_hand():
+    """The curved ones by a sum over the curve, each step of which is a Gaussian."""
+    x = torch.tensor([[0.3, 1.2], [-1.4, -2.1], [3.9, 0.4], [-3.0, 0.1]]).double()
+    a, b = x.numpy().T
+    expected = {
+        "cosine": np.log(1 / 8) + stats.norm.logpdf(b, 3 * np.cos(2 * a)),
+        "funnel": stats.norm.logpdf(a, 0, 2) + stats.norm.logpdf(b, 0, np.sqrt(np.minimum(np.exp(-a), 10))),
+        "mog": np.log(stats.norm.pdf(a, -4, 0.5) + stats.norm.pdf(a, 4, 0.5))
+        - np.log(2)
+        + stats.norm.logpdf(b, 0, 0.5),
+    }
+    t = (np.arange(20_000) + 0.5) / 20_000
+
+    def along(*curve):
+        apart = [(values[:, None] - c) for values, c in zip((a, b), curve, strict=True)]
+        return np.exp(-(apart[0] ** 2 + apart[1] ** 2) / (2 * 0.04)).mean(1) / (2 * np.pi * 0.04)
+
+    circle = 2 * np.pi * t
+    rings = sum(r / 9 * along(r * np.cos(circle), r * np.sin(circle)) for r in (1, 3, 5))
+    half, roll = np.pi * t, 1.5 * np.pi * (1 + 2 * t)
+    upper = along(2 * np.cos(half) - 1, 2 * np.sin(half) - 0.2)
+    lower = along(1 - 2 * np.cos(half), 0.8 - 2 * np.sin(half))
+    expected |= {"rings": np.log(rings), "moon": np.log((upper + lower) / 2)}
+    expected["swiss_roll"] = np.log(along(roll * np.cos(roll) / 5, roll * np.sin(roll) / 5))
+    for name, values in expected.items():
+        near = values > -40
+        assert near.sum() >= 2
+        np.testing.assert_allclose(TOYS[name].log_density(x).numpy()[near], values[near], rtol=1e-6, atol=1e-6)
+    outside = TOYS["cosine"].log_density(torch.tensor([[4.0, 0.0], [-4.0, 0.0], [3.999, 0.0]]))
+    assert outside.isinf().tolist() == [True, True, False]
+
+
+def test_modes_boxes_and_windows():
+    x = torch.tensor([[-0.1, 0.0], [0.0, 0.0], [0.1, 0.0], [2.1, 0.0], [1.9, 0.0], [4.1, 0.0]])
+    assert TOYS["mog"].mode(x).tolist() == [0, 0, 1, 1, 1, 1]
+    assert TOYS["rings"].mode(x).tolist() == [0, 0, 0, 1, 0, 2]
+    assert TOYS["moon"].mode(torch.tensor([[-1.0, 1.8], [1.0, -1.2], [1.0, -0.2], [-1.0, 0.8]])).tolist() == [
+        0,
+        1,
+        0,
+        1,
+    ]
+    far, near, ten = (-7.0, 7.0), (-4.0, 4.0), math.log(10)
+    expected = {
+        "cosine": ((-16.0, -16.0), (16.0, 16.0), far), "swiss_roll": ((-10.0, -10.0), (10.0, 10.0), near),
+        "moon": ((-12.0, -10.0), (12.0, 10.0), near), "mog": ((-20.0, -8.0), (20.0, 8.0), far),
+        "funnel": ((-16.0 - ten, -24.0), (16.0 - ten, 24.0), far), "rings": ((-16.0, -16.0), (16.0, 16.0), far),
+    }  # fmt: skip
+    assert {name: (toy.box.low, toy.box.high, toy.window) for name, toy in TOYS_2D.items()} == expected
+    assert TOYS["cosine"].box.jumps == ((-4.0, 4.0), ())
+    assert (TOYS["funnel"].box.jumps, TOYS["funnel"].box.core) == (((-ten,), ()), (None, 0.05))
+
+
+def test_the_mixtures_of_the_paper():
+    assert GaussianMixture1d((0.33, 0.67), (-1.0, 2.0), (0.0625, 2.0)) == MIXTURE_1D
+    assert GaussianMixture1d((1.0,), (-1.0,), (0.5,)) == CLEAN_1D
+    assert GaussianMixture1d((1.0,), (2.0,), (0.05,)) == CONTAMINATION_1D
+    assert contaminated_1d(0.2) == GaussianMixture1d((0.8, 0.2), (-1.0, 2.0), (0.5, 0.05))
+    assert sorted(TOYS_1D) == ["contaminated_1d_01", "contaminated_1d_05", "contaminated_1d_10", "contaminated_1d_20",
+                               "contaminated_1d_30", "gaussian_1d", "mixture_1d"]  # fmt: skip
+    x = torch.tensor([[-1.5], [0.2], [2.0]]).double()
+    for percent in (1, 5, 10, 20, 30):
+        share = percent / 100
+        density = (1 - share) * stats.norm.pdf(x, -1, 0.5**0.5) + share * stats.norm.pdf(x, 2, 0.05**0.5)
+        found = TOYS[f"contaminated_1d_{percent:02d}"].log_density(x)
+        np.testing.assert_allclose(found, np.log(density)[:, 0], rtol=1e-6)
+
+
+def test_windows_and_boxes_are_read_off_a_draw():
+    toy = Toy(lambda n, generator: torch.stack([torch.linspace(-2.3, 5.1, n), torch.linspace(0.5, 1.5, n)], 1))
+    assert toy.figure_window == (-3.0, 6.0)
+    assert toy.quadrature_box.low == pytest.approx((-2.3 - 7.4, -0.5))
+    assert toy.quadrature_box.high == pytest.approx((5.1 + 7.4, 2.5))

@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from pscd.detector.cells import CellModel
+from pscd.detector.cells import CellModel, Drawn
+from pscd.mixtures.mixed_fit import MOST_ROWS, draw_rows, fit_mixed
 
 LEVELS = torch.tensor([0, 3, 0, 0, 2])
 
@@ -85,3 +86,76 @@ def test_tables_of_categories_alone(rows):
 def test_nothing_to_learn():
     with pytest.raises(ValueError, match="constant"):
         CellModel.fit(torch.ones(5, 2).double(), torch.tensor([0, 2]), seed=0)
+
+
+def test_the_mixture_is_fitted_when_it_is_first_asked_for(rows):
+    """It is then the one that all rows would have given, of more rows than it looks at, too."""
+    made = CellModel.fit(rows, LEVELS, seed=3)
+    assert "mixture" not in vars(made)
+    expected = fit_mixed(made.forward(rows), [0, 3, 0], seed=3)
+    assert all(torch.equal(t, expected.tensors()[name]) for name, t in made.mixture.tensors().items())
+    assert made.mixture is made.mixture
+    many = torch.randn(MOST_ROWS + 50, 1, generator=torch.Generator().manual_seed(0)).double()
+    large = CellModel.fit(many, torch.tensor([0]), seed=3)
+    assert isinstance(large.source, Drawn)
+    index, _ = draw_rows(len(many), 3)
+    assert torch.equal(large.source.rows, large.forward(many)[index])
+    assert large.source.rows.shape == (MOST_ROWS, 1)
+    assert large.source.n == len(many)
+
+
+def test_energies_of_numbers_need_no_mixture():
+    x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0)).double()
+    model = CellModel.fit(x, torch.tensor([0, 0]), seed=0)
+    z = model.forward(x)
+    assert torch.equal(model.category_energy(z), torch.zeros(50).double())
+    assert torch.equal(model.category_log_prob(z), torch.zeros(50).double())
+    assert "mixture" not in vars(model)
+
+
+def test_values_of_the_mixture_s_columns_for_all_columns(model):
+    values = torch.tensor([[1.0, 2.0, 3.0]]).double()
+    assert model.spread(values).tolist() == [[1, 2, 0, 3, 0]]
+    assert model.spread(values, 9.0).tolist() == [[1, 2, 9, 3, 9]]
+    assert model.spread(values > 1, True).tolist() == [[False, True, True, True, True]]
+
+
+def test_which_columns_are_numbers_and_which_the_mixture_sees(model, rows):
+    assert model.numbers.tolist() == [True, False, True]
+    assert (model.all_vary, model.only_numbers) == (False, False)
+    numbers = CellModel.fit(rows[:, [0, 3]], LEVELS[[0, 3]], seed=0)
+    assert (numbers.all_vary, numbers.only_numbers) == (True, True)
+    categories = CellModel.fit(rows[:, [1]], LEVELS[[1]], seed=0)
+    assert (categories.all_vary, categories.only_numbers, categories.columns) == (True, False, None)
+    assert categories.scale.tolist() == [1]
+    z = categories.forward(rows[:, [1]])
+    torch.testing.assert_close(categories.category_energy(z), categories.mixture.energy(z))
+    there = ~z.isnan().any(1)
+    torch.testing.assert_close(categories.category_log_prob(z), categories.mixture.log_prob(z))
+    assert there.sum() == 299
+
+
+def test_numbers_beside_constant_categories_have_no_categories_to_pay_for(rows):
+    model = CellModel.fit(rows[:, [0, 3, 4]], LEVELS[[0, 3, 4]], seed=0)
+    z = model.forward(rows[:, [0, 3, 4]])
+    assert not model.only_numbers
+    assert torch.equal(model.category_energy(z), torch.zeros(300).double())
+    assert torch.equal(model.category_log_prob(z), torch.zeros(300).double())
+
+
+def test_constants_are_of_columns_that_never_vary(model, rows):
+    assert model.constants.isnan().tolist()[:1] == [True]
+    assert model.constants[[2, 4]].tolist() == [7, 1]
+    gone = rows.clone()
+    gone[:, 2] = torch.nan
+    empty = CellModel.fit(gone, LEVELS, seed=0)
+    assert empty.varies.tolist() == [True, True, False, True, False]
+    assert empty.constants[2].isnan()
+    assert empty.inverse(empty.forward(rows))[:, 2].isnan().all()
+
+
+def test_what_is_saved_of_the_cells(model):
+    saved = model.tensors()
+    assert {"levels", "varies", "constants", "mixture.weights", "mixture.means"} <= saved.keys()
+    assert torch.equal(saved["levels"], LEVELS)
+    assert torch.equal(saved["mixture.weights"], model.mixture.weights)

@@ -1,3 +1,4 @@
+import math
 import os
 import pickle
 import shutil
@@ -7,6 +8,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.datasets import load_wine
 from sklearn.metrics import roc_auc_score
@@ -367,3 +369,150 @@ def test_plain_arrays_are_not_examined_at_length(fitted, monkeypatch):
     for rows in (infinite, narrow, none, x[0], x[:1].astype(int), x[:1].tolist()):
         with pytest.raises(RuntimeError, match="examined"):
             detector.score_samples(rows)
+
+
+def test_numbers_are_learnt_and_ranked_without_the_mixture_of_cells(tmp_path):
+    """Most of the time of a fit would go into it; a question about cells, or a gap, brings it about."""
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    detector = EnergyDetector(n_updates=2).fit(x)
+    detector.predict(x)
+    detector.sample(3)
+    assert "mixture" not in vars(detector.cells_)
+    other = pickle.loads(pickle.dumps(detector))
+    detector.save(tmp_path / "saved")
+    np.testing.assert_array_equal(EnergyDetector.load(tmp_path / "saved").explain(x), other.explain(x))
+    assert "mixture" in vars(other.cells_)
+    with_gap = EnergyDetector(n_updates=2).fit(np.vstack([x, [[np.nan, 0.0]]]))
+    assert "mixture" in vars(with_gap.cells_)
+
+
+@pytest.fixture(scope="module")
+def both_ranks():
+    """Detectors of one table, a tenth of it junk, that rank rows in either way."""
+    x = np.random.default_rng(0).normal(size=(150, 3))
+    x[:15] += 9
+    return x, {rank: EnergyDetector(n_updates=5, rank=rank).fit(x) for rank in ("energy", "both")}
+
+
+def test_defaults():
+    assert EnergyDetector().get_params() == {
+        "gamma": "auto", "contamination": "auto", "bound": 2.0, "n_updates": 600, "rank": "energy", "kinds": None,
+        "missing": (), "random_state": 0, "verbose": False,
+    }  # fmt: skip
+
+
+def test_rows_by_both_ranks_by_hand(both_ranks):
+    x, detectors = both_ranks
+    plain, detector = detectors["energy"], detectors["both"]
+    assert plain.yardstick_ == ()
+    energy = -detector._score(detector._read(x))
+    torch.testing.assert_close(energy, -torch.from_numpy(plain.score_samples(x)))
+    z = detector.cells_.forward(torch.from_numpy(x))
+    cost = detector.cells_.mixture.cells(z, detector.cells_.mixture.trusted(z)).cost.amax(1)
+    yardstick = []
+    for values in (energy, cost):
+        yardstick += [float(values.median()), float(values.quantile(0.9) - values.median())]
+    assert detector.yardstick_ == pytest.approx(yardstick)
+    above = [(energy - yardstick[0]) / yardstick[1], (cost - yardstick[2]) / yardstick[3]]
+    soft = torch.logsumexp(3.0 * torch.stack(above), 0) / 3.0
+    np.testing.assert_allclose(detector.score_samples(x), -(yardstick[0] + yardstick[1] * soft))
+
+
+@pytest.mark.parametrize("rank", ["energy", "both"])
+def test_threshold_contamination_and_weights_by_hand(both_ranks, rank):
+    x, detectors = both_ranks
+    detector = detectors[rank]
+    scores = torch.from_numpy(detector.score_samples(x))
+    drawn = detector._draw(estimator.N_REFERENCE, seed=0)
+    own = detector._ranked(detector._score_of(drawn), detector.cells_.inverse(drawn))
+    edge = float(own.quantile(0.01))
+    outside = float((scores < edge).double().mean())
+    assert detector.contamination_ == pytest.approx(max(0.0, (outside - 0.01) / 0.99))
+    assert detector.offset_ == pytest.approx(max(edge, float(np.percentile(scores, 1.0))))
+    energies = torch.from_numpy(detectors["energy"].score_samples(x))
+    weights = torch.exp(detector.gamma_ * (energies - energies.median())).clamp_max(1)
+    np.testing.assert_allclose(detector.sample_weight_, weights)
+    assert detector.gamma_ == detector.numbers_.gaussian.gamma > 0
+    np.testing.assert_array_equal(detector.predict(x), np.where(scores < detector.offset_, -1, 1))
+
+
+def test_a_share_of_one_s_own_is_the_threshold(both_ranks):
+    x, _ = both_ranks
+    detector = EnergyDetector(n_updates=2, contamination=0.2, gamma=0.0).fit(x)
+    scores = detector.score_samples(x)
+    assert detector.offset_ == pytest.approx(np.percentile(scores, 20))
+    assert (detector.sample_weight_ == 1).all()
+    assert (detector.n_rows_, detector.n_features_in_, detector.stray_.tolist()) == (150, 3, [0, 0, 0])
+
+
+def test_new_and_stray_cells_cost_by_the_rule_of_succession():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=90).astype(object), "b": rng.normal(size=90), "c": [7.0] * 90})
+    frame.loc[:2, "a"] = ["x", "y", "z"]
+    detector = EnergyDetector(n_updates=2).fit(frame)
+    rows = detector._read(frame)
+    assert detector.stray_.tolist() == [3, 0, 0]
+    base = detector._score_of(detector.cells_.forward(rows.x))
+    expected = base.clone()
+    expected[:3] -= math.log((90 + 2) / (3 + 1))
+    torch.testing.assert_close(detector._score(rows), expected)
+    plain = EnergyDetector(n_updates=2).fit(frame[["b", "c"]])
+    new = frame[["b", "c"]].assign(c=8.0)
+    gone = plain.score_samples(frame[["b", "c"]]) - plain.score_samples(new)
+    np.testing.assert_allclose(gone, math.log(91))
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("gamma", (0, 0.0, 2.5, "auto"), (-1e-9, math.nan, math.inf, "much", None, True)),
+        ("contamination", (1e-9, 0.5, "auto"), (0.0, 0.5 + 1e-9, math.nan, "some", True)),
+        ("bound", (1e-9, 3), (0.0, -1.0, math.nan, "2")),
+        ("n_updates", (1, np.int64(3)), (0, 1.5, True, "5")),
+        ("rank", ("energy", "both"), ("cell", None)),
+    ],
+)
+def test_parameters_include_their_ends_as_they_say(name, good, bad):
+    for value in good:
+        EnergyDetector(**{name: value})._check_parameters()
+    for value in bad:
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            EnergyDetector(**{name: value})._check_parameters()
+
+
+def test_which_arrays_need_no_examination(both_ranks):
+    x, detectors = both_ranks
+    detector = detectors["energy"]
+    assert detector._is_plain(x)
+    assert detector._is_plain(x[:1].astype(np.float32))
+    infinite = x.copy()
+    infinite[0, 0] = np.inf
+    for other in (x.tolist(), x.astype(int), x[0], x[:0], x[:, :2], infinite, pd.DataFrame(x), x[None]):
+        assert not detector._is_plain(other)
+    named = EnergyDetector(n_updates=1).fit(pd.DataFrame(x, columns=list("abc")))
+    assert not named._is_plain(x)
+
+
+def test_what_a_notebook_shows_of_a_detector(both_ranks):
+    _, detectors = both_ranks
+    detector = detectors["energy"]
+    html = detector._repr_html_()
+    ignored = int((detector.sample_weight_ < 0.1).sum())
+    assert ignored > 0
+    for text in ("150 rows of 3 columns", f"{detector.gamma_:.3g}", f"{ignored} rows counted less than a tenth",
+                 f"{detector.contamination_:.1%}", f"energy above {-detector.offset_:.4g}"):  # fmt: skip
+        assert text in html
+    assert "rows of" not in EnergyDetector()._repr_html_()
+    assert detector._repr_mimebundle_()["text/plain"] == repr(detector)
+    tags = EnergyDetector().__sklearn_tags__().input_tags
+    assert (tags.allow_nan, tags.string, tags.categorical) == (True, True, True)
+
+
+def test_samples_go_by_their_seed(both_ranks):
+    _, detectors = both_ranks
+    detector = detectors["energy"]
+    seed = int(np.random.RandomState(0).randint(2**31 - 1))
+    expected = detector.cells_.inverse(detector._draw(4, seed=seed)).numpy()
+    np.testing.assert_array_equal(detector.sample(4), expected)
+    assert detector.sample().shape == (1, 3)
+    assert not np.array_equal(detector.sample(4, random_state=1), expected)

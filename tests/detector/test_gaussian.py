@@ -5,7 +5,7 @@ from pscd.detector.gaussian import Gaussian, fit_gaussian, floors, gamma_for_sha
 from pscd.losses import effective_sample_fraction, free_energy, importance_weights
 from pscd.metrics import auroc
 from pscd.mixtures.neighbours import isolation
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 
 
 def clean(n=20_000, d=2):
@@ -178,3 +178,129 @@ def test_the_gate_is_right_for_correlated_columns():
     assert fitted.outside(z, 0.99).double().mean() == pytest.approx(
         0.01, abs=0.02
     )  # the ridge is not small beside 0.3^2
+
+
+def test_variances_have_a_ridge_and_a_floor_and_precisions_are_drawn_to_independent_columns():
+    """By hand for seven rows of two columns, the second of which hardly varies."""
+    z = torch.randn(7, 2, generator=generator(0), dtype=torch.float64) * torch.tensor([2.0, 0.1])
+    covariance = torch.cov(z.T)
+    scatter = covariance.clone()
+    scatter[0, 0] += 0.05
+    scatter[1, 1] = 0.2 + 0.05
+    drawn = 1 - 0.5 * 7 / 9
+    precision = (1 - drawn) * scatter.inverse() + drawn * torch.diag(1 / scatter.diagonal())
+    fitted = fit_gaussian(z, gamma=0.0)
+    torch.testing.assert_close(fitted.scatter, scatter)
+    torch.testing.assert_close(fitted.precision, precision)
+    torch.testing.assert_close(fitted.covariance, precision.inverse())
+    assert fitted.gamma == 0
+    assert floors(torch.tensor([True, False])).tolist() == pytest.approx([1.0, 0.2])
+    spiked = fit_gaussian(z, gamma=0.0, floor=floors(torch.tensor([False, True])))
+    assert spiked.scatter[1, 1] == pytest.approx(1.05)
+    assert fit_gaussian(z, share=1.0).gamma == 0
+    one = fit_gaussian(z[:, :1], gamma=0.0)
+    assert one.scatter.item() == pytest.approx(covariance[0, 0].item() + 0.05)
+
+
+def test_a_fixed_point_by_hand():
+    """The iteration from the half nearest to the median, three rounds of it written out."""
+    z, gamma = with_junk()[::40], 0.5
+    distance = (z - z.median(0).values).square().sum(1)
+    middle = z[distance <= distance.median()]
+    mean = middle.mean(0)
+    covariance = (middle - mean).T @ (middle - mean) / len(middle)
+    for _ in range(60):
+        inverse = (covariance + 0.05 * torch.eye(2)).inverse()
+        w = torch.softmax(-gamma * 0.5 * ((z - mean) @ inverse * (z - mean)).sum(1), 0)
+        mean = w @ z
+        covariance = (1 + gamma) * ((z - mean) * w[:, None]).T @ (z - mean)
+    fitted = fit_gaussian(z, gamma=gamma, shrink=0.0, floor=0.0)
+    torch.testing.assert_close(fitted.mean, mean, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(fitted.scatter, covariance + 0.05 * torch.eye(2), rtol=1e-8, atol=1e-8)
+
+
+def test_what_lies_outside_is_counted_from_the_median_energy():
+    z = clean(2000)
+    fitted = fit_gaussian(z, gamma=0.0)
+    whitened = torch.linalg.solve_triangular(fitted.factor, fitted.scatter, upper=False)
+    weights = torch.linalg.eigvalsh(torch.linalg.solve_triangular(fitted.factor, whitened.T, upper=False))
+    rng = generator(0, Stream.GAUSSIAN_CALIBRATION)
+    draws = torch.randn(20_000, 2, generator=rng, dtype=torch.float64).square() @ weights
+    limit = fitted.energy(z).median() * draws.quantile(0.9) / draws.median()
+    assert torch.equal(fitted.outside(z, 0.9), fitted.energy(z) > limit)
+
+
+class Fixed:
+    """A Gaussian whose answers are given."""
+
+    def __init__(self, beyond, energies):
+        self.beyond, self.energies = beyond, energies
+
+    def outside(self, z, inside):
+        return self.beyond
+
+    def whiten(self, z):
+        return z
+
+    def energy(self, z):
+        return self.energies
+
+
+def decided(monkeypatch, beyond, away, robust_energy, plain_energy):
+    """Whether the majority gets the robust Gaussian, and how many rows counted as odd, if that was asked."""
+    robust, plain, odd = Fixed(beyond, robust_energy), Fixed(beyond, plain_energy), []
+
+    def spy(low, high):
+        odd.append(len(high))
+        return auroc(low, high)
+
+    monkeypatch.setattr(
+        "pscd.detector.gaussian.fit_gaussian", lambda z, gamma=None, **_: robust if gamma is None else plain
+    )
+    monkeypatch.setattr("pscd.detector.gaussian.isolation", lambda z: away)
+    monkeypatch.setattr("pscd.detector.gaussian.auroc", spy)
+    found = majority(torch.zeros(len(away), 1).double(), 0.5, inside=0.9, clean=0.05)
+    return found is robust, odd[0] if odd else None
+
+
+@pytest.mark.parametrize(
+    ("beyond", "dense", "robust"),
+    [(4, 4, False), (5, 5, True), (6, 5, True), (6, 4, None)],
+    ids=["few outside", "a dense group", "and some others", "neither"],
+)
+def test_which_gaussian_the_majority_gets(monkeypatch, beyond, dense, robust):
+    """Of a hundred rows the first are outside, and of these the first close together."""
+    rows = torch.arange(100)
+    away = torch.where(rows < dense, 0.0, torch.where(rows < beyond, 1000.0, 1.0 + rows)).double()
+    odd = (rows < dense) | (away >= away.sort().values[-10])
+    tells, nothing = odd.double(), torch.zeros(100).double()
+    for first, second in ((tells, nothing), (nothing, tells), (nothing, nothing)):
+        expected = robust if robust is not None else second is nothing
+        assert decided(monkeypatch, rows < beyond, away, first, second) == (expected, 14 if robust is None else None)
+
+
+def test_a_group_is_dense_below_three_quarters_of_what_the_majority_has(monkeypatch):
+    """Ninety rows of the majority are 0, 1, ... 89 away, three quarters of them up to 66.75."""
+    beyond = torch.arange(100) >= 90
+    energy = torch.zeros(100).double()
+    for away, robust in ((66.7, True), (66.8, None)):
+        found = decided(monkeypatch, beyond, torch.where(beyond, away, torch.arange(100.0)).double(), energy, energy)
+        assert found == (True, None if robust else 10)
+
+
+@pytest.mark.parametrize(("n", "odd"), [(9, 1), (19, 1), (20, 2), (300, 30)])
+def test_a_tenth_of_the_rows_but_at_least_one_counts_as_odd(monkeypatch, n, odd):
+    rows = torch.arange(n)
+    energy = torch.zeros(n).double()
+    assert decided(monkeypatch, rows >= n - n // 3, rows.double(), energy, energy)[1] == odd
+
+
+def test_gamma_for_a_share_at_its_ends():
+    energy = torch.tensor([0.0, 1.0, 2.0, 5.0], dtype=torch.float64)
+    assert gamma_for_share(energy, 1.0) == 0
+    assert gamma_for_share(torch.arange(5.0).double(), 1.0) == 0  # though by rounding no gamma has this share
+    least = float(effective_sample_fraction(importance_weights(energy, 1.0)))
+    assert gamma_for_share(energy, least) == 1.0
+    assert gamma_for_share(energy, least - 0.01) == 1.0
+    assert gamma_for_share(energy, least - 0.01, most=3.0) > 1.0
+    assert gamma_for_share(energy, least + 1e-6) == pytest.approx(1.0, abs=1e-4)

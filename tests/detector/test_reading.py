@@ -4,7 +4,8 @@ import polars as pl
 import pytest
 import torch
 
-from pscd.detector.reading import Reader, Rows, has_text, native_frame
+from pscd.detector.reading import Reader, Rows, fitting_frame, has_text, native_frame
+from pscd.errors import UserError
 from tests.detector.tables import people
 
 
@@ -100,3 +101,135 @@ def test_arrays_with_text_are_looked_at():
     np.testing.assert_array_equal(rows.x, [[0, 1], [1, np.nan], [0, 3], [2, 2]])
     filled = reader.replaced(rows, rows.x.nan_to_num(nan=7.0), rows.missing(reader.sources))
     assert filled.tolist() == [["a", 1.0], ["b", 7], ["a", 3.0], ["c", 2.0]]
+
+
+def test_what_is_missing_is_of_the_table_and_not_stray():
+    """A date of three parts is one column: it is missing if one of them is; a word among numbers is not."""
+    x = torch.tensor([[1.0, 2.0, 3.0, 4.0], [torch.nan, torch.nan, torch.nan, 4.0], [1.0, 2.0, 3.0, torch.nan]])
+    stray = torch.tensor([[False, False], [False, False], [False, True]])
+    rows = Rows(x, stray, None)
+    assert rows.missing(torch.tensor([0, 0, 0, 1])).tolist() == [[False, False], [True, False], [False, False]]
+    x[0, 1] = torch.nan
+    assert rows.missing(torch.tensor([0, 0, 0, 1]))[0].tolist() == [True, False]
+
+
+def test_numbers_that_are_told_to_be_something_else_are_looked_at():
+    frame = pd.DataFrame({"a": [1.0, 2.0, 999.0, 4.0], "b": [1.0, 2.5, 3.0, 4.0]})
+    assert Reader.of(frame).schema is None
+    assert Reader.of(frame, missing=["a=999"]).read(frame).x[2, 0].isnan()
+    assert Reader.of(frame, kinds={"a": "category"}).levels.tolist() == [4, 0]
+    assert Reader.of(frame.to_numpy(), missing=["999"]).schema is None  # columns of an array have no names
+    assert Reader.of(frame).n_columns == 2
+    mixed = frame.assign(c=list("xyxy"))
+    assert Reader.of(mixed).n_columns == 3
+    assert Reader.of(frame.assign(c=[True, False, True, True])).levels.tolist() == [0, 0, 2]
+
+
+def test_parts_of_a_date_are_no_plain_numbers():
+    days = pd.date_range("2020-01-01", periods=60)
+    frame = pd.DataFrame({"x": np.arange(60.0) % 7, "d": days, "c": list("xy") * 30})
+    reader = Reader.of(frame)
+    assert reader.plain_numbers.tolist() == [True] + [False] * (len(reader.sources) - 1)
+    assert reader.sources.tolist() == [0, *[1] * (len(reader.sources) - 2), 2]
+    assert Reader(3).plain_numbers.tolist() == [True] * 3
+    assert Reader(3).sources.tolist() == [0, 1, 2]
+
+
+def test_names_and_labels_of_arrays_and_frames():
+    x = np.array([[1.0, 2.0], [3.0, 4.0]])
+    reader = Reader.of(x)
+    assert reader.names(x) == ["x0", "x1"]
+    rows = reader.read(x)
+    values = np.array([[5, 6], [7, 8]])
+    assert reader.labelled(rows, values) is values
+    assert reader.found(rows, 1, [1, 0]) == [4.0, 2.0]
+    frame = pd.DataFrame(x, columns=["a", "b"], index=[7, 9])
+    reader = Reader.of(frame)
+    assert reader.names(frame) == ["a", "b"]
+    labelled = reader.labelled(reader.read(frame), values)
+    pd.testing.assert_frame_equal(labelled, pd.DataFrame(values, columns=["a", "b"], index=[7, 9]))
+    assert reader.found(reader.read(frame), 1, [1, 0]) == [4.0, 2.0]
+    other = reader.labelled(Rows(rows.x, rows.stray, pl.DataFrame(x, schema=["a", "b"])), values)
+    assert other.to_dict(as_series=False) == {"a": [5, 7], "b": [6, 8]}
+
+
+def test_numbers_of_a_frame_that_lends_its_memory_may_be_written_to():
+    x = np.array([[1.0, 2.0]])
+    x.flags.writeable = False
+    rows = Reader(2).read(x)
+    rows.x[0, 0] = 9.0
+    assert x[0, 0] == 1.0
+    assert Reader(2).read(None, np.array([[1, 2]])).x.dtype == torch.float64
+    assert rows.stray.tolist() == [[False, False]]
+
+
+def test_misspelt_cells_mean_the_nearest_category_or_the_likeliest_of_them():
+    frame = pd.DataFrame({"n": np.arange(90.0) % 7, "c": ["horse", "horst", "dog"] * 30})
+    reader = Reader.of(frame)
+    other = frame.astype(object).copy()
+    other.loc[[2, 4, 5, 6], "c"] = [" dogg ", "xyz", "horsf", "bird"]
+    rows = reader.read(other)
+    likeliest = torch.zeros(90, 2)
+    assert list(reader.misspelt(rows, likeliest)) == [(2, 1, 0.0), (5, 1, 1.0)]
+    likeliest[5, 1] = 2
+    assert reader.schema.columns[1].levels == ("dog", "horse", "horst")
+    assert list(reader.misspelt(rows, likeliest))[1] == (5, 1, 2.0)
+    assert list(Reader(2).misspelt(Rows(torch.zeros(1, 2), torch.ones(1, 2).bool(), None), likeliest)) == []
+
+
+def test_whole_numbers_become_floats_only_if_they_must():
+    frame = pd.DataFrame({"a": [1, 2, 3], "b": [4, 5, 6]})
+    reader = Reader.of(frame)
+    rows = reader.read(frame)
+    where = torch.zeros(3, 2, dtype=torch.bool)
+    where[1, 0] = where[2, 1] = True
+    made = reader.replaced(rows, rows.x + torch.tensor([0.5, 1.0]), where)
+    assert made["a"].tolist() == [1, 2.5, 3]
+    assert made["b"].tolist() == [4, 5, 7]
+    assert (made["a"].dtype.kind, made["b"].dtype.kind) == ("f", "i")
+    same = reader.replaced(rows, rows.x, torch.zeros(3, 2, dtype=torch.bool))
+    pd.testing.assert_frame_equal(same, frame)
+    array = Reader(2).read(frame.to_numpy())
+    assert Reader(2).replaced(array, array.x + 10, where).tolist() == [[1, 4], [12, 5], [3, 16]]
+
+
+def test_cells_are_written_as_the_table_writes_them_where_they_are_asked_for():
+    frame = pd.DataFrame(
+        {"a": ["1.50 €", "2.25 €", "3.00 €"] * 4, "b": ["4.5", "5.5", "6.25"] * 4, "c": ["x", "y", "x"] * 4}
+    )
+    reader = Reader.of(frame)
+    x = reader.read(frame).x[:2]
+    assert reader.cells(frame, x) == [["1.50 €", "2.25 €"], ["4.5", "5.5"], ["x", "y"]]
+    assert reader.cells(frame, x, [1]) == [[1.5, 2.25], ["4.5", "5.5"], ["x", "y"]]
+    assert reader.cells(frame.to_numpy(), x)[0] == [1.5, 2.25]
+    left = Reader.of(frame.assign(id=[f"row {i}" for i in range(12)]))
+    assert left.cells(frame.assign(id="r"), left.read(frame.assign(id="r")).x[:2])[3] == [None, None]
+
+
+def test_a_file_as_a_detector_wants_it():
+    numbers = Reader(2)
+    frame = pd.DataFrame({"b": ["3", "x", "4"], "a": ["1,5", "2,5", "3,5"], "more": ["u", "v", "w"]})
+    made = fitting_frame(frame, numbers, ["a", "b"], array=False)
+    np.testing.assert_array_equal(made[["a", "b"]].to_numpy(float), [[1.5, 3], [2.5, np.nan], [3.5, 4]])
+    assert made["more"].tolist() == ["u", "v", "w"]
+    with pytest.raises(UserError, match="has no column 'c', 'd'; it has 'b', 'a', 'more'"):
+        fitting_frame(frame, numbers, ["c", "a", "d"], array=False)
+    with pytest.raises(UserError, match="3 numbers a row, but the detector was fitted to 2 columns"):
+        fitting_frame(frame, numbers, ["a", "b"], array=True)
+    bare = fitting_frame(pd.DataFrame({"x0": ["1", "2"], "x1": ["3", "4"]}), numbers, ["a", "b"], array=True)
+    assert bare["b"].tolist() == [3, 4]
+    kinds = Reader.of(people(30))
+    with pytest.raises(UserError, match="has no column 'sex', 'height', 'weight', 'age'"):
+        fitting_frame(frame, kinds, [], array=False)
+    table = people(5)
+    assert fitting_frame(table, kinds, [], array=False) is table
+
+
+def test_text_among_numbers_and_what_is_no_table():
+    assert not has_text(np.array(["a", "b"]))
+    assert not has_text(np.zeros((2, 2, 2)))
+    assert not has_text([[1, None], ["2", 3.5]])
+    assert has_text([[1, None], ["2", "x"]])
+    assert has_text(np.array([["1", "b"]]))
+    assert native_frame([[1]]) is None
+    assert native_frame(np.zeros((1, 1))) is None

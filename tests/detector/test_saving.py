@@ -1,8 +1,12 @@
+import json
+import shutil
+
 import numpy as np
 import pytest
 import torch
 
 from pscd import EnergyDetector, UserError
+from pscd.coordinates import LINEAR, SPIKED_LINEAR
 from pscd.files import read_tensors, write_tensors
 from tests.detector.tables import people, with_gaps
 
@@ -60,3 +64,103 @@ def test_what_is_not_there_is_told(name, frame, tmp_path):
     write_tensors(path, tensors, metadata)
     with pytest.raises(UserError, match="damaged"):
         EnergyDetector.load(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A detector of three columns of numbers, one of them constant, and its files."""
+    x = np.random.default_rng(0).normal(size=(120, 3))
+    x[:, 1] = 4.0
+    detector = EnergyDetector(n_updates=5, random_state=3).fit(x)
+    folder = tmp_path_factory.mktemp("detector")
+    detector.save(folder)
+    return detector, folder
+
+
+def changed(folder, to, tensors=None, facts=None, metadata=None):
+    """A copy of a saved detector, of which some parts are others."""
+    shutil.copytree(folder, to, dirs_exist_ok=True)
+    old, about = read_tensors(folder / "detector.safetensors")
+    told = json.loads(about["facts"])
+    for name, value in (facts or {}).items():
+        *path, last = name.split(".")
+        inner = told
+        for part in path:
+            inner = inner[part]
+        inner.pop(last) if value is None else inner.update({last: value})
+    about = about | {"facts": json.dumps(told)} | (metadata or {})
+    old = {name: t for name, t in (old | (tensors or {})).items() if t is not None}
+    write_tensors(to / "detector.safetensors", old, {name: t for name, t in about.items() if t is not None})
+    return to
+
+
+def test_everything_that_was_fitted_comes_back(saved):
+    detector, folder = saved
+    again = EnergyDetector.load(folder)
+    for name in ("gamma_", "contamination_", "offset_", "n_rows_", "n_features_in_"):
+        assert getattr(again, name) == getattr(detector, name)
+    assert tuple(again.yardstick_) == tuple(detector.yardstick_)
+    assert torch.equal(again.stray_, detector.stray_)
+    np.testing.assert_array_equal(again.sample_weight_, detector.sample_weight_)
+    for name, t in detector.cells_.tensors().items():
+        assert torch.equal(again.cells_.tensors()[name].nan_to_num(9.5), t.nan_to_num(9.5)), name
+    for name in ("mean", "covariance", "scatter"):
+        assert torch.equal(getattr(again.numbers_.gaussian, name), getattr(detector.numbers_.gaussian, name))
+    assert again.numbers_.gaussian.gamma == detector.numbers_.gaussian.gamma
+    assert not hasattr(again, "feature_names_in_")
+    assert again.random_state == 3
+
+
+def test_detectors_of_before_lack_some_parts(saved, tmp_path):
+    detector, folder = saved
+    x = np.random.default_rng(1).normal(size=(5, 3))
+    changed(folder, tmp_path, {"stray": None}, {"fitted.yardstick_": None, "schema": "none"}, {"network": None})
+    path = tmp_path / "detector.safetensors"
+    tensors, about = read_tensors(path)
+    told = json.loads(about["facts"])
+    del told["schema"]
+    write_tensors(path, tensors, about | {"facts": json.dumps(told)})
+    again = EnergyDetector.load(tmp_path)
+    assert (again.stray_.tolist(), again.stray_.dtype, again.yardstick_) == ([0, 0, 0], torch.long, ())
+    np.testing.assert_array_equal(
+        again.cells_.forward(torch.from_numpy(x)), detector.cells_.forward(torch.from_numpy(x))
+    )
+
+
+@pytest.mark.parametrize("name", ["gamma_", "contamination_", "offset_", "n_rows_"])
+def test_what_was_fitted_must_be_there_and_a_number(saved, tmp_path, name):
+    for value in ("much", [1.0], None):
+        with pytest.raises(UserError, match="damaged, or not a detector of pscd"):
+            EnergyDetector.load(changed(saved[1], tmp_path, facts={f"fitted.{name}": value}))
+
+
+def test_a_yardstick_is_of_numbers(saved, tmp_path):
+    with pytest.raises(UserError, match="damaged, or not a detector of pscd"):
+        EnergyDetector.load(changed(saved[1], tmp_path, facts={"fitted.yardstick_": [1.0, "2"]}))
+
+
+def test_the_network_of_another_fit_is_told(saved, tmp_path):
+    with pytest.raises(UserError, match="not the network of the detector beside it, but of another fit"):
+        EnergyDetector.load(changed(saved[1], tmp_path, metadata={"network": "f00d"}))
+
+
+def test_coordinates_of_before_had_other_names(saved, tmp_path):
+    detector, folder = saved
+    old = detector.cells_.columns
+    spiked = torch.tensor([True, False])
+    tensors = {f"columns.{name}": None for name in old.tensors()}
+    tensors |= {"columns.centre": old.shift, "columns.scale": old.scale, "columns.kept": old.kept,
+                "columns.spiked": spiked, "constants": old.constants}  # fmt: skip
+    found = EnergyDetector.load(changed(folder, tmp_path, tensors)).cells_.columns
+    assert torch.equal(found.shift, old.shift)
+    assert torch.equal(found.scale, old.scale)
+    assert torch.equal(found.kept, old.kept)
+    assert torch.equal(found.constants, old.constants)
+    assert found.linear.tolist() == [SPIKED_LINEAR, LINEAR]
+    assert found.linear.dtype == torch.float64
+
+
+def test_a_generator_is_not_saved_as_a_seed(tmp_path):
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    EnergyDetector(n_updates=2, random_state=np.random.RandomState(0)).fit(x).save(tmp_path)
+    assert EnergyDetector.load(tmp_path).random_state is None

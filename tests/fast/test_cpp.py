@@ -1,4 +1,8 @@
+import ctypes
+import hashlib
+import subprocess
 import tempfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -255,3 +259,143 @@ def test_a_folder_that_cannot_be_written_is_passed_over(tmp_path, monkeypatch, q
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert cpp._compiled().parent.parent == tmp_path
+
+
+@needs_compiler
+@pytest.mark.parametrize(("rows", "most"), [(49_999, 1), (50_000, 3)])
+def test_half_a_million_multiply_adds_are_worth_threads(rows, most):
+    net = cpp.Network([dense(torch.ones(2, 4))], torch.ones(1, 2), None, threads=3)  # ten for a row
+    assert net._most(rows) == most
+
+
+def test_the_compiler_that_is_asked_for_comes_first(monkeypatch, tmp_path):
+    for name in ("own", "g++", "clang++", "c++"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CXX", "own")
+    for name in ("own", "g++", "clang++", "c++"):
+        assert cpp._compiler() == str(tmp_path / name)
+        (tmp_path / name).unlink()
+    assert cpp._compiler() is None
+    (tmp_path / "g++").write_text("#!/bin/sh\n")
+    (tmp_path / "g++").chmod(0o700)
+    monkeypatch.delenv("CXX")
+    assert cpp._compiler() == str(tmp_path / "g++")
+    monkeypatch.setattr(cpp, "SOURCES", (cpp.SOURCE, tmp_path / "gone.h"))
+    assert cpp._compiler() is None
+
+
+def test_another_name_for_whatever_else_it_is_made_from(empty_cache, monkeypatch):
+    """Nothing is compiled: what is in the cache counts as intact."""
+    monkeypatch.setattr(cpp, "_is_intact", lambda path: True)
+    monkeypatch.setattr(cpp, "_compiler", lambda: "cc")
+    names = [cpp._compiled().name]
+    for attribute, value in (("FLAGS", ("-O1",)), ("SOURCES", (cpp.SOURCE,)), ("_compiler", lambda: "other"),
+                             ("_processor", lambda: "flags: none")):  # fmt: skip
+        with monkeypatch.context() as patch:
+            patch.setattr(cpp, attribute, value)
+            names.append(cpp._compiled().name)
+    monkeypatch.setattr("platform.machine", lambda: "pdp11")
+    names.append(cpp._compiled().name)
+    assert len(set(names)) == 6
+    assert all(name.startswith("kernels-") and len(name) == len("kernels-.so") + 16 for name in names)
+    assert empty_cache.stat().st_mode & 0o777 == 0o700
+
+
+def test_code_of_somebody_else_is_not_loaded(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(cpp, "_is_intact", lambda path: True)
+    monkeypatch.setattr(cpp, "_compiler", lambda: "cc")
+    assert cpp._compiled().parent == tmp_path / "pscd"
+    monkeypatch.setattr("os.getuid", lambda: 12345)
+    assert cpp._compiled() is None
+    assert (tmp_path / "pscd-12345").is_dir()
+
+
+def test_a_library_is_intact_if_its_checksum_says_so(tmp_path):
+    path = tmp_path / "kernels.so"
+    assert not cpp._is_intact(path)
+    path.write_bytes(b"code")
+    assert not cpp._is_intact(path)
+    path.with_suffix(".sum").write_text(hashlib.sha256(b"code").hexdigest())
+    assert cpp._is_intact(path)
+    path.with_suffix(".sum").write_bytes(b"\xff\xfe")
+    assert not cpp._is_intact(path)
+
+
+def test_what_is_no_library_is_not_loaded(tmp_path, monkeypatch):
+    (tmp_path / "kernels.so").write_bytes(b"no code")
+    monkeypatch.setattr(cpp, "_compiled", lambda: tmp_path / "kernels.so")
+    assert cpp.library.__wrapped__() is None
+
+
+@pytest.mark.parametrize("openmp", [True, False])
+def test_openmp_is_used_if_the_compiler_has_it(tmp_path, monkeypatch, openmp):
+    commands = []
+
+    def run(command, **settings):
+        commands.append(command)
+        assert settings == {"check": True, "capture_output": True, "timeout": 120}
+        if "-fopenmp" in command and not openmp:
+            raise subprocess.CalledProcessError(1, command)
+        Path(command[-1]).write_bytes(b"code")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert cpp._compile("cc", tmp_path / "kernels.so")
+    assert (tmp_path / "kernels.so").read_bytes() == b"code"
+    assert ["-fopenmp" in command for command in commands] == ([True] if openmp else [True, False])
+    assert commands[0][:7] == ["cc", *cpp.FLAGS]
+    assert commands[-1][-3:-1] == [str(cpp.SOURCE), "-o"]
+
+
+def test_the_cache_and_the_processor(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cpp._cache_folder() == tmp_path / "pscd"
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cpp._cache_folder() == tmp_path / "home" / ".cache" / "pscd"
+    monkeypatch.setattr(Path, "read_text", lambda self: "model: x\nflags: sse avx\nflags: other\n")
+    assert cpp._processor() == "flags: sse avx"
+    monkeypatch.setattr(Path, "read_text", lambda self: "Features: neon\n")
+    assert cpp._processor() == "Features: neon"
+    monkeypatch.setattr(Path, "read_text", lambda self: "model: x\n")
+    assert cpp._processor() == ""
+
+
+@needs_compiler
+def test_weights_are_copied_and_sizes_counted():
+    weight = torch.ones(3, 2).T.contiguous().T  # columns first
+    net = network(weight, None, frequencies=None)
+    assert (net.inputs, net._work) == (2, 3 + 6)
+    waves = network(torch.ones(3, 6), None, frequencies=torch.ones(2, 2))
+    assert waves.inputs == 2
+    labels = cpp.Network([dense(torch.ones(3, 2))], torch.ones(2, 3), torch.tensor([0.0, 5.0]))
+    x = torch.zeros(2, 2)
+    assert labels(x, torch.tensor([0, 1]))[0].tolist() == [0, 5]
+    assert labels.energy(x, torch.tensor([1, 0])).tolist() == [5, 0]
+    for output in (torch.tensor([0, 2]), torch.tensor([[0, 1]]), torch.tensor([0])):
+        with pytest.raises(RuntimeError, match="expected 2 numbers below 2"):
+            labels(x, output)
+    assert labels(x[:0], torch.tensor([], dtype=torch.long))[0].shape == (0,)
+
+
+@needs_compiler
+def test_a_chain_by_hand_of_the_reader():
+    """E = |x|^2 / 2, of which a step of one half takes half away; the gradient is clamped, and so is the point."""
+    net = cpp.Network([dense(torch.zeros(1, 1))], torch.zeros(1, 1), None, precision=1.0)
+    x, still = torch.tensor([[4.0], [-8.0]]), torch.zeros(2, 2, 1)
+    wide = (-torch.inf, torch.inf)
+    assert net.langevin(x, still, 0.5, torch.inf, wide)[:, 0].tolist() == [1, -2]
+    assert net.langevin(x, still, 0.5, 2.0, wide)[:, 0].tolist() == [2, -6]
+    assert net.langevin(x, still, 0.5, torch.inf, (-1.0, 0.5))[:, 0].tolist() == [0.25, -0.5]
+    noise = torch.tensor([[[1.0], [0.0]], [[0.0], [2.0]]])
+    assert net.langevin(x, noise, 0.5, torch.inf, wide)[:, 0].tolist() == [1.5, 0]
+    assert x[:, 0].tolist() == [4, -8]
+
+
+@needs_compiler
+def test_sizes_may_be_larger_than_two_thousand_million():
+    for name in ("packed_size", "scratch_size", "record_size"):
+        assert getattr(cpp.library(), name).restype is ctypes.c_ssize_t

@@ -1,4 +1,5 @@
 import math
+from contextlib import suppress
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from pscd.energies import MLP, Quadratic, TemperedEnergy
 from pscd.errors import UserError
 from pscd.fast import gradients
 from pscd.fast.gradients import MODES, by_hand, evaluator, using
+from pscd.fast.torch_layers import Evaluator
 from pscd.rng import generator
 from pscd.sampling import langevin
 
@@ -155,3 +157,150 @@ def test_the_noise_of_many_steps_at_once_is_that_of_single_ones(rows, monkeypatc
     drawn.clear()
     gradients.at_once(moves, torch.zeros(rows, 2), 2, 0.5, 0.0, None, None, rng)
     assert (drawn[0] == 0).all()
+
+
+class Spoken(nn.Module):
+    """An energy that knows its own gradient."""
+
+    def __init__(self, answer=True):
+        super().__init__()
+        self.answer = answer
+
+    def forward(self, x):
+        return x.square().sum(1)
+
+    def input_gradient(self):
+        return Evaluator(lambda x: (x.square().sum(1), 2 * x), "by itself") if self.answer else None
+
+
+class Louder(Spoken):
+    def forward(self, x):
+        return 3 * super().forward(x)
+
+
+def test_an_energy_may_know_its_own_gradient():
+    assert by_hand(Spoken()).how == evaluator(Spoken()).how == "by itself"
+    assert evaluator(Spoken(answer=False)).how == "by autograd"
+    assert evaluator(Louder()).how == "by autograd"  # it was written for another energy
+    with using("eager"):
+        assert evaluator(Spoken()).how == "by itself"
+    with using("plain"):
+        assert evaluator(Spoken()).how == "by autograd"
+    hooked = Spoken()
+    hooked.register_forward_hook(lambda module, args, out: 2 * out)
+    assert evaluator(hooked).how == "by autograd"
+
+
+class Derived(nn.Sequential):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("energy", "known"),
+    [
+        (nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)), True),
+        (nn.Sequential(nn.Flatten(0)), False),
+        (nn.Sequential(nn.Linear(4, 1), nn.Flatten(1)), False),
+        (nn.Sequential(nn.Linear(4, 1), nn.Flatten(0, 1)), False),
+        (nn.Sequential(nn.Linear(4, 1), nn.Linear(1, 1)), False),
+        (Derived(nn.Linear(4, 1), nn.Flatten(0)), False),
+    ],
+)
+def test_which_sequences_are_known(energy, known):
+    assert (gradients._as_sequence(energy, (4,)) is not None) is known
+
+
+def test_in_mixed_precision_nothing_goes_by_hand():
+    energy = MLP((2,), width=8)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert evaluator(energy).how == "by autograd"
+    assert evaluator(energy).how != "by autograd"
+
+
+def test_energies_of_a_loss_go_by_hand_only_where_their_gradient_is_that_of_the_weights(monkeypatch):
+    energy, x = MLP((2,), width=8), torch.randn(5, 2, generator=generator(0))
+    asked = []
+
+    def spy(sequence, x):
+        asked.append(1)
+        return original(sequence, x)
+
+    original = gradients.sequences.energies
+    monkeypatch.setattr(gradients.sequences, "energies", spy)
+    expected = energy(x)
+    weights = list(energy.parameters())
+    slopes = torch.autograd.grad(expected.square().sum(), weights)
+
+    def by_hand_then(x):
+        asked.clear()
+        e = gradients.energies(energy, x)
+        torch.testing.assert_close(e, energy(x))
+        return bool(asked)
+
+    assert by_hand_then(x)
+    found = torch.autograd.grad(gradients.energies(energy, x).square().sum(), weights)
+    torch.testing.assert_close(found, slopes)
+    assert not by_hand_then(x.clone().requires_grad_(True))
+    with torch.no_grad():
+        assert not by_hand_then(x)
+    for mode in ("eager", "plain"):
+        with using(mode):
+            assert not by_hand_then(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        gradients.energies(energy, x)
+    assert gradients.energies(lambda x: x.sum(1), x).tolist() == x.sum(1).tolist()
+
+
+def test_an_energy_is_frozen_inside_of_a_block_and_as_before_after_it():
+    energy = nn.Sequential(nn.Linear(2, 2), nn.Dropout(), nn.Linear(2, 1))
+    energy[0].weight.requires_grad_(False)
+    before = [p.requires_grad for p in energy.parameters()]
+    assert before == [False, True, True, True]
+    for training in (True, False):
+        energy.train(training)
+        seen = []
+        with suppress(KeyError), gradients.frozen(energy):
+            seen += [energy.training, energy[1].training, *(p.requires_grad for p in energy.parameters())]
+            raise KeyError
+        assert seen == [False] * 6
+        assert energy.training is energy[1].training is training
+        assert [p.requires_grad for p in energy.parameters()] == before
+    with gradients.frozen(torch.sum):
+        pass
+
+
+def test_chains_freeze_what_goes_through_autograd_alone():
+    x = torch.zeros(3, 4)
+    energy = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 1), nn.Flatten(0))
+    with gradients.evaluating(energy, x) as evaluate:
+        assert evaluate.how == "by autograd"
+        assert not energy.training
+    assert energy.training
+    known = MLP((4,), width=8)
+    with gradients.evaluating(known, x) as evaluate:
+        assert evaluate.how != "by autograd"
+        assert known.training
+
+
+def test_more_numbers_than_fit_are_one_step_at_a_time(monkeypatch):
+    monkeypatch.setattr(gradients, "NOISE_NUMBERS", 5)
+    lengths = []
+
+    def moves(x, noise, step, most, bounds):
+        lengths.append((len(noise), step, most, bounds))
+        return x
+
+    settings = {"step_size": 0.5, "noise": 1.0, "bounds": (0.0, 1.0), "max_grad": 0.25, "generator": None}
+    gradients.at_once(moves, torch.zeros(3, 2), 2, **settings)
+    assert lengths == [(1, 0.5, 0.25, (0.0, 1.0))] * 2
+    lengths.clear()
+    gradients.at_once(moves, torch.zeros(0, 2), 7, **settings)
+    assert [n for n, *_ in lengths] == [5, 2]
+
+
+def test_what_autograd_gives_has_no_graph():
+    energy = Quadratic(dim=4)
+    e, grad = evaluator(energy)(torch.ones(3, 4, requires_grad=True))
+    assert not e.requires_grad
+    assert not grad.requires_grad
+    assert not evaluator(energy).energy(torch.ones(3, 4)).requires_grad

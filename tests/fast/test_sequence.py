@@ -1,4 +1,5 @@
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -254,3 +255,49 @@ def test_layouts_are_kept_only_where_weights_are_fixed(any_size):
         energy.base_scale = 1.0  # not a weight
         assert not torch.equal(by_hand(energy)(x)[0], first)
     torch.testing.assert_close(by_hand(energy)(x)[0], energy(x).detach())
+
+
+@pytest.mark.skipif(cpp.library() is None, reason="no C++ compiler")
+@pytest.mark.parametrize(
+    ("inputs", "batch", "compiled"),
+    [(99, 99, False), (99, 100, True), (4999, 3, True), (5000, 3, False)],
+    ids=["too few rows", "a million in all", "half a million a row", "too wide"],
+)
+def test_where_autograd_is_as_fast_it_is_used(inputs, batch, compiled):
+    """With 100 hidden units a row takes 100 (inputs + 1) multiply-adds."""
+    energy = nn.Sequential(nn.Linear(inputs, 100), nn.SiLU(), nn.Linear(100, 1), nn.Flatten(0))
+    e = energies(energy, rows(batch, (inputs,)))
+    assert ("_Energies" in type(e.grad_fn).__name__) == compiled
+
+
+@pytest.mark.skipif(cpp.library() is None, reason="no C++ compiler")
+def test_how_deep_and_how_large_networks_in_cpp_may_be(monkeypatch):
+    def deep(n):
+        return nn.Sequential(*(nn.Linear(2, 2) for _ in range(n)), nn.Linear(2, 1), nn.Flatten(0))
+
+    assert [by_hand(deep(n)).how for n in (1, 32, 33)] == ["by hand in C++", "by hand in C++", "by hand"]
+    assert by_hand(nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))).how == "by hand"  # no hidden layer
+    monkeypatch.setattr(sequence, "MOST_WORK", 4)
+    assert [by_hand(deep(n)).how for n in (1, 2)] == ["by hand in C++", "by hand"]
+    assert sequence.cpp.MOST_LAYERS == 32
+
+
+def test_the_largest_networks_that_cpp_is_asked_for():
+    assert (sequence.MOST_WORK, sequence.LEAST_LEARNT, sequence.MOST_LEARNT) == (20_000_000, 1_000_000, 500_000)
+
+
+@pytest.mark.skipif(cpp.library() is None, reason="no C++ compiler")
+def test_what_is_kept_is_kept_for_the_same_extras_only():
+    net, waves = nn.Sequential(nn.Linear(4, 2), nn.Linear(2, 1)), torch.zeros(1, 1)
+    first = Sequence(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)))
+    with fixed_weights():
+        found = sequence._parsed(first)
+        assert sequence._parsed(replace(first)) is found
+        for changes in ({"shape": (2,)}, {"precision": 1.0}, {"bound": 2.0}):
+            assert sequence._parsed(replace(first, **changes)) is not found
+        assert sequence._parsed(first, compiled=False)[1] is None
+    assert sequence._parsed(first) is not sequence._parsed(first)
+    other = Sequence(net, frequencies=waves)
+    assert sequence._are_same(other, replace(other))
+    assert not sequence._are_same(other, replace(other, frequencies=waves.clone()))
+    assert not sequence._are_same(other, replace(other, output=torch.zeros(1)))

@@ -14,6 +14,7 @@ from pscd.fast.threads import (
     allowed_threads,
     enough_threads,
     in_order,
+    threads_set,
 )
 
 
@@ -126,3 +127,99 @@ def test_what_goes_wrong_in_a_piece_is_raised(three_threads):
     with pytest.raises(ZeroDivisionError):
         list(in_order(lambda i: 1 / i, [1, 1, 0, 1, 1, 1, 1]))
     assert torch.get_num_threads() == 3
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_one_piece_more_than_there_are_threads_waits(n):
+    taken = []
+    results = in_order(lambda i: i, (taken.append(i) or i for i in itertools.count()), threads=n)
+    for k in range(1, 4):
+        next(results)
+        assert len(taken) == n + 1 + k
+    results.close()
+
+
+@pytest.mark.parametrize(("batch", "threads"), [(99, 1), (100, 3)])
+def test_work_is_small_below_a_hundred_million_multiply_adds(three_threads, batch, threads):
+    with enough_threads(nn.Linear(999, 1000), batch):  # a million weights
+        assert torch.get_num_threads() == threads
+
+
+def test_the_setting_comes_back_after_a_fault_and_blocks_may_be_nested(three_threads):
+    with pytest.raises(KeyError), enough_threads(nn.Linear(1, 1), 1):
+        raise KeyError
+    assert (torch.get_num_threads(), allowed_threads()) == (3, 3)
+    with enough_threads(nn.Linear(1, 1), 1), enough_threads(nn.Linear(1, 1), 1):
+        assert (torch.get_num_threads(), allowed_threads()) == (1, 3)
+    assert allowed_threads() == 3
+    with threads_set(2):
+        assert torch.get_num_threads() == 2
+        with threads_set(None):
+            assert torch.get_num_threads() == 2
+    assert torch.get_num_threads() == 3
+
+
+def test_counting_leaves_a_network_as_it_was():
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 1)).double().eval()
+    assert _multiply_adds(net, ()) == float("inf")
+    assert _multiply_adds(net, (1, 4, 4)) == 4 * (18 + 2) + 9
+    assert not net.training
+    assert not any(m._forward_hooks for m in net.modules())
+    assert _multiply_adds(nn.Identity(), ()) == 0
+    with pytest.raises(RuntimeError):
+        _multiply_adds(net.train(), (1, 2, 2))  # too small for the kernel
+    assert net.training
+    assert not any(m._forward_hooks for m in net.modules())
+
+
+@pytest.mark.parametrize(("other", "switches"), [(9.0, False), (8.999, True)])
+def test_threads_are_switched_if_the_other_number_is_clearly_faster(other, switches):
+    machine = Machine({1: 10.0, 2: other})
+    threads = Threads(machine.clock)
+    assert threads.favoured(2) == 1
+    threads.run(machine.work, 2)
+    assert machine.used == [1, 2, 1, 2]
+    assert threads.favoured(2) == (2 if switches else 1)
+
+
+def test_the_last_time_of_each_counts():
+    machine = Machine({})
+    seconds = iter([1.0, 9.0, 1.0, 0.5])  # threads are slow to wake up
+    machine.work = lambda n: (machine.used.append(n), setattr(machine, "now", machine.now + next(seconds)))
+    threads = Threads(machine.clock)
+    threads.run(machine.work, 2)
+    assert threads.favoured(2) == 2
+
+
+def test_pauses_double_up_to_a_minute_and_begin_anew_after_a_switch():
+    machine = Machine({1: 0.0, 2: 0.0})
+    threads = Threads(machine.clock)
+    pauses = []
+    for _ in range(9):
+        threads.run(machine.work, 2)
+        pauses.append(threads._next_look - machine.now)
+        machine.now = threads._next_look - 1e-6
+        machine.used.clear()
+        threads.run(machine.work, 2)
+        assert machine.used == [1]
+        machine.now = threads._next_look
+    assert pauses == pytest.approx([0.5, 1, 2, 4, 8, 16, 32, 60, 60])
+    machine.seconds = {1: 1.0, 2: 0.1}
+    threads.run(machine.work, 2)
+    assert threads._next_look - machine.now == pytest.approx(0.25)
+    machine.used.clear()
+    machine.now = threads._next_look
+    threads.run(machine.work, 2)
+    assert machine.used == [2, 1, 2, 1]
+
+
+def test_a_network_is_counted_at_rest():
+    """Dropout and batch normalisation behave otherwise in training, and a single row has no variance."""
+    seen = []
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 1))
+    net.register_forward_hook(lambda module, args, out: seen.append((module.training, torch.is_grad_enabled())))
+    before = {name: t.clone() for name, t in net.state_dict().items()}
+    _multiply_adds(net, (1, 4, 4))
+    assert seen == [(False, False)]
+    assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
+    assert net.training

@@ -1,7 +1,16 @@
 import torch
 from torch import nn
 
-from pscd.fast.torch_layers import LAYERS, WITH_WEIGHTS, channels_last, has_hooks, layers_of, prefer_channels_last
+from pscd.fast import cpp
+from pscd.fast.torch_layers import (
+    LAYERS,
+    WITH_WEIGHTS,
+    Evaluator,
+    channels_last,
+    has_hooks,
+    layers_of,
+    prefer_channels_last,
+)
 from pscd.rng import generator
 
 
@@ -82,3 +91,67 @@ def test_few_channels_go_back_by_matrix_products():
         with torch.no_grad():
             layer.forward(x.detach())
             torch.testing.assert_close(layer.backward(grad), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_which_convolutions_go_back_by_matrix_products():
+    for channels, settings, few in (
+        (4, {}, True),
+        (5, {}, False),
+        (4, {"dilation": 2}, False),
+        (4, {"groups": 2}, False),
+    ):
+        (layer,) = layers_of(nn.Conv2d(channels, 4, 2, **settings))
+        assert layer._few_channels is few
+
+
+def test_layers_that_are_not_known():
+    for module in (nn.Conv2d(1, 1, 3, padding="same"), nn.Conv2d(1, 1, 3, padding=1, padding_mode="reflect"),
+                   nn.Flatten(0), nn.Flatten(1, 2), nn.Flatten(2), nn.Dropout()):  # fmt: skip
+        assert list(layers_of(module)) == [None]
+    layer = nn.Linear(2, 1)
+    layer.forward = lambda x: x
+    assert has_hooks(layer)
+
+
+def test_activations_know_themselves_in_cpp():
+    kinds = {nn.SiLU: (cpp.SILU, 0.0), nn.Tanh: (cpp.TANH, 0.0), nn.ReLU: (cpp.LEAKY, 0.0), nn.Softplus: None}
+    for kind, known in kinds.items():
+        (layer,) = layers_of(kind())
+        assert layer.in_cpp == known
+    (layer,) = layers_of(nn.LeakyReLU(0.3))
+    assert layer.in_cpp == (cpp.LEAKY, 0.3)
+
+
+def test_an_evaluator_without_a_cheaper_way_takes_the_energy_beside_the_gradient():
+    x = torch.ones(3, 2)
+    both = Evaluator(lambda x: (x.sum(1), x), "any way")
+    assert both.energy(x).tolist() == [2, 2, 2]
+    alone = Evaluator(lambda x: (x.sum(1), x), "any way", alone=lambda x: x.sum(1) + 1)
+    assert alone.energy(x).tolist() == [3, 3, 3]
+    assert (both.moves, both.alone) == (None, None)
+
+
+def test_pooling_has_its_own_settings():
+    x = rows(2, (3, 7, 8))
+    for module in (nn.AvgPool2d(2), nn.AvgPool2d((2, 3), stride=(1, 2)), nn.AvgPool2d(3, 2, 1, ceil_mode=True),
+                   nn.AvgPool2d(3, 2, 1, count_include_pad=False), nn.AvgPool2d(2, divisor_override=3)):  # fmt: skip
+        (layer,) = layers_of(module)
+        torch.testing.assert_close(layer.forward(x), module(x))
+
+
+def test_parametrised_weights_are_those_of_evaluation_and_training_goes_on():
+    layer = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2))
+    for training in (True, False):
+        layer.train(training)
+        (found,) = layers_of(layer)
+        assert layer.training is training
+        assert torch.equal(found.weight, layer.eval().weight)
+        assert not found.weight.requires_grad
+    (bare,) = layers_of(nn.Linear(3, 2, bias=False))
+    assert bare.bias is None
+
+
+def test_only_networks_with_convolutions_are_put_into_another_order():
+    flat = nn.Sequential(nn.Linear(4, 4))
+    prefer_channels_last(flat)
+    assert flat[0].weight.stride() == (4, 1)

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from pscd.errors import UserError
-from pscd.frames.cells import as_frame, cells_of
+from pscd.frames.cells import as_frame, cells_of, number_text
 
 
 def cells(values, missing=()):
@@ -90,3 +90,43 @@ def test_what_is_no_table():
         as_frame(np.zeros((2, 2, 2)))
     assert as_frame(np.zeros((2, 3))).columns == ["x0", "x1", "x2"]
     assert as_frame(pd.DataFrame({0: [1], ("a", 1): [2]})).columns == ["0", "('a', 1)"]
+
+
+def test_numbers_as_people_write_them():
+    for value, text in [(3.0, "3"), (-3.0, "-3"), (0.25, "0.25"), (2.0**53, "9007199254740992.0"),
+                        (2.0**53 - 1, "9007199254740991"), (-(2.0**53), "-9007199254740992.0"), (np.inf, "inf"),
+                        (np.nan, "nan")]:  # fmt: skip
+        assert number_text(value) == text
+
+
+def test_cells_of_objects_as_texts():
+    now = datetime.datetime(2020, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+    values = [np.float32(2.0), np.int64(7), 2.5, np.True_, now, datetime.datetime(2020, 1, 2), (1, 2), b"x"]
+    texts = ["2", "7", "2.5", "True", "2020-01-02 03:04:05", "2020-01-02", "(1, 2)", "b'x'"]
+    assert every(cells(pd.Series(values, dtype=object))) == texts
+    fine = pd.Series([datetime.datetime(2020, 1, 2, 3, 4, 5, 600)], dtype=object)
+    assert every(cells(fine)) == ["2020-01-02 03:04:05.000600"]
+
+
+def test_how_often_values_occur_and_how_many_there_are():
+    found = cells(["a", "b", None, "a", "NA"])
+    assert (found.counts.tolist(), found.n_present) == ([2, 1], 3)
+    assert found.spread(np.array([10.0, 20.0])).tolist()[:2] == [10, 20]
+    assert np.isnan(found.spread(np.array([10.0, 20.0]))[2])
+    assert found.spread(np.array([True, False]), False).tolist() == [True, False, False, True, False]
+
+
+def test_numbers_and_words_that_are_told_to_be_missing():
+    assert every(cells(["x", "y", " X "], ["x "])) == [None, "y", None]
+    assert every(cells(["1", "2", "1.0"], ["1"])) == [None, "2", None]
+    assert every(cells([1.0, 2.0, 1.0], ["1.0", "word"])) == [None, "2", None]
+    assert every(cells([1.0, 2.0], ["word"])) == ["1", "2"]
+    assert every(cells([True, False], ["1"])) == ["True", "False"]  # flags are no numbers
+    assert every(cells(["b", "NA", "a", "NA", "c", "a"])) == ["b", None, "a", None, "c", "a"]
+
+
+def test_names_that_are_there_twice_once_they_are_texts():
+    with pytest.raises(UserError, match="column '1' is there twice; give every column a name of its own"):
+        as_frame(pd.DataFrame([[1, 2, 3]], columns=[1, "1", "a"]))
+    frame = pd.DataFrame({"a": [1], "b": [2]})
+    assert as_frame(frame).columns == ["a", "b"]

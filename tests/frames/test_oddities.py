@@ -100,3 +100,46 @@ def test_odd_levels():
     counts = np.array([100, 20, 100, 1, 1, 100])
     found = odd_levels(texts, counts)
     assert found == ("differ in case or blanks alone: Male / male", "misspelt: Femal x 1 (like Female)")
+
+
+def test_slips_of_a_factor_name_two_examples():
+    assert notes([*[1.0] * 90, 10.0, 11.0, 12.0]) == "3 values are 10 times the others: '10', '11' and 1 more"
+    assert notes([*[1.0] * 90, 10.0, 11.0]) == "2 values are 10 times the others: '10', '11'"
+    assert notes([*[1.0] * 90, 0.1, 0.11]) == "2 values are 10 times smaller than the others: '0.1', '0.11'"
+
+
+def test_numbers_that_are_not_whole_among_whole_ones_are_named():
+    values, counts = np.array([1.0, 2.5, 3.25, 4.75, 5.5]), np.array([500, 1, 2, 1, 1])
+    note = "5 not whole: '2.5', '3.25', '4.75' and 1 more"
+    assert odd_numbers(values, counts, (), 0, 0) == (note,)
+    assert odd_numbers(values, counts, (), 0, 1) == odd_numbers(values, counts, (), 0, None) == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "n", "note"),
+    [(("x",), 1, "1 word: x"), (("x",), 2, "2 words: x"), (("x", "y", "z"), 3, "3 words: x, y, z"),
+     (("x", "y", "z", "w"), 4, "4 words: x, y, z, ...")],
+)  # fmt: skip
+def test_words_among_numbers_are_named(words, n, note):
+    assert odd_numbers(np.array([1.0, 2.0]), np.array([5, 5]), words, n, None) == (note,)
+
+
+def test_a_code_for_missing_is_left_out_of_what_else_is_odd():
+    """Of the numbers that are left, none is 100 times the others; they come in any order."""
+    values = np.array([999.0, 5.0, 1.0, 3.0, 4.0, 2.0])
+    found = odd_numbers(values, np.array([3, 9, 9, 9, 9, 9]), (), 0, 0)
+    assert found == ("999 x 3 looks like a code for missing: --missing 999",)
+
+
+def test_levels_in_the_order_of_the_alphabet_and_no_more_than_three():
+    pairs = ["b", "B", "a", "A", " c", "c", "d", "D"]
+    found = odd_levels(np.array(pairs, dtype=object), np.array([9] * 8))
+    assert found == ("differ in case or blanks alone: B / b; A / a;  c / c",)
+    words = ["female", "elephant", "crocodile", "butterfly"]
+    texts = np.array([*words, *(word[:-1] for word in words)], dtype=object)
+    (wrong,) = odd_levels(texts, np.array([100] * 4 + [1] * 4))
+    first = "misspelt: butterfl x 1 (like butterfly), crocodil x 1 (like crocodile), elephan x 1 (like elephant), ..."
+    assert wrong == first
+    (wrong,) = odd_levels(texts[[0, 1, 2, 4, 5, 6]], np.array([100] * 3 + [1] * 3))
+    assert wrong.count("like") == 3
+    assert not wrong.endswith("...")

@@ -1,3 +1,4 @@
+import csv
 import gzip
 import sys
 import zipfile
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from pscd.errors import UserError
 from pscd.frames import look, read_frame
-from pscd.frames.layout import encodings
+from pscd.frames.layout import column_names, encodings, find_footer, find_layout, is_summary, records
+from pscd.frames.reading import columns_of
 
 
 def write(path, content):
@@ -248,3 +250,187 @@ def test_text_of_a_parquet_file_that_is_none_is_told(tmp_path):
 )
 def test_encodings_by_the_first_bytes(raw, first):
     assert encodings(raw)[0] == first
+
+
+def layout(text, **options):
+    return find_layout(text, "utf-8", **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter"),
+    [
+        ("a,b\n1,2\n", ","),
+        ("a;b\n1;2\n", ";"),
+        ("a b\n1 2\n", " "),
+        ("a, b\n1, 2\n", ","),  # a blank is the last resort
+        ("title\na;b\n1;2\n3;4\n", ";"),
+        ("x\ny\na;b\n1;2\n", ";"),  # half of the records are split
+        ("x\ny\nz\na;b\n1;2\n", ","),
+        ("a;b;c\n" + "1;2;3\n" * 7 + "1;2\n" * 2, ";"),  # eight of ten are as wide as most
+        ("a;b;c\n" + "1;2;3\n" * 6 + "1;2\n" * 3, ","),
+        ("a;b\n1,5;2,5\n3,5;4,5\n", ";"),  # both are as steady, but a decimal comma is none
+        ("a|b\n1|2\n", "|"),
+        ("a\n1\n", ","),
+    ],
+)
+def test_the_delimiter_gives_most_records_one_width(text, delimiter):
+    assert layout(text)[0].delimiter == delimiter
+
+
+@pytest.mark.parametrize(
+    ("text", "skip", "header", "width"),
+    [
+        ("a,b\n1,2\n", 0, True, 2),
+        ("a,b", 0, True, 2),
+        ("# by me\na,b\n1,2\n", 1, True, 2),
+        ("# by me\n# again, and more\na,b\n1,2\n", 2, True, 2),
+        ("title\n\na,b\n1,2\n", 1, True, 2),
+        ("#a\n", 0, True, 1),  # the last record is the table
+        ("1,2\n3,4\n", 0, False, 2),
+        ("1,\n3,4\n", 0, False, 2),
+        (",\n3,4\n", 0, True, 2),
+        ("a,1\nb,2\nc,3\n", 0, True, 2),
+        ("a,1\nb,2\na,3\n", 0, False, 2),
+        ("a,b\nb,a\na,b\n", 0, True, 2),  # texts alone may come again
+        (",1\n,2\n", 0, False, 2),
+        ('a,1\nb,2\n"a ",3\n', 0, False, 2),
+        ("a,b\nr1,1,2\nr2,3,4\n", 0, True, 3),  # the names of the rows have none
+        ("a,b\n1,2,\n3,4,\n", 0, True, 2),  # each line ends with a delimiter
+        ("a\n1,2,3\n4,5,6\n", 1, False, 3),
+        ("a,b,c,d\n1,2\n3,4\n", 0, True, 4),
+    ],
+)
+def test_where_the_table_begins_and_how_wide_it_is(text, skip, header, width):
+    found, notes = layout(text)
+    assert (found.skip, found.header, found.width) == (skip, header, width)
+    assert ("no header: columns are called x0, x1, ..." in notes) is not header
+    assert (f"{skip} {'line' if skip == 1 else 'lines'} before the table skipped" in notes) is (skip > 0)
+    for told in (True, False):
+        found, notes = layout(text, header=told)
+        assert found.header is told
+        assert not any("no header" in note for note in notes)
+
+
+def test_delimiters_have_names():
+    for name, sign in [("tab", "\t"), ("\\t", "\t"), ("comma", ","), ("semicolon", ";"), ("space", " "), ("bar", "|"),
+                       ("pipe", "|"), ("x", "x")]:  # fmt: skip
+        assert layout(f"a{sign}b\n1{sign}2\n", delimiter=name)[0].delimiter == sign
+    for bad in ("", "ab"):
+        with pytest.raises(UserError, match=f"--delimiter must be one character, or one of tab, .*; got '{bad}'"):
+            layout("a,b\n", delimiter=bad)
+
+
+def test_quotation_marks_that_are_never_closed_are_text():
+    found, notes = layout('a,b\n1,"2\n3,4\n')
+    assert not found.quoted
+    assert notes == ("a quotation mark is never closed: all are taken as text",)
+    assert layout('a,b\n1,"2"\n3,4\n')[0].quoted
+    assert layout('a,b\n1,5" wide\n3,4\n')[0].quoted  # an odd one that opens nothing
+
+
+def test_a_layout_is_guessed_from_whole_lines_of_the_start(monkeypatch):
+    monkeypatch.setattr("pscd.frames.layout.SAMPLE_CHARACTERS", 10)
+    assert layout("a,b\n1,2\n3,4\n" + "5;6;7\n" * 9)[0].delimiter == ","
+    monkeypatch.setattr("pscd.frames.layout.SAMPLE_CHARACTERS", 13)
+    assert layout("a,b\n1,2\n3;4;5\n" + "5;6;7\n" * 9)[0].width == 2
+    monkeypatch.setattr("pscd.frames.layout.SAMPLE_CHARACTERS", 200_000)
+    monkeypatch.setattr("pscd.frames.layout.SAMPLE", 2)
+    assert layout("a,b\n1,2\n" + "5,6,7\n" * 9)[0].width == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "n"),
+    [
+        ([["1", "2", "3"], ["end"]], 3, 1),
+        ([["1", "2", "3"], ["end", ""]], 3, 1),
+        ([["1", "2", "3"], ["end", "x"]], 3, 0),
+        ([["1", "2", "3"], ["end", "", ""]], 3, 0),
+        ([["1", "2"], ["end"]], 2, 0),
+        ([["end"]], 3, 0),
+        ([["1"], ["a"], ["b"], ["c"], ["d"]], 3, 3),
+        ([["a"], ["b"]], 3, 1),
+        ([], 3, 0),
+    ],
+)
+def test_records_at_the_end_that_are_no_rows(rows, width, n):
+    assert find_footer(rows, width) == n
+
+
+@pytest.mark.parametrize(
+    ("row", "word"),
+    [(["x", "Total"], "Total"), (["Sum:", "1"], "Sum:"), (["n", "1"], None), (["n.", "1"], None), (["sums"], None),
+     (["Grand total", "Mean"], "Grand total"), ([" average "], " average "), ([], None)],
+)  # fmt: skip
+def test_rows_that_sum_up(row, word):
+    assert is_summary(row) == word
+
+
+@pytest.mark.parametrize(
+    ("first", "width", "names", "notes"),
+    [
+        (["a", " b "], 2, ["a", "b"], []),
+        (["a", "b"], 3, ["row", "a", "b"], ["the header is one name short: the first column is called 'row'"]),
+        (["a"], 3, ["a", "unnamed 2", "unnamed 3"], ["2 without a name: called unnamed 2, ..."]),
+        (["a", ""], 2, ["a", "unnamed 2"], ["1 without a name: called unnamed 2"]),
+        (["a", "a", "a"], 3, ["a", "a (2)", "a (3)"], ["there twice: 'a'; the second is called 'a (2)'"]),
+        (["a", "a (2)", "a"], 3, ["a", "a (2)", "a (3)"], ["there twice: 'a'; the second is called 'a (2)'"]),
+        (["a", "b", "c"], 2, ["a", "b"], []),
+    ],
+)
+def test_names_of_columns(first, width, names, notes):
+    assert column_names(first, width, header=True) == (names, notes)
+    assert column_names(first, width, header=False) == ([f"x{j}" for j in range(width)], [])
+
+
+def test_records_tell_their_lines():
+    text = 'a,b\n\n1,"x\ny"\n  \n,\n2,3'
+    assert list(records(text, ",")) == [(["a", "b"], 0, 1), (["1", "x\ny"], 2, 4), (["", ""], 5, 6), (["2", "3"], 6, 7)]
+    assert [fields for fields, _, _ in records('1,"x\n', ",", quoted=False)] == [["1", '"x']]
+    limit = csv.field_size_limit()
+    assert len(next(records("x" * (limit + 1), ","))[0][0]) == limit + 1
+    assert csv.field_size_limit() == limit
+
+
+def test_rows_of_another_length_are_counted_through_all_chunks(monkeypatch):
+    monkeypatch.setattr("pscd.frames.reading.CHUNK", 2)
+    rows = [["1", "2"], ["3"], ["4", "5", "6"], ["7", "8", " "], ["9", "10"]]
+    columns, ragged, last = columns_of(iter(rows), 2)
+    assert [column.tolist() for column in columns] == [["1", "3", "4", "7", "9"], ["2", "", "5", "8", "10"]]
+    assert ragged == {"fewer": [2], "more": [3]}
+    assert last == rows[-3:]
+    columns, ragged, last = columns_of(iter([]), 2)
+    assert ([len(column) for column in columns], ragged, last) == ([0, 0], {"fewer": [], "more": []}, [])
+
+
+def test_rows_of_another_length_are_told(tmp_path):
+    body = "".join("1,2,3\n" for _ in range(9))
+    *_, notes = read(tmp_path, "a,b,c\n" + body + "1,2\n" + body)
+    assert notes == ("1 row has fewer fields than there are columns (row 10): what is not there is missing",)
+    *_, notes = read(tmp_path, "a,b,c\n" + body + "1,2,3,4\n" * 4 + body)
+    assert notes == ("4 rows have more fields than there are columns (rows 10, 11, 12, ...): the surplus is ignored",)
+    *_, notes = read(tmp_path, "a,b,c\n" + body + "1,2,3,4\n" * 3 + body)
+    assert "(rows 10, 11, 12)" in notes[0]
+
+
+def test_the_end_of_a_file(tmp_path):
+    body = "".join("1,2,3\n" for _ in range(9))
+    _, rows, notes = read(tmp_path, "a,b,c\n" + body + "the end\n")
+    assert (len(rows), notes) == (9, ("last line left out, it is no row: 'the end'",))
+    _, rows, notes = read(tmp_path, "a,b,c\nx,2,3\ny,2,3\nTotal,4,6\n")
+    assert (len(rows), notes) == (3, ("the last row looks like a summary ('Total'): remove it if it is one",))
+    assert read(tmp_path, "a,b,c\nx,2,3\nTotal,4,6\n")[2] == ()  # two rows are no table to sum up
+    with pytest.raises(UserError, match="there are no rows in it"):
+        read(tmp_path, "a,b,c\n")
+
+
+def test_what_was_found_out_about_a_file_goes_along(tmp_path):
+    about = read_frame(write(tmp_path / "x.csv", "a;a;b\nr;1;2;3\n" + "s;3;4\n" * 9)).attrs["pscd"]
+    assert (about["delimiter"], about["encoding"], about["header"], about["twice"]) == (";", "utf-8", True, ["a"])
+    assert (about["short_header"], about["ragged"]) == (False, {"fewer": [], "more": [1]})
+    about = read_frame(write(tmp_path / "x.csv", "a;b\n" + "r;1;2\n" * 9)).attrs["pscd"]
+    assert about["short_header"] is True
+    assert "decimal" not in about
+    told = {"decimal": ",", "thousands": ".", "missing": ["x"], "day_first": False}
+    about = read_frame(write(tmp_path / "x.csv", "1;2\n3;4\n"), **told).attrs["pscd"]
+    assert {name: about[name] for name in told} == told | {"missing": ("x",)}
+    assert (about["twice"], about["header"]) == ([], False)

@@ -1,3 +1,4 @@
+import codecs
 import gzip
 
 import pandas as pd
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from pscd.errors import UserError
 from pscd.frames import read_frame, write_like
 from pscd.frames.layout import records
-from pscd.frames.writing import field_spans
+from pscd.frames.writing import _changed, field_spans
 
 DIRTY = (
     "# a title\r\n"
@@ -110,3 +111,68 @@ def test_spans_are_the_fields_that_the_reader_sees(fields):
     for (begin, end), field in zip(spans, found, strict=True):
         ((alone, _, _),) = records(f"x,{record[begin:end]}", ",")
         assert alone[1] == field
+
+
+@pytest.mark.parametrize(
+    ("raw", "delimiter", "quoted", "new", "expected"),
+    [
+        ("a,b\n", ",", True, {0: "x"}, "x,b\n"),
+        ("a,b\r\n", ",", True, {1: "x"}, "a,x\r\n"),
+        ("a,b", ",", True, {3: "x"}, "a,b,,x"),
+        (" a , b\n", ",", True, {0: "x", 1: "y"}, " x , y\n"),
+        ("a,  ,c\n", ",", True, {1: "x"}, "a,  x,c\n"),  # blanks alone lead, and do not trail
+        ('a, "b" ,c\n', ",", True, {1: "x"}, 'a, "x" ,c\n'),
+        ("a,b\n", ",", True, {0: "x,y"}, '"x,y",b\n'),
+        ("a,b\n", ",", True, {0: 'x"y'}, '"x""y",b\n'),
+        ("a,b\n", ",", True, {0: "x\ny"}, '"x\ny",b\n'),
+        ("a,b\n", ",", True, {0: "x\ry"}, '"x\ry",b\n'),
+        ("a,b\n", ",", False, {0: 'x"y'}, 'x"y,b\n'),
+        ('"a,b\n', ",", False, {0: "x"}, "x,b\n"),
+        ("a b c\n", " ", True, {1: "x"}, "a x c\n"),
+    ],
+)
+def test_one_record_with_new_fields(raw, delimiter, quoted, new, expected):
+    assert _changed(raw, delimiter, quoted, new) == expected
+
+
+@pytest.mark.parametrize(
+    ("record", "delimiter", "quoted", "fields"),
+    [
+        ('a,"b,c",d', ",", True, ["a", '"b,c"', "d"]),
+        ('a,"b,c",d', ",", False, ["a", '"b', 'c"', "d"]),
+        ('a,  "b,""c",d', ",", True, ["a", '  "b,""c"', "d"]),
+        ('a,"b,c', ",", True, ["a", '"b,c']),
+        ('a,b"c,d"', ",", True, ["a", 'b"c', 'd"']),
+        ("a  b", " ", True, ["a", "", "b"]),
+        ("", ",", True, [""]),
+        (",", ",", True, ["", ""]),
+        ('"a""","b"', ",", True, ['"a"""', '"b"']),
+    ],
+)
+def test_spans_by_hand(record, delimiter, quoted, fields):
+    assert [record[a:b] for a, b in field_spans(record, delimiter, quoted=quoted)] == fields
+
+
+def test_the_byte_order_and_its_mark_stay_and_copies_are_the_same_every_time(tmp_path):
+    for order in ("le", "be"):
+        mark = codecs.BOM_UTF16_LE if order == "le" else codecs.BOM_UTF16_BE
+        (tmp_path / "x.csv").write_bytes(mark + "a,b\n1,2\n".encode(f"utf-16-{order}"))
+        for name in ("utf-16", "UTF_16", "utf16"):
+            write_like(tmp_path / "x.csv", {(0, "b"): "ö"}, tmp_path / "y.csv", encoding=name)
+            assert (tmp_path / "y.csv").read_bytes() == mark + "a,b\n1,ö\n".encode(f"utf-16-{order}")
+    for name in ("y.csv.gz", "y.csv.GZ"):
+        write_like(tmp_path / "x.csv", {}, tmp_path / name)
+        assert (tmp_path / name).read_bytes()[4:8] == b"\0\0\0\0"  # no time
+
+
+def test_what_was_told_of_a_file_is_told_again(tmp_path):
+    (tmp_path / "x.csv").write_text("1;2\n3;4\n5;6\n")
+    write_like(tmp_path / "x.csv", {(1, "2"): "9"}, tmp_path / "y.csv", header=True)
+    assert (tmp_path / "y.csv").read_text() == "1;2\n3;4\n5;9\n"
+    write_like(tmp_path / "x.csv", {(1, "1;2"): "9"}, tmp_path / "y.csv", delimiter=",")
+    assert (tmp_path / "y.csv").read_text() == "1;2\n3;4\n9\n"
+    rows = {(2, "x0"): "c", (0, "x0"): "a"}
+    write_like(tmp_path / "x.csv", rows, tmp_path / "y.csv", header=False)
+    assert (tmp_path / "y.csv").read_text() == "a;2\n3;4\nc;6\n"
+    with pytest.raises(UserError, match="has no row 3; it has 3"):
+        write_like(tmp_path / "x.csv", {(0, "x0"): "a", (3, "x0"): "b"}, tmp_path / "y.csv", header=False)

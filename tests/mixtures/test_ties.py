@@ -3,7 +3,7 @@ import torch
 
 from pscd.mixtures import dequantise
 from pscd.mixtures.background import GAUSSIAN_IQR
-from pscd.mixtures.ties import OFTEN, _deviation
+from pscd.mixtures.ties import OFTEN, Ties, _cells, _deviation, _nearest
 from pscd.rng import generator
 
 
@@ -110,3 +110,54 @@ def test_the_deviation_of_a_column_that_mostly_holds_one_value_is_that_of_the_ot
     near = torch.tensor([5.0] * 9 + [4.5, 5.5, 8.0]).double()
     assert _deviation(near, torch.tensor(5.0).double()) == 0.5  # however near they are
     assert _deviation(normal(10_000)[:, 0], torch.tensor(0.0).double()) == pytest.approx(1, abs=0.06)
+
+
+def test_a_little_junk_between_the_values_of_a_grid_narrows_no_cell():
+    grid = torch.arange(20).double().repeat(50)[:, None]
+    junk = 19 * torch.rand(100, 1, generator=generator(1), dtype=torch.float64)
+    clean, dirty = Ties.of(grid), Ties.of(torch.cat([grid, junk]))
+    tied = dirty.widths[0] > 0
+    assert torch.equal(dirty.values[0][tied], clean.values[0])
+    # The share of each value has fallen by 1000 / 1100, which matters for none: all cells are as wide as the gaps.
+    assert torch.equal(dirty.widths[0][tied], clean.widths[0])
+    assert (clean.widths[0] == 1).all()
+    # Values that occur once are neighbours where few rows are tied: no grid is to be seen there.
+    mostly = Ties.of(torch.cat([grid, 19 * torch.rand(3000, 1, generator=generator(2), dtype=torch.float64)]))
+    assert (mostly.widths[0][mostly.widths[0] > 0] < 1).all()
+
+
+def test_a_spike_and_a_pair_make_no_grid():
+    x = torch.cat([torch.zeros(60), torch.linspace(1, 2, 39), torch.tensor([2.0])]).double()
+    widths = Ties.of(x[:, None]).widths[0]
+    deviation = _deviation(x, torch.zeros(()).double())
+    torch.testing.assert_close(widths[[0, -1]], deviation * torch.tensor([0.6, 0.02]).double())
+    assert (widths[1:-1] == 0).all()
+
+
+def test_the_nearest_value_of_any_number():
+    """Also beyond the first and the last; half-way the upper one."""
+    values = torch.tensor([0.0, 1.0, 4.0]).double()
+    x = torch.tensor([-9.0, 0.0, 0.4, 0.5, 0.6, 1.0, 2.4, 2.5, 2.6, 4.0, 99.0]).double()
+    assert _nearest(values, x).tolist() == [0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
+
+
+def test_cells_by_hand():
+    """Values 0, 1, 4, 4.5 and 9, all but the last tied; a cell reaches half-way to the nearer neighbour."""
+    x = torch.tensor([0.0] * 3 + [1.0] * 2 + [4.0] * 2 + [4.5] * 2 + [9.0]).double()
+    values, widths = _cells(x)
+    assert values.tolist() == [0, 1, 4, 4.5, 9]
+    quartiles = torch.quantile(x, torch.tensor([0.25, 0.75]).double())
+    deviation = float(quartiles[1] - quartiles[0]) / 1.349
+    least = [n / 10 * deviation for n in (3, 2, 2, 2)]
+    assert widths.tolist() == pytest.approx(
+        [max(1.0, least[0]), max(1.0, least[1]), max(0.5, least[2]), max(0.5, least[3]), 0]
+    )
+    assert _cells(torch.ones(4).double()) is None
+
+
+def test_other_rows_are_spread_by_the_cell_of_the_nearest_value():
+    ties = Ties((torch.tensor([0.0, 10.0]).double(), None), (torch.tensor([2.0, 4.0]).double(), None))
+    x = torch.tensor([[1.0, 5.0], [9.0, 6.0]]).double()
+    noise = torch.rand(2, generator=generator(3), dtype=torch.float64) - 0.5
+    expected = torch.stack([x[:, 0] + torch.tensor([2.0, 4.0]) * noise, x[:, 1]], 1)
+    assert torch.equal(ties.spread(x, generator(3)), expected)

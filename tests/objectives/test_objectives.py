@@ -1,6 +1,6 @@
 import copy
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from pscd.losses import (
     f_ebm,
     free_energy,
     importance_weights,
+    noise_contrastive,
     pseudo_spherical,
     squares,
 )
@@ -34,7 +35,8 @@ from pscd.objectives import (
     weighted_median,
 )
 from pscd.objectives.f_ebm import with_new_weights
-from pscd.rng import generator
+from pscd.objectives.nce import FIRST_DRAWS
+from pscd.rng import generator, integer_seed
 from pscd.training.guard import verdict
 from pscd.training.loop import fit
 
@@ -411,3 +413,118 @@ def test_gamma_auto_is_no_number_until_training_starts():
         with pytest.raises(UserError, match="becomes a number when training starts"):
             use()
     assert PseudoSpherical(gamma=0.7).number == 0.7
+
+
+def test_every_default():
+    """Results name settings that differ from these."""
+    assert {name: asdict(objective) for name, objective in OBJECTIVES.items()} == {
+        "ps-cd": {"gamma": 1.0, "warmup": 0.5, "l2": 0.0, "negatives": "auto", "unit": "nats"},
+        "cd": {"gamma": 0.0, "warmup": 0.5, "l2": 0.0, "negatives": "auto", "unit": "nats"},
+        "f-ebm": {"divergence": "kl", "share": 1.0, "warmup": 0.5, "critic": "same", "l2": 0.0, "l2_first": 11},
+        "nce": {"noise": "mixture", "components": 32, "ratio": 4, "divergence": "js"},
+        "sm": {"sigma": 0.0, "first_sigma": 1.0, "warmup": 0.5},
+        "dsm": {"sigma": 0.1, "first_sigma": 1.0, "warmup": 0.5},
+        "ssm": {"n_projections": 1, "sigma": 0.0, "first_sigma": 1.0, "warmup": 0.5},
+        "beta": {"beta": 0.5, "warmup": 0.5, "l2": 0.0},
+        "trim": {"alpha": 0.1},
+        "negatives-only": {"gamma": 1.0},
+        "recovery": {"gamma": 0.0, "warmup": 0.5, "unit": "spread", "n_steps": 1, "step_size": 1.0},
+    }
+    with_chains = {"ps-cd", "cd", "f-ebm", "beta", "trim", "negatives-only"}
+    assert {name for name, objective in OBJECTIVES.items() if objective.needs_negatives} == with_chains
+    assert {objective.sampling_power for name, objective in OBJECTIVES.items() if name in with_chains} == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "good", "bad"),
+    [
+        *[
+            (k, "warmup", (0.0, 1.0), (-1e-9, 1 + 1e-9, math.nan))
+            for k in (PseudoSpherical, FEBM, ScoreMatching, DensityPower)
+        ],
+        *[(k, "l2", (0.0, 2.0), (-1e-9, math.nan)) for k in (PseudoSpherical, FEBM, DensityPower)],
+        (PseudoSpherical, "gamma", (-1.0, 0.0, "auto"), (-1 - 1e-9, math.inf, math.nan)),
+        (WeightedNegatives, "gamma", (-1.0, 0.0), (-1 - 1e-9, math.inf)),
+        (FEBM, "share", (0.0, 1.0), (-1e-9, 1 + 1e-9)),
+        (FEBM, "l2_first", (0,), (-1,)),
+        (NoiseContrastive, "ratio", (1,), (0,)),
+        (NoiseContrastive, "components", (1,), (0,)),
+        (DensityPower, "beta", (0.0, 3.0), (-1e-9, math.inf, math.nan)),
+        (ScoreMatching, "sigma", (0.0, 3.0), (-1e-9, math.inf)),
+        (ScoreMatching, "first_sigma", (1e-9,), (0.0, math.inf)),
+        (DenoisingScoreMatching, "sigma", (1e-9,), (0.0, math.inf, -1.0)),
+        (SlicedScoreMatching, "n_projections", (1,), (0,)),
+        (SlicedScoreMatching, "sigma", (0.0,), (-1e-9,)),
+        (Trimmed, "alpha", (0.0, 0.999), (-1e-9, 1.0)),
+    ],
+)
+def test_settings_include_their_ends_as_they_say(kind, name, good, bad):
+    for value in good:
+        assert getattr(kind(**{name: value}), name) == value
+    for value in bad:
+        with pytest.raises(UserError, match=name):
+            kind(**{name: value})
+
+
+def test_energies_that_are_all_equal_have_the_least_spread():
+    """Otherwise the weights would be those of 0 / 0."""
+    objective = PseudoSpherical(gamma=1.0, unit="spread")
+    x = torch.tensor([[0.0], [2.0]])
+
+    def energy(x):
+        return 1e-7 * x[:, 0]
+
+    _, stats = objective(energy, None, torch.ones(4, 1), x, generator(0))
+    assert stats["spread"] == pytest.approx(1e-6)
+    weights = importance_weights(energy(x) / 1e-6, 1.0)
+    assert stats["ess_neg"] == pytest.approx(float(1 / (2 * weights.square().sum())), rel=1e-5)
+
+
+@pytest.mark.parametrize(("gamma", "negatives", "power"), [(-0.5, "auto", 0.5), (-1.0, "auto", 1.0), (0.0, "auto", 1.0),
+    (0.5, "auto", 1.0), (0.5, "direct", 1.5), (-0.5, "weighted", 1.0), (0.0, "direct", 1.0)])  # fmt: skip
+def test_what_chains_sample(gamma, negatives, power):
+    assert PseudoSpherical(gamma=gamma, negatives=negatives).sampling_power == power
+
+
+def test_the_weighted_median_has_half_of_the_weight_at_or_below_it():
+    values = torch.tensor([3.0, 1.0, 2.0])
+    assert weighted_median(values, torch.tensor([0.25, 0.5, 0.25])) == 1
+    assert weighted_median(values, torch.tensor([0.25, 0.49, 0.26])) == 2
+    assert weighted_median(values, torch.tensor([2.0, 1.0, 1.0])) == 2
+
+
+def test_new_weights_by_hand():
+    """Drawn around the mean of a tensor with its deviation, or a tenth where all entries are equal."""
+    module = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
+    with torch.no_grad():
+        module[0].bias.fill_(0.7)
+    torch.manual_seed(5)
+    other = with_new_weights(module)
+    torch.manual_seed(5)
+    for new, old in zip(other.parameters(), module.parameters(), strict=True):
+        spread = old.std(correction=0) if old.unique().numel() > 1 else torch.tensor(0.1)
+        torch.testing.assert_close(new, old.mean() + spread * torch.randn_like(old))
+
+
+def test_noise_contrastive_estimation_by_hand(batch):
+    """The first log Z from draws of the noise, then a loss of data and four times as many rows of it."""
+    energy, x_pos, _ = batch
+    x = torch.randn(60, 2, generator=generator(3))
+    objective = NoiseContrastive(noise="gaussian")
+    torch.manual_seed(7)
+    aux = objective.init(energy, x)
+    torch.manual_seed(7)
+    seed = integer_seed(torch.default_generator)
+    y = aux.density.sample(FIRST_DRAWS, generator(seed))
+    weights = -energy(y).detach() - aux.density.log_prob(y)
+    assert aux.log_z.item() == pytest.approx((torch.logsumexp(weights, 0) - math.log(len(y))).item(), rel=1e-5)
+    loss, stats = objective(energy, aux, x_pos, x_pos[:0], generator(4))
+    y = aux.density.sample(4 * len(x_pos), generator(4))
+    ratio = [-energy(z) - aux.log_z - aux.density.log_prob(z) for z in (x_pos, y)]
+    torch.testing.assert_close(loss, noise_contrastive(*ratio, ratio=4, f=DIVERGENCES["js"]))
+    told = ((ratio[0] > 0).float().mean() + (ratio[1] < 0).float().mean()) / 2
+    assert float(stats["told_apart"]) == pytest.approx(float(told))
+    assert stats["e_pos"].item() == pytest.approx(energy(x_pos).mean().item(), rel=1e-5)
+    assert stats["log_z"] == aux.log_z
+    assert not stats["log_z"].requires_grad
+    assert len(NoiseContrastive(components=5).init(energy, x).density.weights) == 5 + 1

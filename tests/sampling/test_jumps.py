@@ -9,6 +9,7 @@ from pscd.mixtures import Mixture
 from pscd.rng import generator
 from pscd.sampling import Jumps
 from pscd.sampling.jumps import jumps
+from pscd.sampling.mala import mala
 
 M = 7  # points of the finite space
 ENERGY = torch.tensor([0.3, 2.0, -1.0, 0.0, 4.0, 1.0, -0.5], dtype=torch.float64)
@@ -129,3 +130,43 @@ def test_the_sampler_is_the_function_and_needs_a_proposal():
         sampler.run(Quadratic(dim=2), x, step_size=one, n_steps=4)
     with pytest.raises(UserError, match="n_steps"):
         Jumps(n_steps=0)
+
+
+class Far:
+    """Draws that are as likely as any other, on the edge of a box and beyond it."""
+
+    def sample(self, n, generator=None):
+        return torch.linspace(1.0, 2.0, n)[:, None]
+
+    def log_prob(self, x):
+        return torch.zeros(len(x))
+
+
+@pytest.mark.parametrize("run", [jumps, mala])
+def test_not_even_a_uniform_number_of_0_lets_a_chain_out_of_its_box(run, monkeypatch):
+    """The logarithm of 0 is that of the ratio outside."""
+    monkeypatch.setattr(torch, "rand", lambda shape, **k: torch.zeros(shape))
+    settings = {"jump_every": 1, "step_size": 0.1} if run is mala else {}
+    x, _ = run(lambda x: 0 * x[:, 0], torch.zeros(3, 1), n_steps=1, proposal=Far(), bounds=(0.0, 1.0), **settings)
+    assert x[:, 0].tolist() == [1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("run", [jumps, mala])
+def test_a_ratio_of_one_is_accepted_whatever_the_uniform_number_and_none_where_it_is_no_number(run, monkeypatch):
+    monkeypatch.setattr(torch, "rand", lambda shape, **k: torch.full(shape, 1 - 2**-24))
+    settings = {"jump_every": 1, "step_size": 0.1} if run is mala else {}
+    x, stats = run(lambda x: 0 * x[:, 0], torch.zeros(3, 1), n_steps=1, proposal=Far(), **settings)
+    assert x[:, 0].tolist() == [1.0, 1.5, 2.0]
+    assert stats["jumps"] == 1
+    monkeypatch.setattr(torch, "rand", lambda shape, **k: torch.zeros(shape))
+    x, stats = run(lambda x: x[:, 0] / 0 * 0, torch.zeros(3, 1), n_steps=1, proposal=Far(), **settings)
+    assert x[:, 0].tolist() == [0.0, 0.0, 0.0]
+    assert stats["jumps"] == 0
+
+
+def test_defaults_of_jumps():
+    assert (Jumps().n_steps, Jumps().low, Jumps().high, Jumps().step_size) == (2, None, None, 1.0)
+    with pytest.raises(UserError, match="box is empty"):
+        Jumps(low=1.0, high=1.0)
+    step = torch.tensor(0.5)
+    assert Jumps().adapt(step, {}) is step

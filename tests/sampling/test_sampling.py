@@ -1,3 +1,6 @@
+import math
+from dataclasses import asdict
+
 import pytest
 import torch
 from scipy import stats
@@ -215,3 +218,31 @@ def test_every_sampler_runs_through_the_trainer_protocol(name):
 def test_bad_settings_are_refused(kind, settings, message):
     with pytest.raises(UserError, match=message):
         kind(**settings)
+
+
+def test_every_default():
+    """Results name settings that differ from these."""
+    assert {name: asdict(kind()) for name, kind in SAMPLERS.items()} == {
+        "mala": {"n_steps": 4, "step_size": 0.05, "target_acceptance": 0.6, "jump_every": 2, "low": None, "high": None},
+        "langevin": {
+            "n_steps": 60,
+            "step_size": 0.01,
+            "noise_scale": None,
+            "max_grad": None,
+            "low": None,
+            "high": None,
+        },
+        "jumps": {"n_steps": 2, "low": None, "high": None},
+    }
+
+
+def test_a_step_is_adapted_by_a_twentieth_of_the_relative_excess():
+    step = torch.tensor(2.0)
+    for acceptance, target in ((0.9, 0.6), (0.1, 0.5)):
+        expected = 2.0 * math.exp(0.05 * (acceptance - target) / target)
+        assert adapt_step_size(step, torch.tensor(acceptance), target) == pytest.approx(expected)
+        assert Mala(target_acceptance=target).adapt(step, {"acceptance": torch.tensor(acceptance)}) == pytest.approx(
+            expected
+        )
+    assert adapt_step_size(step, torch.tensor(0.9), 0.6, rate=1.0) == pytest.approx(2.0 * math.exp(0.5))
+    assert Langevin().adapt(step, {}) is step

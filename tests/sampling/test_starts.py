@@ -50,7 +50,7 @@ def test_a_box_start_is_even_and_keeps_chains_and_data_inside():
         with pytest.raises(UserError, match=r"need data in \[0, 1\]"):
             BoxStart.fit(torch.tensor([[0.5, outside]]), CPU)
     empty = start.proposal(torch.zeros(3, 2), components=9, seed=0)
-    assert empty.points.shape == (0, 2)
+    assert (empty.points.shape, empty.points.dtype) == ((0, 2), torch.uint8)
     buffer = ReplayBuffer(6, start.draw, draw_label=lambda n, g: torch.arange(n), uint8=True, generator=generator(2))
     kept = start.kept(empty, buffer)
     assert torch.equal(kept.points, buffer.x)
@@ -76,5 +76,5 @@ def test_chains_are_chosen_without_repeats_as_long_as_there_are_enough():
         chains.choose(1, label=7)
     with pytest.raises(UserError, match="jumps need a density"):
         chains.log_prob(points)
-    assert Chains(points).label.tolist() == [0] * 10
+    assert (Chains(points).label.tolist(), Chains(points).label.dtype) == ([0] * 10, torch.long)
     assert chains.tensors().keys() == {"points", "label"}

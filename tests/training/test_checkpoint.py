@@ -1,5 +1,6 @@
 import copy
 import os
+import zipfile
 from dataclasses import replace
 
 import pytest
@@ -218,3 +219,86 @@ def test_a_branch_starts_at_zero_with_everything_else(state, tmp_path):
     fresh = {"step": 0, "retries": 0, "rows": "", "best": None}
     assert {name: found[name] for name in fresh} == fresh
     assert all(same(found[name], values[name]) for name in values if name not in fresh)
+
+
+def test_a_branch_leaves_a_run_that_is_there_alone_and_tells_nothing_of_its_source(state, small, tmp_path):
+    state, x = state
+    with pytest.raises(UserError, match="a: no run to begin from"):
+        checkpoint.branch(tmp_path / "a", tmp_path / "b")
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    checkpoint.save(checkpoint.snapshot(state) | {"about": {"config": "{}"}}, tmp_path / "a")
+    checkpoint.branch(tmp_path / "a", tmp_path / "b")
+    assert checkpoint.load(tmp_path / "b")["about"] == {}
+    train_step(state, x, small)
+    checkpoint.save(checkpoint.snapshot(state), tmp_path / "b")
+    checkpoint.branch(tmp_path / "a", tmp_path / "b")
+    assert checkpoint.load(tmp_path / "b")["step"] == 4
+
+
+def test_moments_of_another_shape_are_refused(state):
+    """torch loads them, and its fused Adam reads beyond their end."""
+    state, _ = state
+    values = checkpoint.snapshot(state)
+    other = copy.deepcopy(values)
+    other["optimizer"]["state"][0]["exp_avg"] = torch.zeros(1)
+    with pytest.raises(ValueError, match=r"exp_avg of the optimiser has the shape \(1,\), not \("):
+        checkpoint.restore(state, other)
+    other["optimizer"]["state"][0] = dict(values["optimizer"]["state"][0]) | {"note": "no tensor"}
+    checkpoint.restore(state, other)
+
+
+def test_a_run_goes_on_from_nothing_where_there_is_nothing(state, tmp_path):
+    state, _ = state
+    for folder in (None, tmp_path):
+        checkpoint.resume(state, folder)
+        assert state.step == 3
+
+
+def test_a_checkpoint_of_another_network_is_one_line(state, small, tmp_path):
+    state, x = state
+    checkpoint.save(checkpoint.snapshot(state), tmp_path)
+    other = init_state(x, replace(small, energy=replace(small.energy, width=7)), None, torch.device("cpu"))
+    with pytest.raises(UserError, match=r"state\.pt: damaged, or of another network"):
+        checkpoint.resume(other, tmp_path)
+
+
+def test_old_checkpoints_lack_some_fields_and_keep_the_step_in_another_form(state):
+    state, _ = state
+    state.best = Best(0.5, {})
+    values = checkpoint.snapshot(state)
+    values["step_size"] = values["step_size"].double().view(1, 1) * 2
+    del values["best"]
+    checkpoint.restore(state, values)
+    assert (state.best, state.step_size.dtype, state.step_size.shape) == (None, torch.float32, torch.Size())
+    assert state.step_size == values["step_size"].float()
+    assert state.buffer.label is None
+
+
+@pytest.mark.parametrize("values", [{"energy": {}}, {"step": "many"}, [1]])
+def test_what_holds_no_step_is_damaged(values, tmp_path):
+    torch.save(values, RunFolder(tmp_path).state)
+    with pytest.raises(UserError, match=r"state\.pt: damaged .*; delete the run folder to start again"):
+        checkpoint.load(tmp_path)
+
+
+def test_a_file_that_would_unpack_to_more_than_it_is_is_not_read(state, tmp_path):
+    """torch does not compress; somebody else may have."""
+    path = RunFolder(tmp_path).state
+    checkpoint.save(checkpoint.snapshot(state[0]), tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    assert checkpoint.load(tmp_path)["step"] == 3
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in (parts | {"archive/more": bytes(10**6)}).items():
+            archive.writestr(name, content)
+    with pytest.raises(UserError, match="it would unpack to more than it is"):
+        checkpoint.load(tmp_path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(RunFolder(tmp_path).state)
+    assert checkpoint.load(tmp_path) is None

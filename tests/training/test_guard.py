@@ -11,7 +11,7 @@ from pscd.errors import Diverged
 from pscd.objectives import NoiseContrastive, PseudoSpherical
 from pscd.rng import generator
 from pscd.sampling import Langevin, Mala
-from pscd.training.guard import check, mode_shares, summary, verdict
+from pscd.training.guard import check, last_words, mode_shares, summary, verdict
 from pscd.training.loop import fit
 
 
@@ -179,3 +179,28 @@ def test_the_progress_line_shows_what_is_there():
     row = {"step": 5.0, "e_pos": 1.23456, "e_neg": -2.0, "ess_neg": 0.5, "acceptance": 0.61, "loss": 3.0}
     assert summary(row) == "E data 1.23, E samples -2, ESS 0.5, accept 0.61"
     assert summary({"temperature": 1.25e-6}) == "T 1.25e-06"
+
+
+def test_rows_that_lack_a_number_do_not_count_in_its_mean():
+    assert "by 2.0 nats" in verdict([*log(8), {"gap": -2.0}, {"loss": 0.0}])[0]
+    assert verdict([*log(8, gap=-9.0), *log(2)]) == ["no problem found"]
+
+
+def test_the_verdict_on_few_rows_is_on_the_last_one():
+    assert verdict([{"gap": -9.0}, {"gap": 0.0}]) == ["no problem found"]
+    assert verdict([*log(6, gap=-9.0), {"gap": 0.0}]) == ["no problem found"]  # a fifth of seven is one
+    assert "by 4.5 nats" in verdict([*log(7, gap=-9.0), {"gap": 0.0}])[0]  # and of eight two
+
+
+def test_the_last_words_name_what_to_try_and_what_is_kept(small, tmp_path):
+    config = replace(small, max_retries=2)
+    told = last_words("loss is nan", config, 40, None)
+    assert told.startswith("training diverged 3 times, last at loss is nan; try a smaller lr")
+    assert f"loss is nan; the model of step 40 is kept in {tmp_path}; try" in last_words(
+        "loss is nan", config, 40, tmp_path
+    )
+
+
+def test_shares_of_modes_are_counted_with_those_that_hold_nothing():
+    x = torch.tensor([[0.0], [2.0], [2.0], [2.0]])
+    assert mode_shares(x, lambda x: x[:, 0].long(), 4).tolist() == [0.25, 0, 0.75, 0]

@@ -8,11 +8,12 @@ import torch
 import pscd
 from pscd import exact, losses
 from pscd.coordinates import Coordinates
+from pscd.data.streams import distinct
 from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
 from pscd.presets import PRESETS
-from pscd.rng import generator
+from pscd.rng import Stream, generator
 from pscd.training import checkpoint
 from pscd.training.held_out import HeldOut, hold_out, score_gain
 from pscd.training.loop import _draw_rows
@@ -252,3 +253,51 @@ def test_holding_rows_out_needs_a_network_that_corrects():
     config = replace(PRESETS["plane"], hold_out=0.2, steps=5)
     with pytest.raises(UserError, match="hold_out judges a network that corrects a mixture"):
         pscd.fit(small_table(60, 2), config)
+
+
+def test_the_judge_draws_as_many_rows_from_the_mixture_by_its_own_stream():
+    mixture = Mixture.standard(3)
+    energy = Architecture("corrected", width=4).correct(mixture, torch.empty(3, 0))
+    z = torch.randn(5, 3, generator=generator(0))
+    clean = torch.tensor([0.0, 0.25, 1.0, 1e-7, 0.5]).double()
+    judge = HeldOut.of(energy, z, clean, gamma=0.0, unit="spread", seed=4)
+    draws = mixture.sample(16_384, generator(4, Stream.SPREAD))
+    assert torch.equal(judge.draws, draws)
+    assert torch.equal(judge.log_m_draws, mixture.log_prob(draws))
+    assert torch.equal(judge.log_m, mixture.log_prob(z))
+    assert judge.gamma == 0
+    assert judge.clean.tolist() == pytest.approx([1e-6, 0.25, 1.0, 1e-6, 0.5])
+    assert judge.clean.dtype == z.dtype
+
+
+@pytest.mark.parametrize("share", [0.3, 0.0])
+def test_of_very_many_rows_a_share_of_the_sample_is_held_out_and_the_last_take_their_places(monkeypatch, share):
+    monkeypatch.setattr("pscd.training.held_out.SAMPLE_ROWS", 20)
+    z = torch.arange(50.0)[:, None].expand(-1, 2).clone()
+    prepared = Prepared(z.clone(), Coordinates.identity((2,)), clean=z[:, 0].clone() / 100)
+    config = replace(PRESETS["table"], hold_out=share)
+    train, held, index = hold_out(prepared, config)
+    if share == 0:
+        assert (train is prepared, held, len(index)) == (True, None, 0)
+        return
+    assert (len(train.z), len(held.z), len(index)) == (44, 6, 6)
+    assert torch.equal(held.z[:, 0], index.float())
+    assert torch.equal(index, distinct(50, 6, generator(config.seed, Stream.HOLD_OUT)).sort().values)
+    assert sorted([*train.z[:, 0].tolist(), *held.z[:, 0].tolist()]) == list(range(50))
+    for part in (train, held):
+        assert torch.equal(part.clean, part.z[:, 0] / 100)
+    stayed = [i for i in range(44) if i not in index.tolist()]
+    assert torch.equal(train.z[stayed, 0], torch.tensor(stayed).float())
+    none = Prepared(z.clone(), Coordinates.identity((2,)))
+    assert hold_out(none, config)[0].clean is None
+
+
+def test_up_to_the_size_of_the_sample_rows_are_held_out_in_a_random_order(monkeypatch):
+    monkeypatch.setattr("pscd.training.held_out.SAMPLE_ROWS", 20)
+    z = torch.arange(20.0)[:, None]
+    config = replace(PRESETS["table"], hold_out=0.3)
+    train, held, index = hold_out(Prepared(z, Coordinates.identity((1,))), config)
+    order = torch.randperm(20, generator=generator(config.seed, Stream.HOLD_OUT))
+    assert torch.equal(index, order[:6])
+    assert torch.equal(held.z, z[order[:6]])
+    assert torch.equal(train.z, z[order[6:]])

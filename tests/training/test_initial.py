@@ -1,3 +1,4 @@
+import zlib
 from dataclasses import replace
 
 import pytest
@@ -5,6 +6,7 @@ import torch
 from torch import nn
 
 from pscd.config import TrainConfig
+from pscd.energies import local_waves
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
 from pscd.objectives import OBJECTIVES
@@ -131,3 +133,50 @@ def test_rows_are_drawn_by_their_chance_of_being_clean():
     state = init_state(x, config, None, CPU, prepared=prepared)
     torch.testing.assert_close(state.chances, prepared.clean.double().cumsum(0))
     assert state.chances.dtype == torch.float64
+
+
+@pytest.mark.parametrize(("d", "waves"), [(10, True), (11, False)])
+def test_up_to_ten_columns_have_waves_beside_them(d, waves):
+    x = torch.randn(60, d, generator=generator(0), dtype=torch.float64)
+    config = PRESETS["table"].changed({**SMALL, "objective.gamma": 0.0})
+    prepared, config = prepare(x, config)
+    energy = init_state(x, config, None, CPU, prepared=prepared).energy
+    n_waves = config.energy.fourier if waves else 0
+    expected = local_waves(prepared.mixture.density, n_waves, generator(config.seed, Stream.WAVES))
+    own = [t for name, t in energy.state_dict().items() if "wave" in name or "frequenc" in name]
+    assert any(t.shape == expected.shape and torch.equal(t, expected.to(t)) for t in own), own
+
+
+def test_labels_at_the_edges_of_their_range():
+    config = PRESETS["digits"].changed({"energy.classes": 3})
+    for label in (torch.tensor([-1, 0]), torch.tensor([0, 3])):
+        with pytest.raises(UserError, match="labels must lie between 0 and 2"):
+            check_label(label, 2, config, CPU)
+    for label in (torch.tensor([0, 1, 2]), torch.zeros(2, 1).long()):
+        with pytest.raises(UserError, match="needs a label for each row"):
+            check_label(label, 2, config, CPU)
+    found = check_label(torch.tensor([0, 2], dtype=torch.int32), 2, config, CPU)
+    assert (found.dtype, found.tolist()) == (torch.int64, [0, 2])
+
+
+def test_an_energy_of_one_s_own_gives_one_number_a_row():
+    x = torch.randn(60, 2, generator=generator(0))
+    for net, hint in ((nn.Linear(2, 1), r"\(2, 1\); end it with nn\.Flatten\(0\)"), (nn.Linear(2, 2), r"\(2, 2\)$")):
+        with pytest.raises(UserError, match=rf"must map \(2, 2\) to \(2,\), one number a row; it gave {hint}"):
+            init_state(x, TrainConfig(buffer_size=10), net, CPU)
+
+
+def test_the_optimiser_and_the_chains_are_as_the_configuration_says():
+    x = torch.randn(60, 2, generator=generator(0))
+    config = TrainConfig(buffer_size=10, lr=0.25, beta1=0.5, sampler=Mala(step_size=0.75), seed=3)
+    state = init_state(x, config, None, CPU)
+    (group,) = state.optimizer.param_groups
+    assert (group["lr"], group["betas"], group["eps"], group["weight_decay"]) == (0.25, (0.5, 0.999), 1e-8, 0)
+    assert sum(p.numel() for p in group["params"]) == sum(p.numel() for p in state.energy.parameters())
+    assert state.step_size == 0.75
+    assert state.buffer.x.shape == (10, 2)
+    assert torch.equal(state.buffer.x, state.start.draw(10, generator(3, Stream.BUFFER, 0)))
+    assert not any(p.requires_grad for p in state.averaged.parameters())
+    assert state.averaged is not state.energy
+    assert (state.rows, state.chances, state.aux, state.step) == (checksum(x), None, None, 0)
+    assert checksum(x) == f"{zlib.crc32(x.numpy().tobytes()):08x}"
