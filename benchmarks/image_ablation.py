@@ -23,15 +23,18 @@ from pscd.data.junk import junk
 from pscd.errors import Diverged
 from pscd.files import markdown_table, write_json, write_text_atomic
 from pscd.images.features import FeatureMap, load_feature_map
+from pscd.images.grids import grid, save
 from pscd.metrics import aupr, frechet_distance, prdc
 from pscd.model import Model
 from pscd.paper.artefact import with_reading
+from pscd.paper.images import decode, encode
 from pscd.parallel import digest
 from pscd.presets import preset, recovering
 from pscd.training.loop import fit
 from pscd.version import machine, versions
 
 NAME = "image-ablation"
+SHOWN = 100  # samples of what was chosen
 N = 2000  # training images that choose, and samples
 # The preset as it was before: the settings that the changes are changes of.
 CD = preset("mnist").changed({"objective.gamma": 0.0, "lr": 3e-4, "objective.l2": 0.1, "ema": 0.99})
@@ -54,7 +57,13 @@ FINAL = {
     f"CD, learning rate 2e-3, average over 1,000 updates, seed {seed}": WINNER.changed({"seed": seed})
     for seed in range(3)
 }
-DIRTY = {"CD": WINNER, "gamma 0.3": WINNER.changed({"objective.gamma": 0.3})}
+DIRTY = {
+    "CD": WINNER,
+    "gamma 0.3": WINNER.changed({"objective.gamma": 0.3}),
+    "recovery": RECOVERY.changed({"steps": 3000}),
+    "recovery, gamma 0.3": RECOVERY.changed({"steps": 3000, "objective.gamma": 0.3}),
+}
+N_JUDGING = 6000  # training images that a classifier of junk is fitted to, and others that energies are compared on
 JUNK = {"noise": 0.1, "letters": 0.05}  # shares of the training images
 
 
@@ -75,12 +84,7 @@ def measure(config: TrainConfig, task: str, n: int = N) -> dict[str, Any]:
     features = load_feature_map("classifier", data)
     order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(5))
     kept, rest = (data.held_out[:n], data.train) if task == "final" else (data.train[order[:n]], data.train[order[n:]])
-    kinds = torch.zeros(len(rest), dtype=torch.long)  # 0: a digit
-    for i, (kind, share) in enumerate(JUNK.items() if task == "junk" else ()):
-        rng = torch.Generator().manual_seed(i)
-        index = torch.randperm(len(rest), generator=rng)[: int(share * len(rest))]
-        rest = rest.clone()
-        rest[index], kinds[index] = _junk(kind, rest, len(index), rng), i + 1
+    rest, kinds = _dirty(rest) if task == "junk" else (rest, torch.zeros(len(rest), dtype=torch.long))
     start = time.process_time()
     try:
         model = fit(rest, config)
@@ -91,13 +95,24 @@ def measure(config: TrainConfig, task: str, n: int = N) -> dict[str, Any]:
     end = time.process_time()
     real, fake = features(kept), features(samples)
     return {
-        **(_junk_found(model, rest, kinds, features, fake) if task == "junk" else {}),
+        **(_junk_found(model, rest, kinds, features, fake, real) if task == "junk" else {}),
         "fid": float(frechet_distance(real, fake)),
         **{name: float(value) for name, value in prdc(real, fake)._asdict().items()},
+        "samples": encode(samples[:SHOWN]),
         "training": trained - start,
         "total": end - start,
         "config": config.to_dict(),
     }
+
+
+def _dirty(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Images some of which are junk, and the kind of each, 0 for a digit."""
+    x, kinds = x.clone(), torch.zeros(len(x), dtype=torch.long)
+    for i, (kind, share) in enumerate(JUNK.items()):
+        rng = torch.Generator().manual_seed(i)
+        index = torch.randperm(len(x), generator=rng)[: int(share * len(x))]
+        x[index], kinds[index] = _junk(kind, x, len(index), rng), i + 1
+    return x, kinds
 
 
 def _junk(kind: str, x: Tensor, n: int, rng: torch.Generator) -> Tensor:
@@ -107,20 +122,29 @@ def _junk(kind: str, x: Tensor, n: int, rng: torch.Generator) -> Tensor:
     return letters[torch.randperm(len(letters), generator=rng)[:n]]
 
 
-def _junk_found(model: Model, x: Tensor, kinds: Tensor, features: FeatureMap, fake: Tensor) -> dict[str, float]:
+def _junk_found(
+    model: Model, x: Tensor, kinds: Tensor, features: FeatureMap, fake: Tensor, real: Tensor
+) -> dict[str, float]:
     """How well the energy finds each kind of junk among digits, and the share of it among samples."""
+    others = slice(N_JUDGING, 2 * N_JUDGING)
+    e, kinds_here = model.energies(x[others]), kinds[others]
+    digits = e[kinds_here == 0]
+    found = {f"AP of {kind}": aupr(digits, e[kinds_here == i + 1]).value for i, kind in enumerate(JUNK)}
+    return {**found, **_taken_for_junk(x, kinds, features, samples=fake, digits=real)}
+
+
+def _taken_for_junk(x: Tensor, kinds: Tensor, features: FeatureMap, **sets: Tensor) -> dict[str, float]:
+    """The share of each set of features that a linear classifier, fitted to training images, takes for junk."""
     from sklearn.linear_model import LogisticRegression
 
-    judge, others = torch.arange(len(x))[:6000], torch.arange(len(x))[6000:12_000]
-    e, kinds_here = model.energies(x[others]), kinds[others]
+    judge = slice(N_JUDGING)
     told = LogisticRegression(max_iter=300).fit(features(x[judge]).numpy(), kinds[judge].numpy())
-    seen = torch.from_numpy(told.predict(fake.numpy()))
-    digits = e[kinds_here == 0]
-    found = {}
-    for i, kind in enumerate(JUNK):
-        found[f"ap of {kind}"] = float(aupr(digits, e[kinds_here == i + 1]).value)
-        found[f"samples like {kind}"] = float((seen == i + 1).double().mean())
-    return found
+    seen = {name: told.predict(rows.numpy()) for name, rows in sets.items()}
+    return {
+        f"{name} like {kind}": float((rows == i + 1).mean())
+        for i, kind in enumerate(JUNK)
+        for name, rows in seen.items()
+    }
 
 
 def page(found: dict[str, Any]) -> str:
@@ -135,7 +159,7 @@ def page(found: dict[str, Any]) -> str:
         ]
 
     head = ["setting", "updates", "FID", "precision", "coverage", "seconds"]
-    of_junk = tuple(f"{what} {kind}" for kind in JUNK for what in ("ap of", "samples like"))
+    of_junk = tuple(f"{what} {kind}" for kind in JUNK for what in ("AP of", "samples like", "digits like"))
     return PAGE.format(
         choice=markdown_table(head, rows("choice", VARIANTS)),
         final=markdown_table(head, rows("final", FINAL)),
@@ -167,13 +191,17 @@ those of one core, for training and sampling.
 
 {choice}
 
+Samples of the chosen one, a learning rate of 2e-3 with an average over 1,000 updates:
+
+![Digits](image-ablation.png)
+
 What was chosen, on all training images, against {n:,} held-out images, to which training images have an FID of 30.4:
 
 {final}
 
 The same on training images of which a tenth is uniform noise and a twentieth are letters, against clean images that
 were kept aside. AP is that of finding one kind of junk among the digits of the training images by their energy; the
-column after it is the share of samples that a linear classifier takes for that junk.
+columns after it are the shares of samples, and of clean digits, that a linear classifier takes for that junk.
 
 {junk}
 """
@@ -193,11 +221,14 @@ def main() -> None:
         if key in cells or asked.only not in (None, name):
             continue
         cells[key] = measure(config, task)
-        print(task, name, {k: v for k, v in cells[key].items() if k != "config"}, flush=True)
+        print(task, name, {k: v for k, v in cells[key].items() if not isinstance(v, dict)}, flush=True)
         found = {"cells": cells, "versions": versions(), "machine": machine()}
         write_json(path, found)
         text = asked.folder / f"{NAME}.md"
         write_text_atomic(text, with_reading(page(found), text))
+        chosen = cells.get(key_of(WINNER, "choice"), {})
+        if "samples" in chosen:
+            save(grid(decode(chosen["samples"])), text.with_suffix(".png"))
 
 
 if __name__ == "__main__":

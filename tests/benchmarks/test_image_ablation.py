@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from benchmarks import image_ablation
-from benchmarks.image_ablation import CD, DIRTY, FINAL, VARIANTS, key_of, measure, page
+from benchmarks.image_ablation import CD, DIRTY, FINAL, VARIANTS, WINNER, key_of, measure, page
 from pscd.data import Dataset
 from pscd.errors import Diverged
+from pscd.presets import PRESETS
 
 CELL = {"fid": 12.34, "precision": 0.8, "coverage": 0.7, "training": 90.0, "total": 101.4}
 
@@ -20,8 +21,13 @@ def test_every_setting_is_another_one():
     assert all(config.data == "mnist" for config in VARIANTS.values())
 
 
+def test_what_was_chosen_is_a_preset():
+    assert PRESETS["mnist-sharp"] == WINNER == VARIANTS["CD, learning rate 2e-3, average over 1,000 updates"]
+
+
 def test_the_page_has_a_row_for_what_was_measured():
-    of_junk = {"ap of noise": 1.0, "samples like noise": 0.25, "ap of letters": 0.5, "samples like letters": 0.0}
+    of_junk = {"AP of noise": 1.0, "samples like noise": 0.25, "digits like noise": 0.1}
+    of_junk |= {"AP of letters": 0.5, "samples like letters": 0.0, "digits like letters": 0.2}
     cells = {
         key_of(CD, "choice"): CELL,
         key_of(VARIANTS["CD, cosine"], "choice"): {"error": "a gap"},
@@ -30,7 +36,7 @@ def test_the_page_has_a_row_for_what_was_measured():
     text = page({"cells": cells, "machine": "2 cores"})
     assert "| CD, as it was | 2,000 | 12.3 | 0.80 | 0.70 | 101 |" in text
     assert "| CD, cosine | 2,000 | diverged |" in text
-    assert "| CD | 2,000 | 12.3 | 0.80 | 0.70 | 101 | 1.000 | 0.250 | 0.500 | 0.000 |" in text
+    assert "| CD | 2,000 | 12.3 | 0.80 | 0.70 | 101 | 1.000 | 0.250 | 0.100 | 0.500 | 0.000 | 0.200 |" in text
     assert "seed 0" not in text
 
 

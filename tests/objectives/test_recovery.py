@@ -257,6 +257,11 @@ def test_settings_out_of_range_are_refused():
         Recovery().init(Quadratic(), torch.zeros(2, 1))
 
 
+def test_gamma_warms_up():
+    objective = Recovery(gamma=0.4, warmup=0.5)
+    assert [objective.at(p).gamma for p in (0.0, 0.25, 0.5, 1.0)] == pytest.approx([0.0, 0.2, 0.4, 0.4])
+
+
 def test_the_round_trip_of_its_settings():
     assert TrainConfig.from_dict(SMALL.to_dict()) == SMALL
     assert "levels" not in TrainConfig().to_dict()["energy"]
