@@ -334,3 +334,10 @@ def test_arrays_of_objects_run_nothing(tmp_path, suffix):
     assert not trap.exists()
     np.load(path, allow_pickle=True) if suffix == "npy" else np.load(path, allow_pickle=True)["X"]
     assert trap.exists()  # so the trap works
+
+
+def test_a_mark_of_the_byte_order_is_no_part_of_the_first_field(tmp_path):
+    (tmp_path / "x.csv").write_bytes("\ufeff1,2\n3,4\n".encode())
+    assert read_table(tmp_path / "x.csv").x.tolist() == [[1, 2], [3, 4]]
+    (tmp_path / "x.csv").write_bytes("\ufeffa,b\n3,4\n".encode())
+    assert read_table(tmp_path / "x.csv", ["a"]).x.tolist() == [[3]]
