@@ -399,3 +399,15 @@ def test_a_chain_by_hand_of_the_reader():
 def test_sizes_may_be_larger_than_two_thousand_million():
     for name in ("packed_size", "scratch_size", "record_size"):
         assert getattr(cpp.library(), name).restype is ctypes.c_ssize_t
+
+
+def test_where_files_have_no_owner_all_are_of_number_0(tmp_path, monkeypatch):
+    """As on Windows. The usual cache is a file here, so that the folder beside it is used."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(cpp, "_is_intact", lambda path: True)
+    monkeypatch.setattr(cpp, "_compiler", lambda: "cc")
+    monkeypatch.delattr("os.getuid")
+    cpp._compiled()
+    assert (tmp_path / "pscd-0").is_dir()
