@@ -542,3 +542,9 @@ def test_the_squares_of_density_power_have_their_weight(batch):
         }
         assert stats["beta"].item() == pytest.approx(beta)
         assert "gamma" not in stats
+
+
+def test_columns_are_counted_in_a_single_row():
+    assert ScoreMatching().init(Quadratic(dim=10), torch.zeros(1, 2, 5)) is None
+    with pytest.raises(UserError, match="there are 12"):
+        ScoreMatching().init(Quadratic(dim=12), torch.zeros(1, 2, 6))
