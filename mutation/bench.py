@@ -154,6 +154,8 @@ class Bench:
         path = self.root / mutant.file
         sound = path.read_text()
         self.stopped.write_text("")
+        if mutant.function:
+            self.start()  # now: it would import the mistake, and keep it for all that come after
         try:
             path.write_text(mutant.source if planted else sound)
             code = CANNOT
