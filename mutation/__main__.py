@@ -166,6 +166,7 @@ def _named(folder: Path, results: Results, args: argparse.Namespace) -> int:
         unnoticed += row["status"] != "noticed"
         print(f"{row['status']:10} {name}  ({row['seconds']} s) {row['noticed_by']}", flush=True)
         results.named = [r for r in results.named if r["name"] != name] + [{"name": name, **row}]
+        results.keep()  # a run that is stopped has then not been in vain
     order = [entry["name"] for entry in tomllib.loads((HERE / "named.toml").read_text())["mutant"]]
     results.named = sorted((r for r in results.named if r["name"] in order), key=lambda r: order.index(r["name"]))
     results.write()

@@ -154,6 +154,8 @@ class Bench:
         path = self.root / mutant.file
         sound = path.read_text()
         self.stopped.write_text("")
+        if mutant.function:
+            self.start()  # now: it would import the mistake, and keep it for all that come after
         try:
             path.write_text(mutant.source if planted else sound)
             code = CANNOT
@@ -291,6 +293,8 @@ class Warm:
         os.close(asking[0])
         os.close(answering[1])
         self.requests, self.answers = os.fdopen(asking[1], "w"), os.fdopen(answering[0])
+        if not self.answers.readline():  # it says when it has imported everything, so that no mistake is among it
+            raise RuntimeError(f"the tests cannot be collected:\n{output.read_text()[-3000:]}")
 
     def ask(self, **request: object) -> int | None:
         """Send a request; returns the exit code of the child that did it, or None if it took too long."""
@@ -325,6 +329,7 @@ class _Waiting:
         items = {item.nodeid: item for item in session.items}
         gc.collect()
         gc.freeze()  # children leave what is there alone, so that it stays shared
+        print("null", file=self.answers, flush=True)
         for line in self.requests:
             request = json.loads(line)
             work = self._record if "record" in request else self._meet

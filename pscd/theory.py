@@ -142,7 +142,8 @@ def strongly_convex_steps(n_steps: int, convexity: float) -> Tensor:
         Step sizes, `(T,)`.
     """
     _check_positive(convexity=convexity)
-    return 1 / (convexity * (1 - 1 / (2 * n_steps)) * _times(n_steps))
+    times = _times(n_steps)  # refuses 0, by which the next line would divide
+    return 1 / (convexity * (1 - 1 / (2 * n_steps)) * times)
 
 
 def convex_steps(n_steps: int) -> Tensor:

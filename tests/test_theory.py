@@ -5,6 +5,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
+from pscd import theory
 from pscd.energies import Quadratic
 from pscd.exact import Box, gamma_score, grid, kl, log_density, log_integral, renyi_entropy
 from pscd.rng import generator
@@ -295,3 +296,42 @@ def test_lemma_2_is_an_equality_for_a_flat_model():
 def test_progress_needs_a_positive_smoothness(smoothness):
     with pytest.raises(ValueError, match="smoothness"):
         stopping_distribution(torch.tensor([0.1]), 0.5, smoothness)
+
+
+GOOD = {
+    "samples_per_step": {"gradient_norm": 1.0, "n_steps": 10, "alpha": 0.5, "delta": 0.1, "gamma": 1.0,
+                         "energy_bound": 1.0, "gradient_bound": 1.0},
+    "error_bound": {"n": 10, "delta": 0.1, "gamma": 1.0, "energy_bound": 1.0, "gradient_bound": 1.0},
+    "strongly_convex_steps": {"n_steps": 4, "convexity": 1.0},
+    "convex_steps": {"n_steps": 4},
+    "strongly_convex_bound": {"n_steps": 4, "convexity": 1.0, "energy_bound": 1.0, "gradient_bound": 1.0, "gamma": 1.0},
+    "convex_bound": {"n_steps": 4, "diameter": 1.0, "energy_bound": 1.0, "gradient_bound": 1.0, "gamma": 1.0},
+    "lemma2_bound": {"expected_log_q": 0.0, "entropy": 1.0, "gamma": 1.0},
+}  # fmt: skip
+BAD = {
+    "n_steps": (0, -1),
+    "alpha": (0.0, 1.0),
+    "delta": (0.0, 1.0),
+    "gradient_norm": (0.0, math.inf),
+    "n": (0,),
+    "convexity": (0.0, math.nan),
+    "diameter": (0.0, math.inf),
+    "gradient_bound": (0.0,),
+    "energy_bound": (-1.0,),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_every_argument_of_every_bound_is_checked(name):
+    function, good = getattr(theory, name), GOOD[name]
+    function(**good)
+    for argument in good.keys() & BAD.keys():
+        for value in BAD[argument]:
+            with pytest.raises(ValueError, match=r"must|cannot"):
+                function(**{**good, argument: value})
+    if "gamma" in good:
+        with pytest.raises(ValueError, match="gamma"):
+            function(**{**good, "gamma": math.nan})
+    if name == "lemma2_bound":
+        with pytest.raises(ValueError, match="gamma must be a finite number > -1"):
+            function(**{**good, "gamma": -1.0})

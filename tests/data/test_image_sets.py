@@ -311,3 +311,17 @@ def test_numbers_that_were_chosen():
         "DIGITS_TRAIN": 1500,
     }
     assert {name: getattr(module, name) for name in chosen} == chosen
+
+
+def test_grey_textures_and_faces_have_three_channels_too(tmp_path):
+    folder = tmp_path / "dtd" / "images" / "dotted"
+    folder.mkdir(parents=True)
+    Image.fromarray(pixels(40, 50)).save(folder / "a.png")
+    found = load_images("textures", root=tmp_path)
+    assert found.x.shape == (1, 3, 32, 32)
+    assert torch.equal(found.x[:, 0], found.x[:, 2])
+    assert found.label.tolist() == [0]
+    faces = tmp_path / "celeba" / "img_align_celeba"
+    faces.mkdir(parents=True)
+    Image.fromarray(pixels(218, 178)).save(faces / "000001.png")
+    assert load_images("celeba", root=tmp_path).x.shape == (1, 3, 64, 64)

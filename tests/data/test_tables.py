@@ -1,4 +1,5 @@
 import gzip
+import os
 import sys
 
 import numpy as np
@@ -308,3 +309,35 @@ def test_many_names_are_cut_short(tmp_path):
     assert told(tmp_path / "x.csv", columns=["z"]) == (
         "has no column 'z'; it has 'c0', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7' and 2 more"
     )
+
+
+class Trap:
+    """Makes a folder if it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_arrays_of_objects_run_nothing(tmp_path, suffix):
+    path, trap = tmp_path / f"x.{suffix}", tmp_path / "trap"
+    objects = np.array([[Trap(trap)]], dtype=object)
+    np.save(path, objects, allow_pickle=True) if suffix == "npy" else np.savez(path, X=objects)
+    assert told(path).startswith(f"not a readable .{suffix} file")
+    if suffix == "npy":
+        with pytest.raises(UserError, match=r"not a readable \.npy file"):
+            open_array(path)
+    assert count_columns(path) is None
+    assert not trap.exists()
+    np.load(path, allow_pickle=True) if suffix == "npy" else np.load(path, allow_pickle=True)["X"]
+    assert trap.exists()  # so the trap works
+
+
+def test_a_mark_of_the_byte_order_is_no_part_of_the_first_field(tmp_path):
+    (tmp_path / "x.csv").write_bytes("\ufeff1,2\n3,4\n".encode())
+    assert read_table(tmp_path / "x.csv").x.tolist() == [[1, 2], [3, 4]]
+    (tmp_path / "x.csv").write_bytes("\ufeffa,b\n3,4\n".encode())
+    assert read_table(tmp_path / "x.csv", ["a"]).x.tolist() == [[3]]

@@ -399,3 +399,53 @@ def test_a_chain_by_hand_of_the_reader():
 def test_sizes_may_be_larger_than_two_thousand_million():
     for name in ("packed_size", "scratch_size", "record_size"):
         assert getattr(cpp.library(), name).restype is ctypes.c_ssize_t
+
+
+def test_where_files_have_no_owner_all_are_of_number_0(tmp_path, monkeypatch):
+    """As on Windows. The usual cache is a file here, so that the folder beside it is used."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(cpp, "_is_intact", lambda path: True)
+    monkeypatch.setattr(cpp, "_compiler", lambda: "cc")
+    monkeypatch.delattr("os.getuid")
+    cpp._compiled()
+    assert (tmp_path / "pscd-0").is_dir()
+
+
+@pytest.fixture
+def without_avx512(tmp_path, monkeypatch):
+    """The kernels as they are compiled for processors without AVX-512, of half the vector length."""
+    monkeypatch.setattr(cpp, "FLAGS", ("-O1", *cpp.FLAGS[1:], "-mno-avx512f"))
+    compiler = cpp._compiler()
+    if compiler is None or not cpp._compile(compiler, tmp_path / "kernels.so"):
+        pytest.skip("no C++ compiler, or none for such a processor")
+    monkeypatch.setattr(cpp, "_compiled", lambda: tmp_path / "kernels.so")
+    found = cpp.library.__wrapped__()
+    monkeypatch.setattr(cpp, "library", lambda: found)
+
+
+def test_without_avx512_the_numbers_are_the_same(without_avx512):
+    x = torch.linspace(-200, 200, 401)[:, None]
+    for kind, function in ((cpp.SILU, torch.nn.functional.silu), (cpp.TANH, torch.tanh)):
+        value, slope = cpp.Network([dense(torch.ones(1, 1), None, (kind, 0.0))], torch.ones(1, 1), None)(x)
+        exact = x.double().requires_grad_()
+        expected = function(exact)
+        expected.sum().backward()
+        torch.testing.assert_close(value.double(), expected[:, 0].detach(), rtol=5e-7, atol=5e-7)
+        torch.testing.assert_close(slope.double(), exact.grad, rtol=5e-7, atol=5e-7)
+    torch.manual_seed(0)
+    weights = torch.randn(40, 5), torch.randn(40), torch.randn(1, 40), torch.randn(1)
+    net = cpp.Network([dense(*weights[:2], (cpp.SILU, 0.0))], *weights[2:], precision=0.5, bound=3.0)
+    x = torch.randn(30, 5, requires_grad=True)
+    f = torch.nn.functional.silu(x @ weights[0].T + weights[1]) @ weights[2][0] + weights[3]
+    e = 3 * torch.tanh(f / 3) + 0.25 * x.square().sum(1)
+    (grad,) = torch.autograd.grad(e.sum(), x)
+    found = net(x.detach())
+    torch.testing.assert_close(found[0], e.detach(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found[1], grad, rtol=1e-5, atol=1e-5)
+    still = torch.zeros(1, 30, 5)
+    moved = net.langevin(x.detach(), still, 0.1, 0.05, (-0.5, 0.5))
+    torch.testing.assert_close(
+        moved, (x - 0.1 * grad.clamp(-0.05, 0.05)).clamp(-0.5, 0.5).detach(), rtol=1e-5, atol=1e-5
+    )

@@ -223,3 +223,10 @@ def test_a_network_is_counted_at_rest():
     assert seen == [(False, False)]
     assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
     assert net.training
+
+
+def test_what_was_allowed_in_a_block_is_forgotten_after_it(three_threads):
+    with enough_threads(nn.Linear(1, 1), 1):
+        assert allowed_threads() == 3
+    torch.set_num_threads(2)
+    assert allowed_threads() == 2

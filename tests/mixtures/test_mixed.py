@@ -208,3 +208,10 @@ def test_numbers_that_were_chosen():
         "FALSE_ALARMS": 0.001,
     }
     assert {name: getattr(module, name) for name in chosen} == chosen
+
+
+def test_what_is_derived_is_not_part_of_the_state():
+    mixture = MixedMixture(
+        torch.ones(1), torch.zeros(1, 2), torch.eye(2)[None], torch.zeros(1, 0), torch.zeros(2).long()
+    )
+    assert mixture.state_dict().keys() == mixture.tensors().keys()

@@ -182,3 +182,8 @@ def test_numbers_that_were_chosen():
         "FAR": 10.0,
     }
     assert {name: getattr(module, name) for name in chosen} == chosen
+
+
+def test_what_is_derived_is_not_part_of_the_state():
+    for mixture in (Mixture.standard(3), Mixture.standard(20)):
+        assert mixture.state_dict().keys() == mixture.tensors().keys()

@@ -342,7 +342,7 @@ folder = Path(sys.argv[1])
 ran, slow = folder / "ran.txt", folder / "slow.txt"
 FILE, TEST = "pscd/version.py", "tests/test_planted.py"
 bench = tool.Bench(folder, Map(folder / "map.json"), [TEST])
-sound = "__version__ = 'right'\\n\\ndef answer():\\n    return 42\\n"
+sound = "__version__ = 'right'\\n\\ndef answer():\\n    return 42\\n\\ndef other():\\n    return 1\\n"
 (bench.root / FILE).write_text(sound)
 (bench.root / TEST).write_text(f'''
 from pathlib import Path
@@ -369,9 +369,11 @@ def test_d_slow():
 def test_e_it():
     assert pscd.version.__version__ != "wrong"
     assert pscd.version.answer() == 42
+    assert pscd.version.other() == 1
 ''')
 names = [f"{TEST}::test_{name}" for name in ("a_quiet_one", "b_after_others", "c_at_first", "d_slow", "e_it")]
-bench.map.keep(bench.root, TEST, {name: {"seconds": 0.1, "calls": [f"{FILE}::answer"]} for name in names})
+calls = [f"{FILE}::answer", f"{FILE}::other"]
+bench.map.keep(bench.root, TEST, {name: {"seconds": 0.1, "calls": calls} for name in names})
 for function, text, is_slow in json.loads(sys.argv[2]):
     tool.PATIENCE = (2.0 if "while" in text or is_slow else 60.0, 1.0)
     tool.IMPORTING = 10.0
@@ -381,8 +383,10 @@ for function, text, is_slow in json.loads(sys.argv[2]):
     print(json.dumps([row["noticed_by"], [name.split("_")[2] for name in row["doubted"]]]))
 print(json.dumps((bench.root / FILE).read_text() == sound))
 """
-WRONG_ANSWER = "__version__ = 'right'\n\ndef answer():\n    return 43\n"
-NO_ANSWER = "__version__ = 'right'\n\ndef answer():\n    while True: pass\n"
+OTHER = "\n\ndef other():\n    return 1\n"
+WRONG_ANSWER = "__version__ = 'right'\n\ndef answer():\n    return 43" + OTHER
+NO_ANSWER = "__version__ = 'right'\n\ndef answer():\n    while True: pass" + OTHER
+WRONG_OTHER = "__version__ = 'right'\n\ndef answer():\n    return 42\n\ndef other():\n    return 2\n"
 
 
 @pytest.mark.slow
@@ -394,7 +398,8 @@ def test_a_planted_mistake_is_noticed_and_nothing_is_left_behind(tmp_path):
         ("", "__version__ = 'wrong'\n", False): [it, "bc"],
         ("", "1 +\n", False): ["exit code 4", ""],
         ("", "while True: pass\n", False): ["too slow", ""],
-        ("answer", "", False): ["", "bc"],
+        ("other", WRONG_OTHER, False): [it, "bc"],
+        ("answer", "", False): ["", "bc"],  # the mistake before is gone
         ("answer", WRONG_ANSWER, False): [it, "bc"],
         ("answer", NO_ANSWER, False): ["too slow", "bc"],
         ("answer", WRONG_ANSWER, True): [it, "bcd"],

@@ -12,6 +12,7 @@ from pscd.errors import UserError
 from pscd.losses import (
     DIVERGENCES,
     contrastive_divergence,
+    density_power,
     energy_spread,
     f_ebm,
     free_energy,
@@ -528,3 +529,25 @@ def test_noise_contrastive_estimation_by_hand(batch):
     assert stats["log_z"] == aux.log_z
     assert not stats["log_z"].requires_grad
     assert len(NoiseContrastive(components=5).init(energy, x).density.weights) == 5 + 1
+
+
+def test_the_squares_of_density_power_have_their_weight(batch):
+    energy, x_pos, x_neg = batch
+    e_pos, e_neg = energy(x_pos), energy(x_neg)
+    for beta in (0.0, 0.7):
+        plain, stats = DensityPower(beta=beta)(energy, None, x_pos, x_neg, generator(0))
+        torch.testing.assert_close(plain, density_power(e_pos, e_neg, beta))
+        loss, _ = DensityPower(beta=beta, l2=0.3)(energy, None, x_pos, x_neg, generator(0))
+        torch.testing.assert_close(loss, plain + 0.3 * squares(e_pos, e_neg, beta))
+        expected = phase_stats(e_pos, e_neg, beta)
+        assert {name: stats[name].item() for name in ("e_pos", "gap", "ess_neg")} == {
+            name: expected[name].item() for name in ("e_pos", "gap", "ess_neg")
+        }
+        assert stats["beta"].item() == pytest.approx(beta)
+        assert "gamma" not in stats
+
+
+def test_columns_are_counted_in_a_single_row():
+    assert ScoreMatching().init(Quadratic(dim=10), torch.zeros(1, 2, 5)) is None
+    with pytest.raises(UserError, match="there are 12"):
+        ScoreMatching().init(Quadratic(dim=12), torch.zeros(1, 2, 6))
