@@ -87,9 +87,9 @@ def fit_robust_mixture(
 ) -> RobustMixture:
     """Fit the mixture to rows `(n, d)`.
 
-    The number of components is chosen by the mean log density of held-out rows, background included, among those that
-    need less background than they may have: with too few components it would stand in for the majority. The last
-    rounds of EM then use all rows.
+    The number of components is chosen by the mean log density of held-out rows, background included. While the
+    background has as much as it may have, it stands in for components that are missing, and more of them are tried. The
+    last rounds of EM then use all rows.
 
     Args:
         z: the rows, in coordinates in which columns have comparable scales.
@@ -112,8 +112,7 @@ def fit_robust_mixture(
     for k in (k for k in components if k == components[0] or len(train) >= k * max(ROWS_PER_COMPONENT, z.shape[1])):
         found = _em(_first(start, min(k, len(start)), background, rng), train, ROUNDS)
         score = float(found.log_parts(held).logsumexp(1).mean()) if n_held else 0.0
-        is_better = best is None or score > best_score + BETTER
-        if best is None or (is_better if _is_full(found) == _is_full(best) else _is_full(best)):
+        if best is None or score > best_score + BETTER:
             best, best_score, worse = found, score, 0
         elif not _is_full(found) and (worse := worse + 1) == 2:
             break

@@ -247,9 +247,9 @@ def test_which_rows_are_near_does_not_depend_on_the_units():
         ({1: 0.0, 2: -1.0, 4: 1.0, 8: 1.0, 16: 0.9, 32: 5.0}, (), [1, 2, 4, 8, 16], 4),  # one worse is forgiven
         ({1: 0.0, 2: 5e-4, 4: 9e-4, 8: 9.0}, (), [1, 2, 4], 1),  # less than BETTER is no better
         ({1: 0.0, 2: 2e-3, 4: 4e-3, 8: 6e-3}, (), [1, 2, 4, 8], 8),
-        # A full background stands in for components that are missing: it ends no search, and any other is better.
-        ({1: 9.0, 2: 8.0, 4: 7.0, 8: 1.0, 16: 0.5, 32: 20.0}, (1, 2, 4, 32), [1, 2, 4, 8, 16, 32], 8),
-        ({1: 1.0, 2: 3.0, 4: 2.0}, (1, 2, 4), [1, 2, 4], 2),
+        # A full background stands in for components that are missing, and ends no search.
+        ({1: 5.0, 2: 4.0, 4: 3.0, 8: 1.0, 16: 9.0, 32: 8.0, 64: 7.0, 128: 10.0}, (1, 2, 4), [1, 2, 4, 8, 16, 32, 64], 16),
+        ({1: 5.0, 2: 4.0, 4: 3.0, 8: 1.0, 16: 2.0, 32: 9.0}, (1, 2, 4), [1, 2, 4, 8, 16], 1),
     ],
 )
 def test_numbers_of_components_are_tried_until_two_in_a_row_are_no_better(scores, full, tried, best, monkeypatch):
