@@ -35,7 +35,7 @@ demo: $(READY) ## train on two moons in about a minute; numbers, samples and a p
 	$(BIN)/pscd train moon --gamma 1 --seed 0 --out runs/demo
 
 test: lint ## lint, type-check and test (under 5 minutes on 2 cores)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 test-slow: $(READY) ## the long scientific checks, and property-based tests with many random examples
 	$(BIN)/python -m pytest -m slow

@@ -12,17 +12,14 @@ from torch import Tensor
 from pscd.coordinates import GAUSSIAN_IQR, spaced_rows
 
 OFTEN = 0.01  # share of the rows that must be tied for a column to count as rounded
-GRID = 0.3  # share of tied rows, the commonest value apart, from which on a column's values lie on a grid
 
 
 @dataclass(frozen=True)
 class Ties:
     """The values of each column that has ties, and the cell around each.
 
-    On a grid, where many values are tied, a cell is as wide as the gap to the nearer of the two neighbouring tied
-    values. Everywhere it is at least as wide as the value's share of the rows times the column's deviation, so that a
-    spike gets a finite density, no higher than that of the bulk. Values that occur once are no neighbours: a little
-    junk between the values of a grid, or beside a spike, would narrow their cells.
+    A cell is as wide as the gap to the nearer of the two neighbouring values, but at least the value's share of the
+    rows times the column's deviation. So a spike gets a finite density, no higher than that of the bulk.
 
     Args:
         values: of each column, ascending, in float64; None for a column with hardly any ties.
@@ -89,11 +86,8 @@ def _cells(x: Tensor) -> tuple[Tensor, Tensor] | None:
     tied = count > 1
     if len(values) < 2 or count[tied].sum() < OFTEN * len(x):
         return None
-    most = int(count.max())  # a spike among continuous values makes no grid
-    cell = torch.zeros_like(values)
-    if int(tied.sum()) > 1 and int(count[tied].sum()) - most >= GRID * (len(x) - most):
-        gap = values[tied].diff()
-        cell[tied] = torch.minimum(torch.cat([gap[:1], gap]), torch.cat([gap, gap[-1:]]))
+    gap = values.diff()
+    cell = torch.minimum(torch.cat([gap[:1], gap]), torch.cat([gap, gap[-1:]]))
     at_least = count / len(x) * _deviation(x, values[count.argmax()])
     return values, torch.where(tied, torch.maximum(cell, at_least), 0.0)
 

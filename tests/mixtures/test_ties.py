@@ -112,28 +112,6 @@ def test_the_deviation_of_a_column_that_mostly_holds_one_value_is_that_of_the_ot
     assert _deviation(normal(10_000)[:, 0], torch.tensor(0.0).double()) == pytest.approx(1, abs=0.06)
 
 
-def test_a_little_junk_between_the_values_of_a_grid_narrows_no_cell():
-    grid = torch.arange(20).double().repeat(50)[:, None]
-    junk = 19 * torch.rand(100, 1, generator=generator(1), dtype=torch.float64)
-    clean, dirty = Ties.of(grid), Ties.of(torch.cat([grid, junk]))
-    tied = dirty.widths[0] > 0
-    assert torch.equal(dirty.values[0][tied], clean.values[0])
-    # The share of each value has fallen by 1000 / 1100, which matters for none: all cells are as wide as the gaps.
-    assert torch.equal(dirty.widths[0][tied], clean.widths[0])
-    assert (clean.widths[0] == 1).all()
-    # Values that occur once are neighbours where few rows are tied: no grid is to be seen there.
-    mostly = Ties.of(torch.cat([grid, 19 * torch.rand(3000, 1, generator=generator(2), dtype=torch.float64)]))
-    assert (mostly.widths[0][mostly.widths[0] > 0] < 1).all()
-
-
-def test_a_spike_and_a_pair_make_no_grid():
-    x = torch.cat([torch.zeros(60), torch.linspace(1, 2, 39), torch.tensor([2.0])]).double()
-    widths = Ties.of(x[:, None]).widths[0]
-    deviation = _deviation(x, torch.zeros(()).double())
-    torch.testing.assert_close(widths[[0, -1]], deviation * torch.tensor([0.6, 0.02]).double())
-    assert (widths[1:-1] == 0).all()
-
-
 def test_the_nearest_value_of_any_number():
     """Also beyond the first and the last; half-way the upper one."""
     values = torch.tensor([0.0, 1.0, 4.0]).double()
