@@ -127,12 +127,9 @@ def sampled_note(n: int, of: int | None) -> str:
 
 
 def _candidates(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None) -> list[Coordinates]:
-    """Coordinates to choose from: those of the configuration; robust ones also linear, and with skew taken out."""
+    """Coordinates to choose from: those of the configuration, and robust ones also without compressed tails."""
     found = coordinates_of(x, config, columns)
-    if config.standardise != "robust":
-        return [found]
-    bent = found.bent(x.double())
-    return [found, replace(found, linear=None), *([bent] if bent.skew is not None and bent.skew.any() else [])]
+    return [found, replace(found, linear=None)] if config.standardise == "robust" else [found]
 
 
 def _best_coordinates(x: Tensor, candidates: list[Coordinates], *, robust: bool, seed: int) -> Coordinates:
