@@ -1,6 +1,9 @@
+import sys
+
 import torch
 
 from pscd.config import TrainConfig
+from pscd.errors import Diverged
 from pscd.paper import Choice
 from pscd.paper.scratch_images import ROUGH, cells, label, roughness
 from pscd.rng import generator
@@ -32,3 +35,16 @@ def test_every_line_starts_from_scratch_on_dirty_and_on_clean_images():
         assert (config.objective.gamma, config.objective.warmup) == (s["gamma"], s["warmup"])
         assert (config.seed, config.steps, config.energy.classes) == (s["seed"], 2000, 0)
         assert (s["junk"], s["ratio"]) == ("blank", 0.2)
+
+
+def test_a_run_that_diverges_is_told_without_a_path(tmp_path, monkeypatch):
+    def give_up(*args, **settings):
+        raise Diverged(f"training diverged 6 times; the model of step 5 is kept in {tmp_path}")
+
+    module = sys.modules[cells.__module__]  # the package has a function of the same name
+    monkeypatch.setattr(module, "fit", give_up)
+    (first, *_) = cells(Choice(data="digits", features="pixels"), True, 1)
+    found = module.compute(first, tmp_path)
+    assert found.pop("error") == "training diverged 6 times"
+    assert set(found) == set(module.COLUMNS)
+    assert set(found.values()) == {None}
