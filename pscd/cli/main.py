@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (OSError, MemoryError, RuntimeError, ImportError) as error:
+    except (OSError, MemoryError, RuntimeError, ImportError, SystemError) as error:
         return _tell(_what_is_missing(error), 2)
     return 0
 
@@ -99,6 +99,7 @@ def _what_is_missing(error: Exception) -> str:
     words = (
         *("MemoryError", "allocate memory", "not enough memory", "bad_alloc", "start new thread", "OutOfMemory"),
         "failed to map segment",  # of a library that is imported
+        "error return without exception set",  # the interpreter itself, in the middle of an import
     )
     if any(word in f"{type(error).__name__}: {error}" for word in words):
         return "there is not enough memory for this; what was kept before is still there"

@@ -95,3 +95,30 @@ print(sorted({"torch", "numpy", "pandas", "sklearn", "PIL", "matplotlib"} & set(
 
 def test_the_package_exports_main():
     assert exported is main
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+        ImportError("libx.so: failed to map segment from shared object"),
+        SystemError("error return without exception set"),
+    ],
+)
+def test_too_little_memory_is_one_line(error, monkeypatch, capsys):
+    def fail(argv):
+        raise error
+
+    monkeypatch.setattr(sys.modules[main.__module__], "build_parser", fail)
+    assert main(["look", "x.csv"]) == 2
+    assert capsys.readouterr().err == "pscd: there is not enough memory for this; what was kept before is still there\n"
+
+
+def test_a_mistake_of_the_library_s_own_is_raised(monkeypatch):
+    def fail(argv):
+        raise SystemError("bad argument to internal function")
+
+    monkeypatch.setattr(sys.modules[main.__module__], "build_parser", fail)
+    with pytest.raises(SystemError, match="bad argument"):
+        main(["look", "x.csv"])
