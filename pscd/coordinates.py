@@ -1,5 +1,6 @@
-"""The coordinates that a network sees: columns shifted and scaled, their tails drawn in where that is asked for."""
+"""The coordinates that a network sees: columns shifted and scaled, skew and long tails taken out where asked for."""
 
+import math
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -11,13 +12,18 @@ QUANTILE_ROWS = 100_000  # the most rows to compute quartiles from
 GAUSSIAN_IQR = 1.349  # interquartile range of a standard Gaussian
 LINEAR = 3.0  # deviations up to which a column with compressed tails is nearly linear
 SPIKED_LINEAR = 1.0  # the same where most rows share one value
+BELOW = 0.02  # of the way from the median of a skewed column to its end, near which the logarithm becomes linear
+NO_SKEW = 8.5  # over sqrt(n): a skew smaller than this, two standard errors for a Gaussian, is taken for 0
 
 
 @dataclass(frozen=True)
 class Coordinates:
-    """z = (x - shift) / scale, column by column; or a asinh((x - shift) / (a scale)), linear up to a = `linear`.
+    """z = (x - shift) / scale, column by column; then, where asked for, without skew and long tails.
 
-    Shift and scale are float64, so that columns far from 0, such as time stamps, lose no precision.
+    With `skew` = s, u = (x - shift) / scale becomes log(1 + s u) / s; s < 0 is for a long tail below the median. Near
+    the end of the logarithm's range asinh takes over, so that every number has a place. With `linear` = a, u then
+    becomes a asinh(u / a). Shift and scale are float64, so that columns far from 0, such as time stamps, lose no
+    precision.
 
     Args:
         shift: of the shape of a row as the network sees it.
@@ -25,6 +31,7 @@ class Coordinates:
         linear: deviations up to which a column is nearly linear, `(k,)`; None: throughout.
         kept: `(d,)`, which columns of the data the network sees; None: all.
         constants: `(d,)`, values of the columns that it does not see.
+        skew: `(k,)`, 0 for a column that is not bent; None: no column is.
 
     >>> coordinates = Coordinates(torch.tensor([1.0]).double(), torch.tensor([2.0]).double())
     >>> coordinates.forward(torch.tensor([[5.0]]))
@@ -38,6 +45,7 @@ class Coordinates:
     linear: Tensor | None = None
     kept: Tensor | None = None
     constants: Tensor | None = None
+    skew: Tensor | None = None
 
     @classmethod
     def identity(cls, shape: tuple[int, ...]) -> "Coordinates":
@@ -101,6 +109,26 @@ class Coordinates:
         linear = torch.where(spiked, SPIKED_LINEAR, LINEAR).double() if tails else None
         return cls(centre, scale, linear, kept, constants)
 
+    def bent(self, x: Tensor) -> "Coordinates":
+        """The same coordinates with the skew that makes the quartiles of each column symmetric.
+
+        A log-normal column, whatever its shift and scale, becomes Gaussian.
+
+        Args:
+            x: rows `(n, d)` in float64, as for `robust`.
+
+        Returns:
+            The coordinates; columns whose skew may be chance, or with a quartile at the median, are not bent. If that
+            is all of them, the coordinates as they are.
+        """
+        rows = _telling_rows(x if self.kept is None else x[:, self.kept])
+        quartiles = torch.from_numpy(np.nanquantile(rows.numpy(), [0.25, 0.75], axis=0))
+        below, above = (quartiles - self.shift) / self.scale
+        skew = -(1 / below + 1 / above)  # log(1 + s below) = -log(1 + s above)
+        count = (~rows.isnan()).sum(0)
+        is_bent = (below < 0) & (above > 0) & (skew.abs() > NO_SKEW / count.sqrt())
+        return replace(self, skew=torch.where(is_bent, skew, 0.0)) if is_bent.any() else self
+
     @property
     def spiked(self) -> Tensor:
         """Which columns mostly have one value, `(k,)`."""
@@ -108,9 +136,14 @@ class Coordinates:
         return self.linear == SPIKED_LINEAR
 
     @property
+    def is_linear(self) -> bool:
+        """Whether columns are shifted and scaled, and no more."""
+        return self.linear is None and self.skew is None
+
+    @property
     def _is_identity(self) -> bool:
         """Whether rows stay as they are; images then need no copy in float64."""
-        return self.linear is None and self.kept is None and not self.shift.any() and bool((self.scale == 1).all())
+        return self.is_linear and self.kept is None and not self.shift.any() and bool((self.scale == 1).all())
 
     def to(self, device: torch.device) -> "Coordinates":
         """The same coordinates on a device."""
@@ -130,6 +163,9 @@ class Coordinates:
             return x.to(dtype)
         if self.kept is not None:
             x = x[:, self.kept]
+        if self.skew is not None:
+            u = _bend((x - self.shift) / self.scale, self.skew)
+            return (u if self.linear is None else self.linear * torch.asinh(u / self.linear)).to(dtype)
         if self.linear is None:
             return ((x - self.shift) / self.scale).to(dtype)
         return (self.linear * torch.asinh((x - self.shift) / (self.linear * self.scale))).to(dtype)
@@ -138,6 +174,8 @@ class Coordinates:
         """Back to the units of the data, in float64; columns that the network does not see have their constants."""
         if self.linear is not None:
             z = torch.sinh(z / self.linear) * self.linear
+        if self.skew is not None:
+            z = _unbend(z, self.skew)
         x = z * self.scale + self.shift
         if self.kept is None or self.constants is None:
             return x
@@ -156,21 +194,39 @@ class Coordinates:
         Returns:
             Nats.
         """
-        flat = -self.scale.log().sum().expand(len(x))
-        u = (x if self.kept is None else x[:, self.kept]) - self.shift
-        flat = flat + torch.where(u.isnan(), self.scale.log(), 0.0).flatten(1).sum(1)
-        if self.linear is None:
-            return flat
-        return flat - 0.5 * torch.log1p((u / (self.linear * self.scale)).square()).nan_to_num(nan=0.0).sum(1)
+        seen = x if self.kept is None else x[:, self.kept]
+        known = torch.where(seen.isnan(), 0.0, -self.scale.log()).flatten(1).sum(1)
+        return known if self.is_linear else known + self.log_bend(x)
+
+    def log_bend(self, x: Tensor) -> Tensor:
+        """Log determinant of dz/dx at rows, beyond that of the scale: 0 at the centre, and everywhere if linear.
+
+        Missing values, NaN, are left out.
+
+        Args:
+            x: the rows, `(n, *shape)`.
+
+        Returns:
+            Nats, `(n,)`.
+        """
+        u = ((x if self.kept is None else x[:, self.kept]) - self.shift) / self.scale
+        found = torch.zeros_like(u)
+        if self.skew is not None:
+            slope = ((1 + self.skew * u).square() + BELOW**2) / (1 + BELOW**2)
+            found = torch.where(self.skew == 0, 0.0, -0.5 * slope.log())
+            u = _bend(u, self.skew)
+        if self.linear is not None:
+            found = found - 0.5 * torch.log1p((u / self.linear).square())
+        return found.nan_to_num(nan=0.0).flatten(1).sum(1)
 
     def tensors(self) -> dict[str, Tensor]:
         """The arguments of `Coordinates(**tensors)`, for saving."""
         return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
 
 
-def spaced_rows(x: Tensor) -> Tensor:
-    """Rows of `(n, ...)` at equal distances, as many as quantiles need."""
-    return x[torch.linspace(0, len(x) - 1, min(len(x), QUANTILE_ROWS), dtype=torch.float64).long()]
+def spaced_rows(x: Tensor, most: int = QUANTILE_ROWS) -> Tensor:
+    """Rows of `(n, ...)` at equal distances, `most` of them or all: by default as many as quantiles need."""
+    return x[torch.linspace(0, len(x) - 1, min(len(x), most), dtype=torch.float64).long()]
 
 
 def _telling_rows(x: Tensor) -> Tensor:
@@ -185,3 +241,17 @@ def _spread_of_the_rest(x: Tensor, centre: Tensor) -> Tensor:
     away = (x[~x.isnan()] - centre).abs()
     others = away[away > 0]
     return others.median() * (len(others) / len(away)) ** 0.5
+
+
+def _bend(u: Tensor, skew: Tensor) -> Tensor:
+    """log(1 + s u) / s, continued by asinh where 1 + s u is small or negative; the slope at 0 is 1."""
+    safe = torch.where(skew == 0, 1.0, skew)
+    bent = (torch.asinh((1 + safe * u) / BELOW) - math.asinh(1 / BELOW)) * math.hypot(1, BELOW) / safe
+    return torch.where(skew == 0, u, bent)
+
+
+def _unbend(v: Tensor, skew: Tensor) -> Tensor:
+    """The inverse of `_bend`."""
+    safe = torch.where(skew == 0, 1.0, skew)
+    u = (BELOW * torch.sinh(safe * v / math.hypot(1, BELOW) + math.asinh(1 / BELOW)) - 1) / safe
+    return torch.where(skew == 0, v, u)

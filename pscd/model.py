@@ -83,8 +83,9 @@ def run_chains(
 class Model(nn.Module):
     """A trained energy in the coordinates of the data: `model(x)` is E(x), up to a constant.
 
-    The network sees z = (x - shift) / scale; chains run there too and are mapped back. Shift and scale are float64, so
-    that columns far from 0 lose no precision.
+    The network sees z = (x - shift) / scale, or bent columns; chains run there too and are mapped back.
+    E(x) is that of the data's own units: where columns are bent, it holds the logarithm of their slope. Shift and scale
+    are float64, so that columns far from 0 lose no precision.
 
     Args:
         energy: the network, in its own coordinates.
@@ -177,8 +178,11 @@ class Model(nn.Module):
         Returns:
             `(B,)`.
         """
-        z = self.coordinates.forward(x, self.step_size.dtype)
-        return self.energy(z) if label is None else self.energy(z, label)
+        coordinates = self.coordinates
+        z = coordinates.forward(x, self.step_size.dtype)
+        energy = self.energy(z) if label is None else self.energy(z, label)
+        # Bent columns are denser in z where they are drawn in: without their slope this is no energy of x.
+        return energy if coordinates.is_linear else energy - coordinates.log_bend(x).to(energy.dtype)
 
     @torch.no_grad()
     def energies(self, x: Rows) -> Tensor:
@@ -276,7 +280,7 @@ class Model(nn.Module):
             UserError: see `log_z` and `energies`.
         """
         x = as_rows(x)
-        return -self.energies(x).double() - self.log_z().value + self.coordinates.log_slope(x.to(self.shift)).cpu()
+        return -self.energies(x).double() - self.log_z().value - float(self.scale.log().sum())
 
     def sample(
         self,

@@ -115,11 +115,15 @@ def test_a_step_size_is_one_positive_number_of_the_weights_kind(step_size, fits)
         _check_fits(Coordinates.identity((2,)), step_size, Mixture.standard(2), {"weight": torch.zeros(3)})
 
 
-def by_hand(tails=True):
+def by_hand(tails=True, bent=False):
     """A mixture that nothing corrects, in robust coordinates of a table with a constant column."""
     x = 50 + 8 * torch.randn(300, 4, generator=generator(0), dtype=torch.float64).sinh()
     x[:, 2] = -3.0
+    x[:, 3] = x[:, 3].div(10).exp()
     coordinates = Coordinates.robust(x, tails=tails)
+    if bent:
+        coordinates = coordinates.bent(x)
+        assert coordinates.skew is not None
     factors = torch.tensor([[1.0, 0, 0], [0.5, 0.8, 0], [0.1, -0.4, 1.2]]).expand(2, 3, 3).contiguous()
     mixture = Mixture(torch.tensor([0.4, 0.6]), torch.tensor([[0.0, 0, 0], [1, -1, 0.5]]), factors)
     energy = PRESETS["table"].energy.correct(mixture, torch.empty(3, 0))
@@ -135,10 +139,10 @@ def by_hand(tails=True):
     return model, mixture, x
 
 
-@pytest.mark.parametrize("tails", [True, False])
-def test_log_prob_is_the_density_in_the_units_of_the_data(tails):
+@pytest.mark.parametrize(("tails", "bent"), [(True, False), (False, False), (False, True), (True, True)])
+def test_log_prob_is_the_density_in_the_units_of_the_data(tails, bent):
     """log m(z) + log |dz/dx|, the slope by autograd, to float32's rounding of z, without the constant column."""
-    model, mixture, x = by_hand(tails)
+    model, mixture, x = by_hand(tails, bent)
     assert model.log_z().value == pytest.approx(0, abs=1e-5)
     assert model.log_z() is model.log_z()  # computed once
     leaf = x[:20].clone().requires_grad_()
@@ -146,6 +150,9 @@ def test_log_prob_is_the_density_in_the_units_of_the_data(tails):
     slopes = torch.autograd.grad(z.sum(), leaf)[0][:, [0, 1, 3]]
     expected = mixture.double().log_prob(z.detach()) + slopes.log().sum(1)
     torch.testing.assert_close(model.log_prob(x[:20]), expected, rtol=1e-4, atol=1e-4)
+    # The energy is that of the same units: exp(-E) is the density up to a factor that no row changes.
+    apart = model.energies(x[:20]).double() + expected
+    assert (apart - apart[0]).abs().max() < 1e-4
     # An energy that is higher everywhere is the same density.
     network, model._log_z = model.energy.network, None
     torch.nn.init.constant_(network.net[-1].bias, 1.0)

@@ -1,12 +1,12 @@
 """What junk may look like: densities spread thinly over the ranges of the columns."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from pscd.coordinates import GAUSSIAN_IQR
+from pscd.coordinates import GAUSSIAN_IQR, Coordinates
 
 BOXES = (0.0, 0.01, 0.03)  # share of each column's values that a box leaves out on either side
 BROAD = 3.0  # deviation of the broad Gaussian, in robust deviations of each column
@@ -19,21 +19,34 @@ LOG_2PI = math.log(2 * math.pi)
 class Background:
     """Uniform densities on nested boxes, and a broad Gaussian with independent columns.
 
+    Where coordinates bend the columns, junk that is spread evenly over the data's own units crowds at one end of the
+    network's. So the boxes are there twice then: even in the network's coordinates, and even in the units of the data.
+
     Args:
         low: lower corners of the boxes, `(boxes, d)`.
         high: upper corners, `(boxes, d)`.
         centre: mean of the Gaussian, `(d,)`.
         deviation: its standard deviations, `(d,)`.
+        coordinates: the map from the units of the data, if it is not linear.
     """
 
     low: Tensor
     high: Tensor
     centre: Tensor
     deviation: Tensor
+    coordinates: Coordinates | None = None
 
     @classmethod
-    def of(cls, z: Tensor) -> "Background":
-        """Boxes and Gaussian from the quantiles of rows `(n, d)` in float64."""
+    def of(cls, z: Tensor, coordinates: Coordinates | None = None) -> "Background":
+        """Boxes and Gaussian from the quantiles of rows.
+
+        Args:
+            z: rows, `(n, d)` in float64.
+            coordinates: that they are in; None: a linear map of the data's.
+
+        Returns:
+            The densities.
+        """
         shares = torch.tensor(BOXES, dtype=z.dtype)
         low, high = torch.quantile(z, shares, 0), torch.quantile(z, 1 - shares, 0)
         quartiles = torch.quantile(z, torch.tensor([0.25, 0.5, 0.75], dtype=z.dtype), 0)
@@ -41,12 +54,13 @@ class Background:
         middle = (low + high) / 2
         # Not middle and reach: rounding would put the outermost rows outside of their own box.
         low, high = torch.minimum(low, middle - THINNEST), torch.maximum(high, middle + THINNEST)
-        return cls(low, high, quartiles[1], deviation)
+        bent = coordinates if coordinates is not None and not coordinates.is_linear else None
+        return cls(low, high, quartiles[1], deviation, bent)
 
     @property
     def kinds(self) -> int:
-        """Number of densities: the boxes and the Gaussian."""
-        return len(self.low) + 1
+        """Number of densities: the boxes, once or twice, and the Gaussian."""
+        return len(self.low) * (1 if self.coordinates is None else 2) + 1
 
     def log_prob(self, z: Tensor) -> Tensor:
         """Log of each density at rows `(n, d)`: `(n, kinds)`."""
@@ -54,8 +68,14 @@ class Background:
         even = torch.where(inside, -(self.high - self.low).log().sum(1), OUTSIDE)
         standard = (z - self.centre) / self.deviation
         broad = (-0.5 * standard.square() - self.deviation.log() - 0.5 * LOG_2PI).sum(1)
-        return torch.cat([even, broad[:, None]], 1)
+        if self.coordinates is None:
+            return torch.cat([even, broad[:, None]], 1)
+        return torch.cat(
+            [even, torch.where(inside, self._even_in_data(z, self.coordinates), OUTSIDE), broad[:, None]], 1
+        )
 
-    def tensors(self) -> dict[str, Tensor]:
-        """What `Background(**tensors)` needs, for saving."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+    def _even_in_data(self, z: Tensor, coordinates: Coordinates) -> Tensor:
+        """Log density, in the network's coordinates, of boxes that are even in the units of the data: `(n, boxes)`."""
+        corners = coordinates.inverse(torch.cat([self.low, self.high]))
+        low, high = (corners if coordinates.kept is None else corners[:, coordinates.kept]).split(len(self.low))
+        return -(high - low).log().sum(1) - coordinates.log_slope(coordinates.inverse(z))[:, None]

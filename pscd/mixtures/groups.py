@@ -1,4 +1,4 @@
-"""Groups of ignored rows that lie as close together as the majority, so that they may be data after all."""
+"""Groups that a person should hear of: ignored rows that may be data after all, and kept rows that may be junk."""
 
 import torch
 from torch import Tensor
@@ -9,6 +9,8 @@ DENSE = 0.75  # quantile of the majority's distances to neighbours; ignored rows
 SMALLEST_GROUP = 0.02  # share of the rows below which a group is not reported
 FEWEST = 10  # rows in a group
 MOST_GROUPS = 3
+LARGEST_FAR = 0.35  # share of the rows above which a group that lies apart is no oddity
+FAR_ROWS = 2_000  # as many rows as a search for far groups needs
 
 
 def dense_groups(z: Tensor, ignored: Tensor) -> list[Tensor]:
@@ -38,6 +40,26 @@ def dense_groups(z: Tensor, ignored: Tensor) -> list[Tensor]:
     rows, name = rows[distance < reach], name[nearest[distance < reach]]
     found = [rows[name == j] for j in name.unique()]
     return sorted((group for group in found if len(group) >= fewest), key=len, reverse=True)[:MOST_GROUPS]
+
+
+def far_groups(z: Tensor) -> list[Tensor]:
+    """Groups of rows that are farther from all others than typical rows are from the middle, largest first.
+
+    Such a group may be a kind of data of its own, or junk that lies together: a stuck sensor, another unit. Nothing in
+    the rows can tell.
+
+    Args:
+        z: the rows that count, `(n, d)`, in coordinates in which columns have comparable scales; no more than
+            `FAR_ROWS`, since the cost is quadratic.
+
+    Returns:
+        Indices of the rows of each group, for at most three groups of 2 to 35 % of the rows.
+    """
+    gap = (z - z.median(0).values).norm(dim=1).median()
+    name = _linked(torch.cdist(z, z) < gap)
+    found = [(name == j).nonzero().flatten() for j in name.unique()]
+    fewest, most = max(FEWEST, int(SMALLEST_GROUP * len(z))), LARGEST_FAR * len(z)
+    return sorted((group for group in found if fewest <= len(group) <= most), key=len, reverse=True)[:MOST_GROUPS]
 
 
 def _linked(near: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from pscd.coordinates import Coordinates
 from pscd.mixtures.background import Background
 from pscd.mixtures.mixture import Mixture
 from pscd.mixtures.neighbours import NEIGHBOUR_ROWS, isolation
@@ -83,7 +84,13 @@ class RobustMixture:
 
 
 def fit_robust_mixture(
-    z: Tensor, *, robust: bool, seed: int, components: Sequence[int] = COMPONENTS, max_rows: int = MOST_ROWS
+    z: Tensor,
+    *,
+    robust: bool,
+    seed: int,
+    components: Sequence[int] = COMPONENTS,
+    max_rows: int = MOST_ROWS,
+    coordinates: Coordinates | None = None,
 ) -> RobustMixture:
     """Fit the mixture to rows `(n, d)`.
 
@@ -97,6 +104,7 @@ def fit_robust_mixture(
         seed: the same number gives the same mixture.
         components: numbers of components to try, in turn, until two in a row are no better.
         max_rows: so many rows are looked at, at most; a part of them chooses the number of components.
+        coordinates: that the rows are in, for a background that is even in the units of the data.
 
     Returns:
         The mixture, in float64.
@@ -106,7 +114,7 @@ def fit_robust_mixture(
     some = rows[:CHOOSING_ROWS]
     n_held = int(HELD_OUT * len(some))
     held, train = some[:n_held], some[n_held:]
-    background = Background.of(rows) if robust else None
+    background = Background.of(rows, coordinates) if robust else None
     start = _near_rows(train) if robust else train
     best, best_score, worse = None, -math.inf, 0
     for k in (k for k in components if k == components[0] or len(train) >= k * max(ROWS_PER_COMPONENT, z.shape[1])):

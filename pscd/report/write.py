@@ -30,7 +30,7 @@ from pscd.report.training import evaluation_blocks, read_config, settings_sectio
 from pscd.run_folder import RunFolder
 from pscd.runs import load
 from pscd.sampling import SAMPLERS
-from pscd.training import prepare
+from pscd.training import notes, prepare
 from pscd.training.loop import last_step
 
 if TYPE_CHECKING:
@@ -388,7 +388,7 @@ def _model_rows(
         lambda index: blame_by_model(model, values[index], samples),
         table_ids,
         counted=None if counted is None else counted.numpy(),
-        ignored_below=prepare.IGNORED if config.start == "mixture" else 0.1,
+        ignored_below=notes.IGNORED if config.start == "mixture" else 0.1,
     )
 
 

@@ -11,9 +11,9 @@ from pscd.coordinates import Coordinates
 from pscd.data.streams import SAMPLE_ROWS, distinct
 from pscd.errors import UserError
 from pscd.mixtures import RobustMixture, Ties, fit_robust_mixture
-from pscd.mixtures.groups import dense_groups
 from pscd.objectives import PseudoSpherical
 from pscd.rng import Stream, generator
+from pscd.training.notes import notes_of
 
 CLEAN_SHARE, CLEAN_FEW = 0.03, 1.0  # n clean rows have a background of up to CLEAN_SHARE + CLEAN_FEW / sqrt(n)
 AUTO_GAMMA = 0.1  # per spread, where there is junk; with rows weighed already, a larger gamma cuts off tails
@@ -22,7 +22,6 @@ MARGIN, MARGIN_IN_THE_PLANE = 0.05, -0.05  # nats per held-out row that the back
 FEWEST_ROWS = 4  # per column; with fewer, nothing can be said about junk
 BLOCK = 16_384  # rows at a time
 CHOOSING_ROWS = 4_000  # that choose the coordinates, at most
-IGNORED = 0.5  # a row that is less likely than this to belong to the majority counts as ignored
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
     robust = is_auto(config) or getattr(config.objective, "gamma", 0.0) > 0
     coordinates = _best_coordinates(rows, _candidates(x, config, columns), robust=robust, seed=config.seed)
     z = coordinates.forward(rows, torch.float64)
-    mixture = fit_robust_mixture(z, robust=robust, seed=config.seed)
+    mixture = fit_robust_mixture(z, robust=robust, seed=config.seed, coordinates=coordinates)
     objective = config.objective
     if isinstance(objective, PseudoSpherical) and objective.gamma == "auto":
         k = len(mixture.components.weights)
@@ -100,9 +99,11 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
         config = replace(config, objective=replace(objective, gamma=AUTO_GAMMA if dirty else 0.0))
         mixture = mixture if dirty else plain
     if mixture.background is None:
-        return Prepared(z.float(), coordinates, mixture, None, ("gamma 0: every row counts",), ties), config
+        notes = notes_of(x, z, None, coordinates, columns=columns)
+        return Prepared(z.float(), coordinates, mixture, None, notes, ties), config
     clean = torch.cat([mixture.clean(part) for part in z.split(BLOCK)])
-    notes = _notes(x, z, clean, coordinates, mixture.share_of_junk, config.objective, columns)
+    gamma = getattr(config.objective, "gamma", 0.0)
+    notes = notes_of(x, z, clean, coordinates, junk=mixture.share_of_junk, gamma=gamma, columns=columns)
     return Prepared(z.float(), coordinates, mixture, clean, notes, ties), config
 
 
@@ -127,9 +128,12 @@ def sampled_note(n: int, of: int | None) -> str:
 
 
 def _candidates(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None) -> list[Coordinates]:
-    """Coordinates to choose from: those of the configuration, and robust ones also without compressed tails."""
+    """Coordinates to choose from: those of the configuration; robust ones also linear, and with skew taken out."""
     found = coordinates_of(x, config, columns)
-    return [found, replace(found, linear=None)] if config.standardise == "robust" else [found]
+    if config.standardise != "robust":
+        return [found]
+    bent = found.bent(x.double())
+    return [found, replace(found, linear=None), *([bent] if bent is not found else [])]
 
 
 def _best_coordinates(x: Tensor, candidates: list[Coordinates], *, robust: bool, seed: int) -> Coordinates:
@@ -139,7 +143,9 @@ def _best_coordinates(x: Tensor, candidates: list[Coordinates], *, robust: bool,
 
     def score(coordinates: Coordinates) -> float:
         z = coordinates.forward(x, torch.float64)
-        found = fit_robust_mixture(z, robust=robust, seed=seed, components=(4,), max_rows=CHOOSING_ROWS)
+        found = fit_robust_mixture(
+            z, robust=robust, seed=seed, components=(4,), max_rows=CHOOSING_ROWS, coordinates=coordinates
+        )
         # The median: the slopes of junk far out are no argument.
         return found.held_out + float(coordinates.log_slope(x).median())
 
@@ -200,29 +206,3 @@ def has_junk(robust: RobustMixture, plain: RobustMixture, n: int) -> bool:
     margin = MARGIN if d > 2 else MARGIN_IN_THE_PLANE
     is_there = CLEAN_SHARE + CLEAN_FEW / math.sqrt(n) < share < MOST_JUNK
     return is_there and n >= FEWEST_ROWS * d and robust.held_out > plain.held_out + margin
-
-
-def _notes(
-    x: Tensor,
-    z: Tensor,
-    clean: Tensor,
-    coordinates: Coordinates,
-    junk: float,
-    objective: object,
-    columns: tuple[str, ...] | None,
-) -> tuple[str, ...]:
-    """Sentences about the ignored rows, and about dense groups among them, which may be data after all."""
-    ignored = clean < IGNORED
-    share = float(ignored.double().mean())
-    gamma = getattr(objective, "gamma", 0.0)
-    notes = [f"gamma {gamma:g}: about {junk:.1%} of the rows look like junk, and {share:.1%} are ignored"]
-    seen = torch.arange(x.shape[1]) if coordinates.kept is None else coordinates.kept.nonzero().flatten()
-    names = columns or tuple(f"x{j}" for j in range(x.shape[1]))
-    for group in dense_groups(z, ignored):
-        middle = z[~ignored].median(0).values
-        apart = (z[group].median(0).values - middle).abs().argsort(descending=True)[:2]
-        centre = x[group].double().median(0).values[seen]
-        where = ", ".join(f"{names[int(seen[j])]} = {float(centre[j]):.3g}" for j in apart)
-        part = len(group) / len(x)
-        notes.append(f"a group of {part:.1%} of the rows, around {where}, was ignored; gamma 0 keeps it")
-    return tuple(notes)

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from pscd.coordinates import Coordinates
 from pscd.mixtures import background as module
 from pscd.mixtures.background import BOXES, BROAD, GAUSSIAN_IQR, OUTSIDE, THINNEST, Background
 from pscd.rng import generator
@@ -84,8 +85,32 @@ def test_a_column_that_hardly_varies_has_a_density_too():
     assert log_density[0, 0].item() == pytest.approx(-math.log(0.99 * 2 * THINNEST))
 
 
-def test_tensors_are_enough_to_build_it_again(rows, background):
-    assert torch.equal(Background(**background.tensors()).log_prob(rows), background.log_prob(rows))
+@pytest.mark.parametrize("constant", [False, True])
+def test_in_bent_coordinates_every_box_is_there_a_second_time_even_in_the_units_of_the_data(rows, constant):
+    """Its density of the data is one over the volume inside: that of the coordinates, times their slope."""
+    x = torch.cat([rows[:, :1], torch.ones(len(rows), 1).double(), rows[:, 1:]], 1) if constant else rows
+    coordinates = Coordinates.robust(x).bent(x)
+    z = coordinates.forward(x, torch.float64)
+    found = Background.of(z, coordinates)
+    assert found.kinds == 2 * len(BOXES) + 1
+    log_density = found.log_prob(z)
+    assert log_density.shape == (len(x), found.kinds)
+    plain = Background.of(z)
+    assert torch.equal(log_density[:, [0, 1, 2, 6]], plain.log_prob(z))
+    of_data = log_density[:, 3:6] + coordinates.log_slope(x)[:, None]
+    for j, share in enumerate(BOXES):
+        low, high = torch.quantile(rows, share, 0), torch.quantile(rows, 1 - share, 0)
+        inside = log_density[:, j] > OUTSIDE
+        # Quantiles lie between two rows, and the middle between two is elsewhere in bent coordinates.
+        torch.testing.assert_close(
+            of_data[inside, j], -(high - low).log().sum().expand(int(inside.sum())), rtol=0, atol=0.02
+        )
+        assert (log_density[~inside, 3 + j] == OUTSIDE).all()
+
+
+def test_straight_coordinates_need_no_second_boxes(rows):
+    straight = Coordinates.robust(rows, tails=False)
+    assert Background.of(straight.forward(rows, torch.float64), straight).kinds == len(BOXES) + 1
 
 
 def test_numbers_that_were_chosen():

@@ -1,7 +1,7 @@
 import torch
 
 from pscd.mixtures import groups as module
-from pscd.mixtures.groups import SMALLEST_GROUP, _linked, dense_groups
+from pscd.mixtures.groups import LARGEST_FAR, SMALLEST_GROUP, _linked, dense_groups, far_groups
 from pscd.rng import generator
 
 
@@ -84,3 +84,40 @@ def test_numbers_that_were_chosen():
         "MOST_GROUPS": 3,
     }
     assert {name: getattr(module, name) for name in chosen} == chosen
+
+
+def test_a_far_group_is_found_row_by_row_and_several_by_size():
+    z, group = table([100])
+    (found,) = far_groups(z)
+    assert found.tolist() == list(range(100))
+    z, group = table([60, 150, 90])
+    assert [group[rows].unique().tolist() for rows in far_groups(z)] == [[2], [3], [1]]
+    z, _ = table([60] * 5)
+    assert len(far_groups(z)) == 3
+
+
+def test_one_mode_two_halves_and_thin_tails_are_no_far_groups():
+    z, _ = table([])
+    assert far_groups(z) == []
+    assert far_groups((2 * z).sinh()) == []
+    z[::2, 0] += 30
+    assert far_groups(z) == []  # neither half is an oddity
+    z[:300, 0] += 1000
+    assert [len(rows) for rows in far_groups(z)] == [300]
+
+
+def test_far_means_farther_than_typical_rows_are_from_the_middle():
+    """On a line, evenly from 0 to 1: the median distance from the middle is a quarter, with the group nearly so."""
+    line = torch.linspace(0, 1, 950, dtype=torch.float64)
+    for gap, expected in ((0.24, 0), (0.30, 1)):
+        z = torch.cat([line, torch.full((50,), 1 + gap).double()])[:, None]
+        typical = (z - z.median(0).values).abs().median()
+        assert (gap > typical) == bool(expected)
+        assert len(far_groups(z)) == expected
+
+
+def test_far_groups_are_worth_a_word_and_not_the_majority():
+    few, many = int(SMALLEST_GROUP * 1000), int(LARGEST_FAR * 1000)
+    for size, expected in ((few - 1, 0), (few, 1), (many, 1), (many + 1, 0)):
+        z, _ = table([size])
+        assert len(far_groups(z)) == expected
