@@ -299,11 +299,13 @@ def _about_text(
             cell = str(frame[text[0]].iloc[stray[0]])
             return f"column {text[0]!r} is not numeric: {cell!r} in row {stray[0] + 1}; correct or remove it, or {ELSE}"
     keep = [name for name in values if name not in text and frame[name].nunique() > 1]
+    one = len(text) == 1
+    what = f"column {_listed(text)} is not numeric" if one else f"columns {_listed(text)} are not numeric"
     if not keep:
-        return f"column {_listed(text)} is not numeric; {ELSE}"
+        return f"{what}; {ELSE}"
     if may_be_id:
-        return f"column {_listed(text)} is not numeric; carry it along unlearnt with --id '{','.join(text)}', or {ELSE}"
-    return f"column {_listed(text)} is not numeric; choose others with --columns {','.join(keep)}, or {ELSE}"
+        return f"{what}; carry {'it' if one else 'them'} along unlearnt with --id '{','.join(text)}', or {ELSE}"
+    return f"{what}; choose others with --columns {','.join(keep)}, or {ELSE}"
 
 
 def _check_finite(path: Path, values: np.ndarray, names: tuple[str, ...] | None) -> None:

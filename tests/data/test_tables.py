@@ -219,9 +219,9 @@ def test_a_cell_of_text_is_pointed_at_unless_most_are(tmp_path):
         other = "column 'a' is not numeric; choose others with --columns b, or use pscd detect"
         assert message.startswith(start if pointed else other)
     (tmp_path / "x.csv").write_text("a,b,c,d\n" + "".join(f"x{i},y{i},7,{i}\n" for i in range(4)))
-    assert told(tmp_path / "x.csv").startswith("column 'a', 'b' is not numeric; choose others with --columns d, or")
+    assert told(tmp_path / "x.csv").startswith("columns 'a', 'b' are not numeric; choose others with --columns d, or")
     assert told(tmp_path / "x.csv", ids=()).startswith(
-        "column 'a', 'b' is not numeric; carry it along unlearnt with --id 'a,b'"
+        "columns 'a', 'b' are not numeric; carry them along unlearnt with --id 'a,b'"
     )
     (tmp_path / "x.csv").write_text("a,c\n" + "".join(f"x{i},7\n" for i in range(4)))
     assert told(tmp_path / "x.csv").startswith("column 'a' is not numeric; use pscd detect")
