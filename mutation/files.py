@@ -42,6 +42,7 @@ CORE = {
     "pscd/training/initial.py": ["tests/training/test_initial.py", _TWO_PROCESSES],
     "pscd/training/interrupt.py": ["tests/training/test_interrupt.py"],
     "pscd/training/loop.py": ["tests/training/test_loop.py", "tests/training/test_one_update.py"],
+    "pscd/training/notes.py": ["tests/training/test_notes.py"],
     "pscd/training/prepare.py": ["tests/training/test_prepare.py"],
     "pscd/training/settling.py": ["tests/training/test_settling.py"],
     "pscd/training/stopped.py": ["tests/training/test_stopped.py"],
