@@ -212,8 +212,7 @@ class Coordinates:
         u = ((x if self.kept is None else x[:, self.kept]) - self.shift) / self.scale
         found = torch.zeros_like(u)
         if self.skew is not None:
-            slope = ((1 + self.skew * u).square() + BELOW**2) / (1 + BELOW**2)
-            found = torch.where(self.skew == 0, 0.0, -0.5 * slope.log())
+            found = -0.5 * (((1 + self.skew * u).square() + BELOW**2) / (1 + BELOW**2)).log()
             u = _bend(u, self.skew)
         if self.linear is not None:
             found = found - 0.5 * torch.log1p((u / self.linear).square())

@@ -12,6 +12,7 @@ from pscd.errors import UserError
 from pscd.mixtures import fit_robust_mixture
 from pscd.presets import PRESETS, for_rows
 from pscd.rng import Stream, generator
+from pscd.training.notes import notes_of
 from pscd.training.prepare import AUTO_GAMMA, _best_coordinates, coordinates_of, has_junk, prepare, sampled_note
 
 
@@ -236,14 +237,14 @@ def test_coordinates_are_compared_by_mixtures_of_four(monkeypatch):
     asked = []
 
     def fit(z, **settings):
-        asked.append(settings["components"])
+        asked.append((settings["components"], settings["coordinates"].scale[0].item()))
         return SimpleNamespace(held_out=-float(z.std()))
 
     monkeypatch.setattr("pscd.training.prepare.fit_robust_mixture", fit)
     x = clean_rows(50)
     narrow, wide = (Coordinates(torch.zeros(4).double(), torch.full((4,), by).double()) for by in (0.5, 8.0))
     assert _best_coordinates(x, [wide, narrow], robust=True, seed=0) is narrow  # by its slope, for all that is wider
-    assert set(asked) == {(4,)}
+    assert asked == [((4,), 8.0), ((4,), 0.5)]
 
 
 @pytest.mark.parametrize(
@@ -292,7 +293,10 @@ def test_the_prepared_rows_by_hand():
     """Ties spread by their own stream, the best coordinates of them, and the mixture of the objective."""
     x = clean_rows(150).round()
     config = replace(PRESETS["table"].changed({"objective.gamma": 0.3}), seed=3)
-    prepared, found = prepare(x, config)
+    names = ("a", "b", "c", "d")
+    x[:30] = torch.tensor([40.0, 30.0, 20.0, 60.0])  # a far group, so that columns are named
+    x[30:60] = 60 * torch.rand(30, 4, generator=generator(1), dtype=torch.float64)
+    prepared, found = prepare(x, config, names)
     rows = prepared.ties.spread(x, generator(3, Stream.DEQUANTISE))
     z = prepared.coordinates.forward(rows, torch.float64)
     assert torch.equal(prepared.z, z.float())
@@ -300,7 +304,11 @@ def test_the_prepared_rows_by_hand():
     assert torch.equal(prepared.mixture.components.means, mixture.components.means)
     assert torch.equal(prepared.clean, mixture.clean(z))
     assert found == config
-    assert prepared.notes[0].startswith("gamma 0.3: about ")
+    junk = mixture.share_of_junk
+    told = notes_of(x, z, prepared.clean, prepared.coordinates, junk=junk, gamma=0.3, columns=names)
+    assert prepared.notes == told
+    assert len(told) > 1
+    assert junk > 0.05
 
 
 def test_a_large_table_is_prepared_from_a_sample_and_then_in_blocks(monkeypatch):
