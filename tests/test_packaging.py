@@ -39,7 +39,7 @@ def test_the_wheel_installs_and_runs_without_the_repository(tmp_path):
     shutil.copytree(ROOT / "pscd", source / "pscd", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(source)]
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(tmp_path / "dist"), str(source)]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = (tmp_path / "dist").glob("pscd-*.whl")
     site = tmp_path / "site"
