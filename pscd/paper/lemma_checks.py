@@ -15,7 +15,7 @@ from pscd.rng import Stream, generator
 
 def lemma_cells(quick: bool, seeds: int) -> list[Settings]:
     """Each lemma over many random densities."""
-    tries = 20 if quick else 500
+    tries = 5 if quick else 500
     return [{"check": name, "tries": tries} for name in LEMMAS]
 
 
