@@ -338,6 +338,9 @@ def test_the_log_says_how_chains_are_spread_over_known_modes(small, x):
     fit(x, small, log=rows.append, modes=TOYS["moon"].mode)
     assert rows[-1]["mode_0"] + rows[-1]["mode_1"] == pytest.approx(1)
     assert rows[-1]["mode_error"] == pytest.approx(abs(rows[-1]["mode_0"] - 0.5), abs=0.05)
+    rows.clear()
+    fit(x, replace(small, steps=10, objective=OBJECTIVES["dsm"]), log=rows.append, modes=TOYS["moon"].mode)
+    assert not rows[-1].keys() & {"mode_0", "mode_error"}  # no chains run, so that there is nothing to tell
 
 
 class Stop(Exception):
