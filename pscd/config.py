@@ -10,7 +10,7 @@ from pscd.errors import UserError
 from pscd.extensions import is_path, loaded, path_of
 from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, Objective, PseudoSpherical, Recovery
 from pscd.sampling import SAMPLERS, Mala, Sampler
-from pscd.types import check_choices, check_types, documented, option
+from pscd.types import check_choices, checked, documented, option
 
 # Added later. Omitted from `to_dict` at their default, so that old run folders still resume and cached results keep
 # their digest.
@@ -178,19 +178,16 @@ class TrainConfig:
             The configuration.
 
         Raises:
-            UserError: a setting is out of range.
+            UserError: a setting is of another type, or out of range.
         """
         values = dict(values)
         for name, known in (("objective", map(type, OBJECTIVES.values())), ("sampler", SAMPLERS.values())):
             settings = dict(values[name])
             values[name] = _part(settings.pop("kind"), settings, {kind.__name__: kind for kind in known})
-        values["energy"] = Architecture(**values["energy"])
-        check_types(values["energy"])
-        if values["columns"] is not None:
+        values["energy"] = checked(Architecture, values["energy"])
+        if isinstance(values["columns"], list):  # as JSON has it
             values["columns"] = tuple(values["columns"])
-        config = cls(**values)
-        check_types(config)
-        return config
+        return checked(cls, values)
 
     def changed(self, changes: dict[str, Any]) -> Self:
         """A copy with some settings replaced.
@@ -248,9 +245,7 @@ class NotLoaded:
 def _part(kind: str, settings: dict[str, Any], known: dict[str, Any]) -> Any:
     """The objective or sampler that a configuration names."""
     if not is_path(kind):
-        part = known[kind](**settings)
-        check_types(part)
-        return part
+        return checked(known[kind], settings)
     try:
         found = loaded(kind)
     except UserError:

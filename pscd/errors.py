@@ -44,4 +44,19 @@ class Diverged(RuntimeError):
     Traceback (most recent call last):
         ...
     pscd.errors.Diverged: loss is nan
+
+    Args:
+        reason: what happened, the same on every machine, so that it can be kept among results.
+        advice: where the last good model is, and what to try.
     """
+
+    def __init__(self, reason: str, advice: str = "") -> None:
+        super().__init__(reason, advice)  # both, so that another process can be told
+
+    @property
+    def reason(self) -> str:
+        """What happened."""
+        return self.args[0]
+
+    def __str__(self) -> str:
+        return "; ".join(filter(None, self.args))

@@ -1,7 +1,7 @@
 """What every room shares: the type of an energy, and dataclass fields that carry their own help."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, field, fields
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -12,6 +12,7 @@ from pscd.errors import UserError
 
 Energy = Callable[[Tensor], Tensor]  # `(B, *shape)` to `(B,)`; low energy is likely
 C = TypeVar("C", bound=type)
+D = TypeVar("D")
 
 
 def option(default: Any, help: str, **metadata: Any) -> Any:
@@ -77,26 +78,33 @@ def check_choices(instance: Any) -> None:
             raise UserError(f"{f.name} must be one of {', '.join(words)}, got {value!r}")
 
 
-def check_types(instance: Any) -> None:
-    """Refuse settings whose values are not of their fields' types, as a file that somebody made up may have them.
+def checked(kind: Callable[..., D], values: Mapping[str, Any]) -> D:
+    """A dataclass of settings, whose values may be of any type: a file that somebody made up may have them.
+
+    Types come before ranges, since what is no number cannot be compared with one.
 
     Args:
-        instance: a dataclass.
+        kind: the dataclass.
+        values: its fields.
+
+    Returns:
+        An instance.
 
     Raises:
-        UserError: with the field and the value.
+        UserError: with the field and the value that is not of its type.
 
     >>> from pscd.sampling import Mala
-    >>> check_types(Mala(n_steps=3.5))
+    >>> checked(Mala, {"n_steps": 3.5})
     Traceback (most recent call last):
     ...
     pscd.errors.UserError: n_steps must be int, got 3.5
     """
-    hints = get_type_hints(type(instance))
-    for f in fields(instance):
-        value, wanted = getattr(instance, f.name), hints[f.name]
+    hints = get_type_hints(kind)
+    for name, value in values.items():
+        wanted = hints.get(name, Any)
         if not _is(value, wanted):
-            raise UserError(f"{f.name} must be {getattr(wanted, '__name__', wanted)}, got {value!r}")
+            raise UserError(f"{name} must be {getattr(wanted, '__name__', wanted)}, got {value!r}")
+    return kind(**values)
 
 
 def _is(value: object, wanted: Any) -> bool:

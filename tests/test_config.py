@@ -206,7 +206,8 @@ def test_settings_that_do_not_go_together():
 @pytest.mark.parametrize(
     ("name", "value"),
     [("steps", 1.5), ("steps", True), ("sampler.n_steps", 2.5), ("energy.depth", 1.5),
-     ("columns", [1]), ("energy.spectral_norm", 1)],
+     ("columns", [1]), ("columns", 3), ("columns", "age"), ("energy.spectral_norm", 1), ("clip", "much"),
+     ("steps", None), ("ema", [0.9]), ("sampler.step_size", "0.1"), ("objective.gamma", "1"), ("energy.width", {})],
 )  # fmt: skip
 def test_values_of_another_type_are_refused_wherever_they_stand(name, value):
     with pytest.raises(UserError, match=f"{name.split('.')[-1]} must be"):

@@ -468,3 +468,10 @@ def test_the_largest_space():
     with pytest.raises(ValueError, match=r"2\^23 states are too many to list"):
         discrete.states(23)
     assert (discrete.BITS, discrete.SPINS, discrete.SUM_ERROR) == ((0.0, 1.0), (-1.0, 1.0), 1e-6)
+
+
+def test_energies_of_single_precision_are_added_up_in_double():
+    e = torch.tensor([0.1, 20.0, -3.0])
+    for function in (discrete.log_partition, discrete.log_probability):
+        assert function(e).dtype == torch.float64
+        assert torch.equal(function(e), function(e.double()))

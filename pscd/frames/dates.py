@@ -75,7 +75,7 @@ def guess_formats(
     for text, count in zip(texts[::step], counts[::step], strict=True):
         votes[_candidates(text)] += int(count)
     total = sum(votes.values())
-    if total == 0 or votes[()] > (1 - ENOUGH) * total:
+    if total == 0 or total - votes[()] < ENOUGH * total:
         return (), ()
     formats: list[str] = []
     notes: list[str] = []

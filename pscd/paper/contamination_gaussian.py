@@ -72,7 +72,7 @@ def _notes(done: Sequence[CellResult]) -> str:
     return """
 KL(p || q) between the clean distribution, N(-1, 0.5), and the Gaussian fitted to data of which a fraction comes
 from N(2, 0.05) (variances), the paper's Table 2. *exact* is the optimum of the objective by quadrature,
-*measured* what PS-CD reaches from 2,000,000 samples (20,000 with `--quick`) that hold the contamination. Both
+*measured* what PS-CD reaches from 2,000,000 samples (5,000 with `--quick`) that hold the contamination. Both
 start from the median and the scaled median absolute deviation of the contaminated data: the objective has a
 second minimum on the contamination, and the published .3118 at gamma 1, ratio .3 is no optimum of it. Where the
 exact value is below 1e-4, the measured one shows the noise of training, about 1e-5, not the objective; the exact

@@ -138,7 +138,7 @@ def _go_on(settings: Settings, data: Dataset, real: Tensor, feature_map: Feature
         try:
             model = fit(x, config, label=data.train_labels, folder=follow, progress=True)
         except Diverged as error:
-            return [*stages, {"fid": None, "error": str(error)}]
+            return [*stages, {"fid": None, "error": error.reason}]
         found = measure(model, data, real, feature_map, settings, follow)
         stages.append({**found, **weights(model, x, noise, settings["gamma"], settings["unit"])})
     return stages

@@ -80,7 +80,7 @@ def training_settings(quick: bool) -> Settings:
         Settings by name.
     """
     if quick:
-        size = {"n_data": 20_000, "steps": 200, "batch_size": 512, "lr": 0.03, "ema": 0.97}
+        size = {"n_data": 5_000, "steps": 40, "batch_size": 128, "lr": 0.03, "ema": 0.9}
     else:
         size = {"n_data": 2_000_000, "steps": 2500, "batch_size": 4096, "lr": 0.01, "ema": 0.998}
     return {**size, "schedule": "constant", "restart": 0.0}

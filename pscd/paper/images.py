@@ -122,7 +122,7 @@ def compute(settings: Settings, runs: Path) -> Result:
             data.train, config, label=data.train_labels, folder=runs / digest(settings["config"]), log=rows.append
         )
     except Diverged as error:
-        return {"fid": None, "error": str(error), **dict.fromkeys(PRDC)}
+        return {"fid": None, "error": error.reason, **dict.fromkeys(PRDC)}
     tail = rows[-max(1, len(rows) // 10) :]
     names = [name for name in ("ess_pos", "ess_neg", "spread", "gap") if tail and name in tail[0]]
     weights: Result = {name: sum(row[name] for row in tail) / len(tail) for name in names}
@@ -144,7 +144,7 @@ def _compute_background(settings: Settings, runs: Path) -> Result:
     try:
         model = fit(data.train, config, label=data.train_labels, folder=runs / digest(settings["background"]))
     except Diverged as error:
-        return {"error": str(error)}
+        return {"error": error.reason}
     others = other_images(data, config.data, settings["n"], config.seed)
     return {"measures": measure_sets(model, sets_to_judge(data, others, settings["n"]), OF_A_BACKGROUND)}
 

@@ -19,7 +19,7 @@ CASES: dict[str, GaussianMixture1d] = {"well-specified": CLEAN_1D, "mis-specifie
 
 
 def _cells(quick: bool, seeds: int) -> list[Settings]:
-    size = {"n": 12 if quick else 80, "half_width": HALF_WIDTH}
+    size = {"n": 6 if quick else 80, "half_width": HALF_WIDTH}
     return [{"case": case, "gamma": gamma, **size} for case in CASES for gamma in GAMMAS]
 
 

@@ -113,7 +113,7 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
         settings = toys_2d.run_settings(config, quick=quick, n_grid=N_GRID, n_fresh=N_FRESH)
         return {"objective": label, **settings}
 
-    moon = TrainConfig(data="moon", steps=STEPS)
+    moon = TrainConfig(data="moon", steps=STEPS).changed({**toys_2d.QUICK, "n_data": 2000} if quick else {})
     configs = {label: replace(moon, objective=objective).to_dict() for label, objective in RIVALS.items()}
     cost: Settings = {"rounds": 2 if quick else ROUNDS, "block": 1 if quick else BLOCK, "configs": configs}
     sets = ("moon",) if quick else tuple(TOYS_2D)

@@ -62,7 +62,7 @@ def compute(settings: Settings, runs: Path) -> Result:
     try:
         model = fit(data.train, config, folder=runs / digest(settings["config"]))
     except Diverged as error:
-        return {"fid": None, "error": str(error)}
+        return {"fid": None, "error": error.reason}
     samples = to_bytes(model.sample(settings["n"], seed=config.seed))
     return _measured(samples, model.energies, data, settings)
 

@@ -94,8 +94,7 @@ def compute(settings: Settings, runs: Path) -> Result:
     try:
         model = fit(x, config, folder=folder)
     except Diverged as error:
-        reason, *_ = str(error).split(";")  # what follows names a folder of this machine
-        return {"error": reason, **dict.fromkeys(COLUMNS)}
+        return {"error": error.reason, **dict.fromkeys(COLUMNS)}
     samples = to_bytes(model.sample(settings["n"], seed=config.seed))
     feature_map = load_feature_map(settings["features"], data)
     real = feature_map(data.held_out[: settings["n"]])

@@ -40,9 +40,9 @@ SCHEDULES = {
 
 
 def _estimator_cells(quick: bool, seeds: int) -> list[Settings]:
-    exponents = (2, 3, 4) if quick else (2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6)
+    exponents = (2, 3) if quick else (2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6)
     return [
-        {"check": "estimator", "gamma": gamma, "n": round(10**k), "repeats": 20 if quick else (400 if k < 5 else 100)}
+        {"check": "estimator", "gamma": gamma, "n": round(10**k), "repeats": 10 if quick else (400 if k < 5 else 100)}
         for gamma in (0.5, 1.0)
         for k in exponents
     ]
@@ -74,7 +74,7 @@ def _estimator(settings: Settings) -> Result:
 
 def _sgd_cells(quick: bool, seeds: int) -> list[Settings]:
     lengths = (16, 64) if quick else (16, 64, 256, 1024, 4096)
-    runs = 3 if quick else 10
+    runs = 2 if quick else 10
     return [
         {"check": "sgd", "schedule": name, "steps": steps, "gamma": 1.0, "runs": runs, "batch": 256}
         for name in SCHEDULES
@@ -140,7 +140,7 @@ def _loss(log_p: Tensor, theta: Tensor, gamma: float) -> float:
 def _convex_cells(quick: bool, seeds: int) -> list[Settings]:
     lengths = (16, 64) if quick else (16, 64, 256, 1024)
     return [
-        {"check": kind, "steps": steps, "gamma": 0.1, "runs": 3 if quick else 10, "batch": 1024}
+        {"check": kind, "steps": steps, "gamma": 0.1, "runs": 2 if quick else 10, "batch": 1024}
         for kind in ("strongly convex", "convex")
         for steps in lengths
     ]
@@ -197,7 +197,7 @@ def _convex(settings: Settings) -> Result:
 
 def _cells(quick: bool, seeds: int) -> list[Settings]:
     groups = (_estimator_cells, _sgd_cells, _convex_cells, lemma_cells)
-    return [cell for group in groups for cell in group(quick, seeds)] + grid_cells()
+    return [cell for group in groups for cell in group(quick, seeds)] + grid_cells(quick)
 
 
 def _compute(settings: Settings) -> Result:

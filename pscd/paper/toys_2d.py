@@ -32,7 +32,7 @@ MANY = 50_000
 FAILED = 20.0  # MMD^2 x 1e4 above which a run counts as lost
 VALUES = ("mmd", "mmd_density", "kl")  # of the summary; KL where the data density is known
 
-QUICK = {"steps": 60, "energy.width": 32, "energy.depth": 2, "jump_components": 4}
+QUICK = {"steps": 20, "energy.width": 16, "energy.depth": 2, "jump_components": 4, "buffer_size": 1000}
 
 
 def cell(

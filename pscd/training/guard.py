@@ -114,8 +114,8 @@ def summary(row: dict[str, float]) -> str:
     return ", ".join(f"{label} {row[name]:.3g}" for name, label in shown.items() if name in row)
 
 
-def last_words(message: str, config: TrainConfig, step: int, folder: Path | None) -> str:
-    """What to say of a run whose retries are used up.
+def last_words(message: str, config: TrainConfig, step: int, folder: Path | None) -> Diverged:
+    """The error that ends a run whose retries are used up.
 
     Args:
         message: what went wrong last.
@@ -124,10 +124,10 @@ def last_words(message: str, config: TrainConfig, step: int, folder: Path | None
         folder: where that is kept, if anywhere.
 
     Returns:
-        A sentence that says what to try.
+        It says what to try.
     """
-    kept = f"; the model of step {step} is kept in {folder}" if folder is not None else ""
-    return (
-        f"training diverged {config.max_retries + 1} times, last at {message}{kept}; "
-        "try a smaller lr, more sampler steps, or a smaller sampler step size"
+    kept = f"the model of step {step} is kept in {folder}; " if folder is not None else ""
+    return Diverged(
+        f"training diverged {config.max_retries + 1} times, last at {message}",
+        f"{kept}try a smaller lr, more sampler steps, or a smaller sampler step size",
     )

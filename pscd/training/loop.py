@@ -383,7 +383,7 @@ def _give_up(
     if distributed.rank() == 0 and run is not None:
         checkpoint.save(good, run.path)
         as_model(state).save(run.model, step=state.step)
-    raise Diverged(last_words(message, config, state.step, run.path if run is not None else None)) from None
+    raise last_words(message, config, state.step, run.path if run is not None else None) from None
 
 
 def _keep(state: TrainState, error: UserError, run: RunFolder | None) -> NoReturn:

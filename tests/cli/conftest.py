@@ -5,15 +5,14 @@ import pandas as pd
 import pytest
 
 from pscd.cli.main import main
-from tests.cli.helpers import SMALL, write_module
+from tests.cli.helpers import SMALL, few_points, write_module
 
 
-@pytest.fixture(autouse=True)
-def few(monkeypatch):
-    """Fewer points to measure by and to draw: the cost of a test is otherwise that of its MMD."""
-    for module in ("train", "runs"):
-        monkeypatch.setattr(f"pscd.cli.{module}.N_POINTS", 500)
-    monkeypatch.setattr("pscd.detector.estimator.N_REFERENCE", 1000)
+@pytest.fixture(scope="package", autouse=True)
+def few():
+    """Fewer points to measure by and to draw, in fixtures of a file too: the cost is otherwise that of the MMD."""
+    with few_points():
+        yield
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """What the tests of several commands use."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -10,6 +12,17 @@ from pscd.cli.train import config_from
 FLAGS = """--steps 20 --n-data 300 --batch-size 16 --buffer-size 50 --jump-components 2 --width 8 --depth 1
 --sample-steps 4 --log-every 10 --fourier 2"""
 SMALL = FLAGS.split()
+
+
+@contextmanager
+def few_points() -> Iterator[None]:
+    """Commands measure by 500 points instead of 10,000, and detectors compare with 1,000 draws instead of 4,000."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("train", "runs"):
+            patch.setattr(f"pscd.cli.{module}.N_POINTS", 500)
+        patch.setattr("pscd.detector.estimator.N_REFERENCE", 1000)
+        yield
+
 
 # Parts of one's own, as a user would write them into a file beside the data.
 MINE = """

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from scipy.io import savemat
 
-from pscd.data import IMAGE_SETS, Dataset, data_root, load_dataset, load_images
+from pscd.data import IMAGE_SETS, Dataset, data_root, image_formats, load_dataset, load_images
 from pscd.data import image_sets as module
 from pscd.data.image_sets import _homes
 from pscd.errors import UserError
@@ -325,3 +325,69 @@ def test_grey_textures_and_faces_have_three_channels_too(tmp_path):
     faces.mkdir(parents=True)
     Image.fromarray(pixels(218, 178)).save(faces / "000001.png")
     assert load_images("celeba", root=tmp_path).x.shape == (1, 3, 64, 64)
+
+
+def test_a_set_is_there_if_its_test_images_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)  # no scikit-image
+    places = {
+        "mnist": ("MNIST/raw/t10k-images-idx3-ubyte", "MNIST/raw/t10k-labels-idx1-ubyte.gz"),
+        "cifar10": ("cifar10/cifar-10-batches-py/test_batch",),
+        "svhn": ("svhn/test_32x32.mat",),
+        "celeba": ("CelebA/img_align_celeba/000001.jpg",),
+        "textures": ("textures/dtd/images/dotted/a.png",),
+        "quickdraw": ("quickdraw/ant.npy",),
+    }
+    assert IMAGE_SETS["digits"].there(tmp_path)
+    for name, files in places.items():
+        assert not IMAGE_SETS[name].there(tmp_path)
+        for file in files:
+            assert not IMAGE_SETS[name].there(tmp_path)  # all of them are needed
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / file).touch()
+        assert IMAGE_SETS[name].there(tmp_path)
+        assert not IMAGE_SETS["notmnist"].there(tmp_path)
+
+
+def test_pictures_are_scaled_or_cut_once_to_the_size_that_is_asked_for(tmp_path, monkeypatch):
+    """Not to the usual one first, which would blur them."""
+    (tmp_path / "skimage").mkdir()
+    (tmp_path / "skimage" / "__init__.py").touch()
+    save(tmp_path / "skimage" / "data" / "grass.png", pixels(64, 40))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert load_images("textures", root=tmp_path, size=8).x.shape == (6 * 5, 1, 8, 8)
+    face = tmp_path / "celeba" / "img_align_celeba" / "000001.png"
+    save(face, pixels(218, 178, 3))
+    one = image_formats.read_pictures([face], size=20, crop=140, channels=3)
+    np.testing.assert_array_equal(load_images("celeba", root=tmp_path, size=20).x, one)
+    texture = tmp_path / "dtd" / "images" / "dotted" / "a.png"
+    save(texture, pixels(70, 90, 3))
+    one = image_formats.read_pictures([texture], size=20, channels=3)
+    np.testing.assert_array_equal(load_images("textures", root=tmp_path, size=20).x, one)
+
+
+def test_textures_without_kinds_or_with_lists_of_others_are_told(tmp_path):
+    folder = tmp_path / "dtd"
+    save(folder / "images" / "a.png", pixels(40, 50))
+    start = f"{folder / 'images'}: no sub-folders of pictures"
+    assert refused("textures", root=tmp_path).startswith(start)
+    (folder / "images" / "dotted").mkdir()
+    (folder / "images" / "a.png").rename(folder / "images" / "dotted" / "a.png")
+    (folder / "labels").mkdir()
+    for part in ("train", "val", "test"):
+        (folder / "labels" / f"{part}1.txt").write_text("dotted/b.png\n")
+    for train, first in ((True, "train"), (False, "test")):
+        told = f"{folder / 'labels' / f'{first}1.txt'}: none of the pictures it names is in {folder / 'images'}"
+        assert refused("textures", root=tmp_path, train=train) == told
+    (folder / "labels" / "val1.txt").unlink()  # without all lists there is no partition
+    assert len(load_images("textures", root=tmp_path).x) == 1
+
+
+def test_a_root_in_the_home_folder_may_be_written_with_a_tilde(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert data_root("~/sets") == tmp_path / "sets"
+
+
+def test_bytes_of_the_digits_are_the_nearest():
+    """Sixteen steps of grey from 0 to 255, each rounded."""
+    found = set(load_images("digits").x.unique().tolist())
+    assert found == {round(255 * step / 16) for step in range(17)}

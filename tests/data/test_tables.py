@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from pscd.data import load_dataset, read_table
+from pscd.data import load_dataset, read_table, tables
 from pscd.data.tables import _head, _read_plain, count_columns, open_array, read_array
 from pscd.errors import UserError
 
@@ -251,8 +251,22 @@ def test_an_array_file_is_no_longer_than_its_header_says(tmp_path):
             read(tmp_path / "x.npy")
     np.save(tmp_path / "flags.npy", np.array([[True, False]]))
     assert read_table(tmp_path / "flags.npy").x.tolist() == [[1, 0]]
-    np.save(tmp_path / "objects.npy", np.array([None]), allow_pickle=True)
+    np.save(tmp_path / "objects.npy", np.array([None] * 1000), allow_pickle=True)  # shorter than their pointers
     assert told(tmp_path / "objects.npy").startswith("not a readable .npy file")
+    with (tmp_path / "second.npy").open("wb") as file:  # another version of the header
+        np.lib.format.write_array(file, np.ones((3, 2)), version=(2, 0))
+    assert read_array(tmp_path / "second.npy").shape == open_array(tmp_path / "second.npy").shape == (3, 2)
+
+
+def test_an_array_is_opened_without_reading_it_and_rows_lie_one_after_the_other(tmp_path):
+    x = np.arange(6.0, dtype=np.float32).reshape(3, 2)
+    np.save(tmp_path / "x.npy", np.asfortranarray(x))
+    assert isinstance(open_array(tmp_path / "x.npy"), np.memmap)
+    assert not isinstance(read_array(tmp_path / "x.npy"), np.memmap)
+    table = read_table(tmp_path / "x.npy")
+    assert table.x.is_contiguous()
+    assert (table.x.dtype, table.x.tolist()) == (torch.float64, x.tolist())
+    assert (tables.LONG, tables.HEAD, tables.BLOCK) == (16 << 20, 1 << 20, 65_536)
 
 
 def test_the_array_of_rows_in_an_archive(tmp_path):

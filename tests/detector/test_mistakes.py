@@ -51,6 +51,15 @@ def test_cells_that_are_right_are_left_alone():
     assert (words == None).all()  # noqa: E711
 
 
+def test_cells_that_are_right_are_no_evidence_for_a_mistake():
+    """However many there are, a cell of which a tenth is 5 deviations off stays just wrong."""
+    for others in (0, 1000):
+        found = np.r_[1530.0, np.full(others, 178.0)][:, None]
+        wrong = (np.arange(others + 1) == 0)[:, None]
+        _, words = find_mistakes(expected(found, np.full_like(found, 178.0), [5.0], wrong), ["a"])
+        assert (words == None).all()  # noqa: E711
+
+
 def test_two_cells_are_swapped():
     found, mean = [[3.1, 178.2, 50.0]], [[178.0, 3.0, 50.0]]
     value, words = find_mistakes(expected(found, mean, [1.0, 0.2, 5.0], [[True, True, False]]), ["a", "b", "c"])

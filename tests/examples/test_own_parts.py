@@ -1,7 +1,5 @@
 """CONTRIBUTING's walk: an objective, a sampler and a toy outside the package are trained, kept, loaded and sampled."""
 
-import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +8,7 @@ import pytest
 import torch
 
 import pscd
+from pscd.cli import runs, train
 from pscd.cli.main import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -52,29 +51,18 @@ def test_all_three_from_python(own_parts, small, tmp_path):
     assert torch.equal(model.sample(50), again.sample(50))
 
 
-WITH_FEW_POINTS = """
-import runpy
-from pscd.cli import runs
-runs.N_POINTS = 100  # before `train` takes it from there: the MMD of 10,000 takes longer than all else
-runpy.run_module("pscd", run_name="__main__", alter_sys=True)
-"""
-
-
 def test_all_three_from_the_command_line(tmp_path, monkeypatch):
+    """In the folder of the module, which is not imported yet when a command names it."""
+    monkeypatch.chdir(EXAMPLES)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(runs, "N_POINTS", 100)
+    monkeypatch.setattr(train, "N_POINTS", 100)  # the MMD of 10,000 takes longer than all else
     out = str(tmp_path / "run")
     parts = ["own_parts:pinwheel", "--objective", "own_parts:TrimmedCD", "--sampler", "own_parts:Underdamped"]
     size = "--steps 5 --n-data 100 --batch-size 8 --buffer-size 20 --jump-components 1 --sample-steps 2 --share 0.2"
-    done = subprocess.run(
-        [sys.executable, "-c", WITH_FEW_POINTS, "train", *parts, *size.split(), "--out", out],
-        cwd=EXAMPLES,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(EXAMPLES.parent)},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    # Reading it again: the module is in the current folder, and not imported yet.
-    monkeypatch.chdir(EXAMPLES)
     monkeypatch.delitem(sys.modules, "own_parts", raising=False)
+    assert main(["train", *parts, *size.split(), "--out", out]) == 0
+    assert Path(sys.modules["own_parts"].__file__).parent == EXAMPLES
+    monkeypatch.delitem(sys.modules, "own_parts")
     assert main(["sample", out, "--import", "own_parts", "--n", "10", "--out", str(tmp_path / "samples.csv")]) == 0
     assert len((tmp_path / "samples.csv").read_text().splitlines()) == 11

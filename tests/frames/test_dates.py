@@ -155,7 +155,7 @@ def test_what_dates_consist_of_depends_on_how_long_they_span(days, resolution, p
 
 @pytest.mark.parametrize(
     ("good", "bad", "other", "found"),
-    [(41, 10, "never", True), (39, 10, "never", False), (8, 2, "2020-02-30", True), (7, 2, "2020-02-30", False)],
+    [(4, 1, "never", True), (39, 10, "never", False), (8, 2, "2020-02-30", True), (7, 2, "2020-02-30", False)],
 )
 def test_four_cells_of_five_must_be_dates(good, bad, other, found):
     """The others are none by their look, or by the calendar."""

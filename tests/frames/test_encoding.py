@@ -36,6 +36,15 @@ def test_a_new_file_may_write_numbers_and_dates_another_way():
     assert encode(one, schema).stray.sum() == 1
 
 
+def test_dates_that_are_dates_already_are_not_read_again():
+    """As text, most of these would be days, and the one with a time of day would not belong."""
+    days = pd.date_range("2020-01-01", periods=N)
+    schema = look(pd.DataFrame({"day": days.strftime("%Y-%m-%d")}))
+    encoded = encode(pd.DataFrame({"day": [*days[:3], pd.Timestamp("2020-01-05 12:00")]}), schema)
+    assert not encoded.stray.any()
+    assert encoded.x[:, 0].tolist() == [18262.0, 18263.0, 18264.0, 18266.5]
+
+
 def test_another_way_to_write_numbers_must_fit_better():
     """Here it would be the one without a unit, which reads fewer cells than the one that is known."""
     schema = Schema((Column("a", "number", suffix=" kg"),))

@@ -215,3 +215,63 @@ def test_what_is_derived_is_not_part_of_the_state():
         torch.ones(1), torch.zeros(1, 2), torch.eye(2)[None], torch.zeros(1, 0), torch.zeros(2).long()
     )
     assert mixture.state_dict().keys() == mixture.tensors().keys()
+
+
+def expected_log(model, row, k, other):
+    """E[log p_other] over the missing cells of a row, drawn from component k given the observed ones."""
+    z, codes = row[model.numeric], row[model.categorical]
+    gone, there = z.isnan(), ~z.isnan()
+    covariance, mean = model.covariances[k], model.means[k].clone()
+    across = covariance[gone][:, there] @ torch.linalg.inv(covariance[there][:, there])
+    left = covariance[gone][:, gone] - across @ covariance[there][:, gone]
+    whole = z.clone()
+    whole[gone] = mean[gone] + across @ (z - mean)[there]
+    normal = torch.distributions.MultivariateNormal(model.means[other], model.covariances[other])
+    precision = torch.linalg.inv(model.covariances[other])[gone][:, gone]
+    total = normal.log_prob(whole) - 0.5 * (precision * left).sum()
+    for code, table in zip(codes, model.tables(), strict=True):
+        known = (table[k] * table[other].log()).sum() if code.isnan() else table[other, int(code)].log()
+        total = total + known
+    return total
+
+
+def test_the_expected_energy_by_hand_of_the_formula():
+    """Component by component, those of next to no share left out."""
+    model = mixture(k=3, spread=3.0)
+    x = with_gaps(model, n=10)
+    shares = model.parts(x).softmax(1)
+    assert ((shares > 1e-9) & (shares < module.NEGLIGIBLE)).any()  # some that do not count
+    assert (shares > module.NEGLIGIBLE).sum(1).max() > 1
+    for row, share, found in zip(x[1:], shares[1:], model.energy(x)[1:], strict=True):
+        counted = [k for k in range(3) if share[k] > module.NEGLIGIBLE]
+        total = 0.0
+        for k in counted:
+            logs = [model.weights[o].log() + expected_log(model, row, k, o) for o in range(3)]
+            total -= share[k] * torch.stack(logs).logsumexp(0)
+        torch.testing.assert_close(found, total / share[counted].sum())
+
+
+def test_predictions_stay_within_bounds_and_rows_are_left_alone():
+    model = mixture()
+    x = with_gaps(model)
+    free = model.expected(x)
+    low, high = free[:, [0, 2, 4]].quantile(0.3, 0), free[:, [0, 2, 4]].quantile(0.6, 0)
+    bounded = MixedMixture(**{**model.tensors(), "bounds": torch.stack([low, high])})
+    before = x.clone()
+    found = bounded.expected(x)
+    for column, edge in zip((0, 2, 4), range(3), strict=True):
+        gone = x[:, column].isnan()
+        torch.testing.assert_close(found[gone, column], free[gone, column].clamp(low[edge], high[edge]))
+        assert torch.equal(found[~gone, column], x[~gone, column])
+    model.complete(x, generator(0))
+    torch.testing.assert_close(x, before, equal_nan=True)
+
+
+def test_rows_may_be_of_single_precision_but_not_of_another_shape():
+    model = mixture()
+    x = with_gaps(model).float()
+    assert torch.equal(model.log_prob(x), model.log_prob(x.double()))
+    assert model.expected(x).dtype == model.complete(x, generator(0)).dtype == torch.float64
+    for shape in ((5,), (2, 5, 1), (2, 6)):
+        with pytest.raises(ValueError, match=r"rows must have 5 columns, got shape"):
+            model.log_prob(torch.zeros(shape))

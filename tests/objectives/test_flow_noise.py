@@ -33,7 +33,7 @@ def moons():
 def noise(moons):
     pytest.importorskip("zuko")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flow_noise, "STEPS", 100)
+        patch.setattr(flow_noise, "STEPS", 60)
         return flow_noise.FlowNoise.fit(moons, seed=3)
 
 

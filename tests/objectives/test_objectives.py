@@ -7,11 +7,13 @@ import torch
 from torch import nn
 
 from pscd.config import TrainConfig
+from pscd.data.toys import contaminated_1d
 from pscd.energies import MLP, Architecture, Quadratic
 from pscd.errors import UserError
 from pscd.losses import (
     DIVERGENCES,
     contrastive_divergence,
+    denoising_score_matching,
     density_power,
     energy_spread,
     f_ebm,
@@ -128,7 +130,7 @@ def gaussian():
     return 3 + 2 * torch.randn(5000, 1, generator=generator(0))
 
 
-def recovered(x, objective, **settings):
+def recovered(x, objective, start=(0.5, 1.5), **settings):
     """The Gaussian that training ends with, in the network's coordinates, the model, and the log."""
     rows = []
     config = TrainConfig(
@@ -136,8 +138,7 @@ def recovered(x, objective, **settings):
         energy=Architecture(name="quadratic"),
         **{"steps": 200, "lr": 0.02, "jump_components": 2, "buffer_size": 1000, "log_every": 10} | settings,
     )
-    energy = Quadratic(0.5, 1.5)
-    model = fit(x, config, energy=energy, log=rows.append)
+    model = fit(x, config, energy=Quadratic(*start), log=rows.append)
     return model.energy.mu.item(), model.energy.sigma.item(), model, rows
 
 
@@ -156,6 +157,15 @@ def test_every_objective_recovers_a_gaussian(name, gaussian):
     # The step has settled, whether or not chains ran while training; a mean of 1000 draws is known to 0.06 * expected.
     assert samples.mean().item() == pytest.approx(3, abs=0.2 + 5 * 0.064 * expected)
     assert samples.std().item() == pytest.approx(2 * expected, rel=0.15)
+
+
+@pytest.mark.parametrize(("gamma", "mean", "sd"), [(0.0, -1 + 0.2 * 3, math.sqrt(1.85)), (1.0, -1.0, math.sqrt(0.5))])
+def test_gamma_leaves_junk_out_and_maximum_likelihood_does_not(gamma, mean, sd):
+    """A fifth from N(2, .05) beside N(-1, .5): CD takes all moments, 0.8 x .5 + 0.2 x .05 + 0.16 x 9 = 1.85."""
+    x = contaminated_1d(0.2).sample(5000, generator(0))[:, None].float()
+    objective = PseudoSpherical(gamma=gamma, warmup=0.0)
+    found = recovered(x, objective, (-0.5, 1.0), standardise="none")
+    assert found[:2] == pytest.approx((mean, sd), abs=0.05)  # .016 to .022 beside it with seeds 0 to 2
 
 
 def test_nce_recovers_log_z(gaussian):
@@ -433,7 +443,7 @@ def test_every_default():
     }
     with_chains = {"ps-cd", "cd", "f-ebm", "beta", "trim", "negatives-only"}
     assert {name for name, objective in OBJECTIVES.items() if objective.needs_negatives} == with_chains
-    assert {objective.sampling_power for name, objective in OBJECTIVES.items() if name in with_chains} == {1.0}
+    assert {objective.sampling_power for objective in OBJECTIVES.values()} == {1.0}
 
 
 @pytest.mark.parametrize(
@@ -551,3 +561,49 @@ def test_columns_are_counted_in_a_single_row():
     assert ScoreMatching().init(Quadratic(dim=10), torch.zeros(1, 2, 5)) is None
     with pytest.raises(UserError, match="there are 12"):
         ScoreMatching().init(Quadratic(dim=12), torch.zeros(1, 2, 6))
+
+
+@pytest.mark.parametrize("negatives", ["weighted", "direct"])
+@pytest.mark.parametrize("unit", ["nats", "spread"])
+def test_the_loss_and_what_is_logged_of_given_energies(negatives, unit):
+    """Per spread, energies and the weight of their squares are divided and multiplied by it, and told in nats."""
+    e_pos, e_neg = (3 * torch.randn(20, generator=generator(i)).double() + i for i in range(2))
+    drawn = negatives == "direct"
+    s = energy_spread(e_pos) if unit == "spread" else torch.tensor(1.0).double()
+    loss, stats = PseudoSpherical(gamma=0.7, l2=0.3, negatives=negatives, unit=unit).of_energies(e_pos, e_neg)
+    plain = pseudo_spherical(e_pos / s, e_neg / s, 0.7, drawn_from_r=drawn)
+    expected = s * plain + 0.3 * s * s * squares(e_pos / s, e_neg / s, 0.7, drawn_from_r=drawn)
+    torch.testing.assert_close(loss, expected)
+    told = phase_stats(e_pos / s, e_neg / s, 0.7, drawn_from_r=drawn)
+    told |= {name: s * told[name] for name in ("e_pos", "e_neg", "gap")}
+    assert stats.keys() - told.keys() == ({"spread"} if unit == "spread" else set())
+    for name, value in told.items():
+        torch.testing.assert_close(stats[name], value)
+    assert stats.get("spread", s) == s
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sliced_score_matching_by_hand_of_the_generator(dtype):
+    """E = x^T A x / 2: each direction of signs v gives |A x|^2 / 2 - v^T A v, noise first and then the signs."""
+    a = torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=dtype)
+    x = torch.randn(5, 2, generator=generator(0), dtype=dtype)
+
+    def energy(x):
+        return 0.5 * ((x @ a) * x).sum(1)
+
+    loss, stats = SlicedScoreMatching(n_projections=3, sigma=0.2)(energy, None, x, x[:0], generator(1))
+    rng = generator(1)
+    y = x + 0.2 * torch.randn(5, 2, generator=rng, dtype=dtype)
+    v = (2 * torch.randint(2, (3, 5, 2), generator=rng) - 1).to(dtype)
+    norm = (y @ a).square().sum(1)
+    torch.testing.assert_close(loss, (0.5 * norm - ((v @ a) * v).sum(2).mean(0)).mean())
+    torch.testing.assert_close(stats, {"e_pos": energy(y).mean(), "slope": norm.mean().sqrt()})
+
+
+def test_denoising_by_hand_of_the_generator():
+    x = torch.randn(5, 2, generator=generator(0), dtype=torch.float64)
+    loss, stats = DenoisingScoreMatching(sigma=0.5)(Quadratic(dim=2).double(), None, x, x[:0], generator(1))
+    z = torch.randn(5, 2, generator=generator(1), dtype=torch.float64)
+    y = x + 0.5 * z  # whose gradient is y itself
+    torch.testing.assert_close(loss.detach(), denoising_score_matching(y, z, 0.5).mean())
+    torch.testing.assert_close(stats["slope"], y.square().sum(1).mean().sqrt())

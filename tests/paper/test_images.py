@@ -1,11 +1,13 @@
 import json
+import sys
 from dataclasses import replace
 
 import pytest
 import torch
 
 from pscd.data import Dataset
-from pscd.errors import UserError
+from pscd.errors import Diverged, UserError
+from pscd.objectives import FEBM
 from pscd.paper import WITH_IMAGES, Choice, reproduce
 from pscd.paper.contamination_images import training_images
 from pscd.paper.images import decode, encode
@@ -98,6 +100,28 @@ def test_junk_that_people_have_replaces_images(out):
 def test_images_survive_the_json_file():
     x = torch.randint(256, (3, 1, 4, 4), generator=generator(0)).to(torch.uint8)
     assert torch.equal(decode(json.loads(json.dumps(encode(x)))), x)
+
+
+def test_a_run_that_diverges_is_told_without_a_folder_of_this_machine(tmp_path, monkeypatch):
+    def give_up(*args, **settings):
+        raise Diverged("training diverged 6 times", f"the model of step 5 is kept in {tmp_path}")
+
+    # The package has functions of the same names.
+    plain, dirty, rivals = (sys.modules[f"pscd.paper.{n}"] for n in ("images", "contamination_images", "rivals_images"))
+    for module in (plain, dirty, rivals):
+        monkeypatch.setattr(module, "fit", give_up)
+    monkeypatch.setattr(dirty.checkpoint, "branch", lambda *folders: None)
+    config = DIGITS.config(0.0, 0, quick=True)
+    cell = {"config": config.to_dict(), "n": 60, "features": "pixels"}
+    rival = replace(config, objective=FEBM(), energy=replace(config.energy, classes=0)).to_dict()
+    line = {"gamma": 0.3, "unit": "spread", "seed": 0, "contaminated": False, "ratio": 0.1, "stages": 3}
+    data = Dataset(torch.zeros(8, 1, 8, 8, dtype=torch.uint8), torch.zeros(4, 1, 8, 8, dtype=torch.uint8))
+    stages = dirty._go_on({**line, "after": cell["config"]}, data, data.held_out, None, tmp_path / "a")
+    told = {"fid": None, "error": "training diverged 6 times"}
+    assert stages == [told]
+    assert plain.compute(cell, tmp_path) == told | dict.fromkeys(plain.PRDC)
+    assert plain.compute({**cell, "background": cell["config"]}, tmp_path) == {"error": told["error"]}
+    assert rivals.compute({**cell, "config": rival, "method": "f-EBM"}, tmp_path) == told
 
 
 def test_choices_that_do_not_fit_are_told(tmp_path):

@@ -39,7 +39,7 @@ def test_every_line_starts_from_scratch_on_dirty_and_on_clean_images():
 
 def test_a_run_that_diverges_is_told_without_a_path(tmp_path, monkeypatch):
     def give_up(*args, **settings):
-        raise Diverged(f"training diverged 6 times; the model of step 5 is kept in {tmp_path}")
+        raise Diverged("training diverged 6 times", f"the model of step 5 is kept in {tmp_path}")
 
     module = sys.modules[cells.__module__]  # the package has a function of the same name
     monkeypatch.setattr(module, "fit", give_up)

@@ -54,6 +54,19 @@ def test_save_and_load(state, tmp_path):
     assert checkpoint.load(tmp_path / "nowhere") is None
 
 
+def test_a_checkpoint_of_a_gpu_can_be_read_without_one(state, tmp_path, monkeypatch):
+    checkpoint.save(checkpoint.snapshot(state[0]), tmp_path)
+    where, load = [], torch.load
+
+    def spy(path, map_location=None, **options):
+        where.append(map_location)
+        return load(path, map_location=map_location, **options)
+
+    monkeypatch.setattr(torch, "load", spy)
+    checkpoint.load(tmp_path)
+    assert set(where) == {"cpu"}
+
+
 @pytest.mark.parametrize(("then", "now", "goes_on"), [("a", "a", True), ("a", "b", False), (None, "b", True)])
 def test_a_run_goes_on_with_its_own_rows_only(state, small, tmp_path, then, now, goes_on):
     """A checkpoint that does not say which rows it is of, as old ones do not, is trusted."""

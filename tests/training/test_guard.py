@@ -1,5 +1,6 @@
 """Each verdict on a run built to provoke it."""
 
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -195,10 +196,13 @@ def test_the_verdict_on_few_rows_is_on_the_last_one():
 def test_the_last_words_name_what_to_try_and_what_is_kept(small, tmp_path):
     config = replace(small, max_retries=2)
     told = last_words("loss is nan", config, 40, None)
-    assert told.startswith("training diverged 3 times, last at loss is nan; try a smaller lr")
-    assert f"loss is nan; the model of step 40 is kept in {tmp_path}; try" in last_words(
-        "loss is nan", config, 40, tmp_path
-    )
+    assert str(told).startswith("training diverged 3 times, last at loss is nan; try a smaller lr")
+    kept = last_words("loss is nan", config, 40, tmp_path)
+    assert f"loss is nan; the model of step 40 is kept in {tmp_path}; try" in str(kept)
+    assert told.reason == kept.reason == "training diverged 3 times, last at loss is nan"  # on any machine
+    assert (str(Diverged("loss is nan")), Diverged("loss is nan").reason) == ("loss is nan", "loss is nan")
+    again = pickle.loads(pickle.dumps(kept))  # as another process hands it on
+    assert (str(again), again.reason) == (str(kept), kept.reason)
 
 
 def test_shares_of_modes_are_counted_with_those_that_hold_nothing():

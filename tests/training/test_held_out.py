@@ -243,10 +243,10 @@ def test_log_densities_integrate_to_one_in_the_units_of_the_data():
     x = 100 * torch.randn(400, 2, generator=generator(3), dtype=torch.float64)
     config = PRESETS["table"].changed({"steps": 40})
     model = pscd.fit(x, config)
-    axis = torch.linspace(-1500, 1500, 600, dtype=torch.float64)
+    axis = torch.linspace(-1500, 1500, 100, dtype=torch.float64)
     points = torch.cartesian_prod(axis, axis)
     total = model.log_prob(points).exp().sum() * float(axis[1] - axis[0]) ** 2
-    assert math.isclose(float(total), 1.0, abs_tol=0.01)
+    assert math.isclose(float(total), 1.0, abs_tol=1e-4)  # smooth, and nothing at the edges: the sum is all but exact
 
 
 def test_holding_rows_out_needs_a_network_that_corrects():
