@@ -15,7 +15,7 @@ from torch import Tensor
 from pscd.config import TrainConfig
 from pscd.data import Dataset, load_dataset, to_bytes
 from pscd.errors import Diverged, UserError
-from pscd.images.features import load_feature_map
+from pscd.images.features import kept_features, load_feature_map
 from pscd.metrics import frechet_distance, prdc
 from pscd.paper import published
 from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, objective_label
@@ -162,8 +162,9 @@ def measure(samples: Tensor, data: Dataset, features: str) -> Result:
     """
     feature_map = load_feature_map(features, data)
     n = min(len(samples), len(data.held_out))
-    real, fake = feature_map(data.held_out[:n]), feature_map(samples[:n])
-    known = feature_map(data.train[torch.randperm(len(data.train), generator=generator(0, Stream.IMAGES_SHOWN))[:n]])
+    some = torch.randperm(len(data.train), generator=generator(0, Stream.IMAGES_SHOWN))[:n]
+    real, known = (kept_features(feature_map, x) for x in (data.held_out[:n], data.train[some]))
+    fake = feature_map(samples[:n])
     return {
         "fid": frechet_distance(real, fake),
         "fid_data": frechet_distance(real, known),
