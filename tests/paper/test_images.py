@@ -7,8 +7,9 @@ import torch
 from pscd.data import Dataset
 from pscd.errors import UserError
 from pscd.paper import WITH_IMAGES, Choice, reproduce
+from pscd.paper.artefact import CellResult
 from pscd.paper.contamination_images import training_images
-from pscd.paper.images import decode, encode
+from pscd.paper.images import decode, differences, encode
 from pscd.parallel import Engine
 from pscd.rng import Stream, generator
 
@@ -98,6 +99,28 @@ def test_junk_that_people_have_replaces_images(out):
 def test_images_survive_the_json_file():
     x = torch.randint(256, (3, 1, 4, 4), generator=generator(0)).to(torch.uint8)
     assert torch.equal(decode(json.loads(json.dumps(encode(x)))), x)
+
+
+def test_the_unit_of_gamma_and_the_updates_can_be_chosen():
+    plain, chosen = (replace(DIGITS, **c).config(0.5, 1, quick=False) for c in ({}, {"unit": "nats", "updates": 7}))
+    assert (plain.objective.unit, chosen.objective.unit) == ("spread", "nats")
+    assert chosen == plain.changed({"objective.unit": "nats", "steps": 7})
+    artefact = WITH_IMAGES["images-fid"](replace(DIGITS, unit="nats", updates=7))
+    assert artefact.name == "images-fid-digits-nats"
+    assert artefact.command.endswith("--n 60 --unit nats --updates 7")
+
+
+def test_differences_from_cd_are_of_the_same_seed():
+    """10 and 14 less 8 and 10 are 2 and 4: 3 +- 12.7 sqrt(2) / sqrt(2), Student's t of one degree of freedom."""
+    config = DIGITS.config(0.0, 0, quick=True).to_dict()
+    cells = [
+        CellResult({"gamma": g, "seed": s, "config": config}, {"fid": fid, "spread": 0.25, "ess_pos": 0.5})
+        for g, s, fid in ((0.0, 0, 8.0), (0.0, 1, 10.0), (1.0, 1, 14.0), (1.0, 0, 10.0), (2.0, 0, 9.0), (2.0, 1, None))
+    ]
+    lines = differences(cells).splitlines()
+    assert "| gamma 1 | 3.0 +- 12.7 | 0.0002 | 0.25 | 0.5 |" in lines
+    assert "| gamma 2 |  | 0.0002 | 0.25 | 0.5 |" in lines  # one seed is no interval
+    assert differences([c for c in cells if c.settings["seed"] == 0]) == ""
 
 
 def test_choices_that_do_not_fit_are_told(tmp_path):
