@@ -1,12 +1,13 @@
 """Which score of strange images should be the default, by pairs of sets that it is not judged by.
 
     python -m benchmarks.choose_score docs/results    # reads ood-*.json there, writes ood-choice.json and ood-choice.md
-    python -m benchmarks.choose_score docs/results --small    # minutes: trains small models of three sets instead
+    python -m benchmarks.choose_score docs/results --small    # minutes: trains small models of five sets instead
 
-For each set that models were trained on, the score is chosen by the mean AUROC over all pairs of sets without it, and
-judged on its own pairs. A score becomes the default if it is chosen whichever set is left out, and then beats the
-energy on average. The tables are made by `pscd reproduce ood --data SET`, one command for each set, or, with `--small`,
-by one model of each set after few updates, which is enough for a first look.
+With small models, the score is chosen by the mean AUROC over the pairs of sets that contain neither CIFAR-10 nor MNIST,
+and judged on these two. With tables, for each set that models were trained on the score is chosen by all pairs of sets
+without it, and judged on its own pairs. A score becomes the default if it is chosen every time, and beats the energy on
+average where it is judged. The tables are made by `pscd reproduce ood --data SET`, one command for each set,
+or, with `--small`, by one model of each set after few updates, which is enough for a first look.
 """
 
 import argparse
@@ -36,6 +37,7 @@ from pscd.paper.ood_scores import (
     column,
     default_score,
     judge_choices,
+    means_without,
     measure_sets,
     sets_to_judge,
 )
@@ -45,7 +47,14 @@ from pscd.version import machine, versions
 
 NAME = "ood-choice"
 OBJECTIVE = "CD"  # the one that every table has
-SMALL = {"cifar10": ("cifar10-tiny", 2000), "mnist": ("mnist", 400), "fashion-mnist": ("fashion-mnist", 400)}
+SMALL = {
+    "fashion-mnist": ("fashion-mnist", 400),
+    "notmnist": ("mnist", 400),
+    "quickdraw": ("mnist", 400),
+    "cifar10": ("cifar10-tiny", 1000),
+    "mnist": ("mnist", 400),
+}
+JUDGED = ("cifar10", "mnist")  # of small models; the scores were invented with an eye on these
 N_SMALL = 1000  # images of each set
 
 
@@ -114,6 +123,7 @@ def page(found: dict[str, Any]) -> str:
     ]
     scores = [by for by in BY if all(by in table for table in found["tables"].values())]
     alone = found.get("length_alone", {})
+    best = found.get("means", {})
     length = ["length alone"] if alone else []
     means = [
         [
@@ -128,6 +138,12 @@ def page(found: dict[str, Any]) -> str:
         for other in table["energy"]
     ]
     return PAGE.format(
+        how=SMALL_CHOSEN if found["small"] else EACH_CHOSEN,
+        choosing="".join(
+            f"\n{text}\n"
+            for text in (CHOOSING, markdown_table(["score", "mean AUROC"], [[k, f"{v:.3f}"] for k, v in best.items()]))
+            if best
+        ),
         verdicts=markdown_table(head, rows),
         means=markdown_table(["trained on", *scores, *length], means),
         pairs=markdown_table(["trained on", "other set", *scores, *length], pairs),
@@ -142,6 +158,12 @@ UPDATES = ", ".join(f"{name}: {updates:,} updates" for name, (_, updates) in SMA
 SMALL_READ = f"""\
 **A first look**: one model of each set, one seed, by CD ({UPDATES}),
 with a background model of the same size; {N_SMALL:,} images of each set."""
+EACH_CHOSEN = """\
+For each set the score is chosen by the mean AUROC over all pairs of sets without it, and judged on its own pairs."""
+SMALL_CHOSEN = f"""\
+The score is chosen by the mean AUROC over all pairs that contain neither {" nor ".join(JUDGED)}, and judged on the
+pairs of models of these two."""
+CHOOSING = "The choice:"
 PAGE = """\
 # Which score of strange images is the default
 
@@ -149,12 +171,12 @@ Made by `{command}`.
 
 {source}
 
-For each set the score is chosen by the mean AUROC over all pairs of sets without it, and judged on its own pairs.
-
+{how}
+{choosing}
 {verdicts}
 
-A score becomes the default if it is chosen whichever set is left out and beats the energy on average where it is
-judged. By these tables that is: **{default}**.
+A score becomes the default if it is chosen every time and beats the energy on average where it is judged. By these
+tables that is: **{default}**.
 
 Mean AUROC of every score over the other sets, for reading only:
 
@@ -179,9 +201,10 @@ def main() -> None:
         parser.error(
             f"needs tables of at least two sets with all scores (pscd reproduce ood --data SET); found {there}"
         )
-    verdicts = judge_choices(tables)
+    verdicts = judge_choices(tables, JUDGED if asked.small else ())
     found: dict[str, Any] = {"small": asked.small, "tables": tables, "verdicts": [asdict(v) for v in verdicts]}
     if asked.small:
+        found["means"] = means_without(tables, JUDGED)
         found["length_alone"] = {name: length_alone(name) for name in SMALL}
     found |= {"default": default_score(verdicts), "versions": versions(), "machine": machine()}
     write_json(folder / f"{NAME}.json", found)

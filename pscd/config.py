@@ -29,6 +29,7 @@ LATER = {
     "energy.least_noise": 0.05,
     "energy.most_noise": 3.2,
     "stream": "auto",
+    "sampler.slope": 0.0,
 }
 COUNTS = (
     "n_data",

@@ -8,6 +8,7 @@ import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 
 import torch
 from torch import Tensor
@@ -15,10 +16,11 @@ from torch import Tensor
 from pscd.config import TrainConfig
 from pscd.data import Dataset, load_dataset, to_bytes
 from pscd.errors import Diverged, UserError
-from pscd.images.features import load_feature_map
+from pscd.files import markdown_table
+from pscd.images.features import kept_features, load_feature_map
 from pscd.metrics import frechet_distance, prdc
 from pscd.paper import published
-from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, objective_label
+from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, number, objective_label
 from pscd.paper.ood import measure_ood, ood_rows, other_images
 from pscd.paper.ood_scores import OF_A_BACKGROUND, OF_A_MODEL, background_settings, measure_sets, sets_to_judge
 from pscd.paper.ood_scores import score_rows as scores_of
@@ -34,7 +36,7 @@ PRDC = ("density", "coverage", "precision", "recall")
 
 @dataclass(frozen=True)
 class Choice:
-    """What `--data`, `--preset`, `--features`, `--n`, `--junk` and `--ratio` ask for.
+    """What `--data`, `--preset`, `--features`, `--n`, `--junk`, `--ratio`, `--unit` and `--updates` ask for.
 
     Args:
         data: a set of images.
@@ -43,6 +45,8 @@ class Choice:
         n: images to measure by.
         junk: what replaces images where training meets junk, see `pscd.data.junk`.
         ratio: the share of images that is replaced.
+        unit: of gamma, `nats` or `spread` (default: the preset's).
+        updates: of each run (default: the preset's).
     """
 
     data: str = "mnist"
@@ -51,6 +55,8 @@ class Choice:
     n: int = 5000
     junk: str = "noise"
     ratio: float = 0.1
+    unit: str | None = None
+    updates: int | None = None
 
     def config(self, gamma: float, seed: int, *, quick: bool) -> TrainConfig:
         """The preset with a gamma and a seed.
@@ -70,6 +76,8 @@ class Choice:
         if name not in PRESETS:
             raise UserError(f"there is no preset for {self.data!r}; choose one with --preset: {', '.join(PRESETS)}")
         changes = {"data": self.data, "objective.gamma": gamma, "seed": seed}
+        changes |= {} if self.unit is None else {"objective.unit": self.unit}
+        changes |= {} if self.updates is None else {"steps": self.updates}
         small = (
             {"steps": 20, "energy.width": 4, "buffer_size": 200, "batch_size": 16, "sample_steps": 5} if quick else {}
         )
@@ -81,7 +89,13 @@ class Choice:
         flags: dict[str, object] = {"--data": self.data, "--preset": self.preset, "--features": self.features}
         flags |= {"--n": self.n, "--junk": None if self.junk == Choice.junk else self.junk}
         flags |= {"--ratio": None if self.ratio == Choice.ratio else self.ratio}
+        flags |= {"--unit": self.unit, "--updates": self.updates}
         return " ".join(f"{flag} {value}" for flag, value in flags.items() if value is not None)
+
+    @property
+    def suffix(self) -> str:
+        """What the names of pages end with: the images, and the unit of gamma if it was chosen."""
+        return self.data if self.unit is None else f"{self.data}-{self.unit}"
 
 
 def cells(choice: Choice, gammas: Sequence[float], quick: bool, seeds: int) -> list[Settings]:
@@ -162,8 +176,9 @@ def measure(samples: Tensor, data: Dataset, features: str) -> Result:
     """
     feature_map = load_feature_map(features, data)
     n = min(len(samples), len(data.held_out))
-    real, fake = feature_map(data.held_out[:n]), feature_map(samples[:n])
-    known = feature_map(data.train[torch.randperm(len(data.train), generator=generator(0, Stream.IMAGES_SHOWN))[:n]])
+    some = torch.randperm(len(data.train), generator=generator(0, Stream.IMAGES_SHOWN))[:n]
+    real, known = (kept_features(feature_map, x) for x in (data.held_out[:n], data.train[some]))
+    fake = feature_map(samples[:n])
     return {
         "fid": frechet_distance(real, fake),
         "fid_data": frechet_distance(real, known),
@@ -204,14 +219,14 @@ def _artefact(
         return [*models, *(background_settings(config, n) for config in configs)]
 
     return Artefact(
-        f"{name}-{choice.data}",
+        f"{name}-{choice.suffix}",
         f"{title} ({where}, at the size of a CPU)",
         f"{len(gammas) * seeds * 5} minutes, none of it for models that were trained for another",
         seeds,
         all_cells,
         compute,
         rows,
-        lambda done, out: draw(done, out / f"{name}-{choice.data}.png"),
+        lambda done, out: draw(done, out / f"{name}-{choice.suffix}.png"),
         lambda done: _notes(done, where),
         cells_name=f"images-{choice.data}",
         keeps_runs=True,
@@ -296,14 +311,60 @@ def _notes(done: Sequence[CellResult], where: str) -> str:
     if one is None:
         return "Every run diverged."
     lost = sum(d.result["fid"] is None for d in models)
+    apart = differences(models)
     config = TrainConfig.from_dict(one.settings["config"])
-    return f"""
+    text = f"""
 {config.steps} updates of {config.sampler.n_steps} sampler steps, a {config.energy.name} of width {config.energy.width},
 batches of {config.batch_size}. Measured with {one.result["feature_map"]} on {one.result["n_measured"]} samples and as
 many held-out images; lower FID is better, and training images against held-out ones give {one.result["fid_data"]:.3g}.
 Of {len(models)} runs, {lost} diverged. Published numbers ({where}) are those of CIFAR-10 at 32 x 32 with a network, a
 number of updates and a feature map of another size: another experiment, not a level to reach here.
 """
+    return f"{text}{APART}{apart}\n" if apart else text
+
+
+APART = """
+FID less that of CD with the same seed, mean and 95 % interval (Student's t, over seeds), and the mechanism: temperature
+of the chains, spread of the energies of data, and effective share of the data, both over the last tenth of the run.
+
+"""
+
+
+def differences(models: Sequence[CellResult]) -> str:
+    """A table of the FID of each gamma less that of CD with the same seed, with intervals; empty for one seed.
+
+    Args:
+        models: cells of `compute`; those that diverged are left out.
+
+    Returns:
+        Markdown.
+    """
+    by_gamma: dict[float, dict[int, CellResult]] = {}
+    for d in models:
+        if d.result["fid"] is not None:
+            by_gamma.setdefault(d.settings["gamma"], {})[d.settings["seed"]] = d
+    base, rows = by_gamma.get(0.0, {}), []
+    for gamma, cells_of in by_gamma.items():
+        found = [d.result["fid"] - base[seed].result["fid"] for seed, d in cells_of.items() if seed in base]
+        shown = "" if gamma == 0 or len(found) < 2 else _interval(found)
+        config = TrainConfig.from_dict(next(iter(cells_of.values())).settings["config"])
+        temperature = getattr(config.sampler, "temperature", 1.0)
+        means = (
+            fmean(values) if (values := [d.result[k] for d in cells_of.values() if k in d.result]) else None
+            for k in ("spread", "ess_pos")
+        )
+        rows.append([objective_label(gamma), shown, f"{temperature:.3g}", *map(number, means)])
+    if not any(row[1] for row in rows):
+        return ""
+    return markdown_table(["", "FID less CD's", "temperature", "spread", "ESS of the data"], rows)
+
+
+def _interval(values: Sequence[float]) -> str:
+    """Mean and half width of the 95 % interval."""
+    from scipy.stats import t
+
+    half = float(t.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
+    return f"{fmean(values):.1f} +- {half:.1f}"
 
 
 IMAGE_ARTEFACTS = {"images-fid": images_fid, "images-gamma": images_gamma, "images-samples": images_samples, "ood": ood}

@@ -156,39 +156,54 @@ class Verdict:
     energy: float
 
 
-def judge_choices(tables: Mapping[str, Aurocs]) -> list[Verdict]:
-    """Choose a score for each set without a look at any pair that it is part of, and judge it there.
+def judge_choices(tables: Mapping[str, Aurocs], judged: Sequence[str] = ()) -> list[Verdict]:
+    """Choose a score without a look at any pair that a judged set is part of, and judge it on that set's pairs.
 
     Args:
         tables: AUROC by score and other set, for the set that a model was trained on; at least two.
+        judged: the sets that are judged, all of which are left out of the choice. By default every set is judged, by
+            a choice of its own from which it alone is left out.
 
     Returns:
-        A verdict for each set.
+        A verdict for each set that is judged.
 
     >>> one = {"energy": {"b": 0.4, "c": 0.6}, "typicality": {"b": 0.9, "c": 0.7}}
     >>> two = {"energy": {"a": 0.9, "c": 0.5}, "typicality": {"a": 0.1, "c": 0.6}}
     >>> [(v.judged, v.by, round(v.here, 2)) for v in judge_choices({"a": one, "b": two})]
     [('a', 'typicality', 0.8), ('b', 'typicality', 0.35)]
     """
-    scores = [by for by in BY if all(by in table for table in tables.values())]
     verdicts = []
-    for judged, own in tables.items():
-        means = {
-            by: fmean(
-                value
-                for inside, table in tables.items()
-                for outside, value in table[by].items()
-                if judged not in (inside, outside)
-            )
-            for by in scores
-        }
-        best = max(scores, key=means.__getitem__)
-        verdicts.append(Verdict(judged, best, means[best], fmean(own[best].values()), fmean(own["energy"].values())))
+    for name in judged or tables:
+        means, own = means_without(tables, judged or (name,)), tables[name]
+        best = max(means, key=means.__getitem__)
+        verdicts.append(Verdict(name, best, means[best], fmean(own[best].values()), fmean(own["energy"].values())))
     return verdicts
 
 
+def means_without(tables: Mapping[str, Aurocs], left_out: Sequence[str]) -> dict[str, float]:
+    """The mean AUROC of each score over all pairs of sets without some.
+
+    Args:
+        tables: as of `judge_choices`.
+        left_out: names of sets; pairs with one of them count neither as the trained nor as the other set.
+
+    Returns:
+        By score, for those that every table has.
+    """
+    scores = [by for by in BY if all(by in table for table in tables.values())]
+    return {
+        by: fmean(
+            value
+            for inside, table in tables.items()
+            for outside, value in table[by].items()
+            if not {inside, outside} & set(left_out)
+        )
+        for by in scores
+    }
+
+
 def default_score(verdicts: Sequence[Verdict]) -> str:
-    """The score that is chosen whichever set is left out, if it then beats the energy on average; else the energy.
+    """The score that every verdict has chosen, if it beats the energy on average where it is judged; else the energy.
 
     Args:
         verdicts: what `judge_choices` returned.

@@ -10,6 +10,7 @@ from pscd.errors import UserError
 from pscd.mixtures import Mixture
 from pscd.sampling.buffer import ReplayBuffer
 from pscd.sampling.proposals import Chains
+from pscd.sampling.spectrum import spectrum
 
 BROAD = 2.0  # width of the Gaussian that chains restart from, in standard deviations of the data
 
@@ -128,15 +129,18 @@ class MixtureStart:
 
 @dataclass(frozen=True)
 class BoxStart:
-    """Chains start uniformly in the unit box and never leave it: for images.
+    """Chains start in the unit box and never leave it: for images.
 
     Args:
         shape: of a row.
         device: where chains run.
+        slope: 0: uniformly; else with the spectrum of images (see `pscd.sampling.spectrum`), since a chain that is
+            preconditioned by it would never lose the fine grain of uniform noise.
     """
 
     shape: tuple[int, ...]
     device: torch.device
+    slope: float = 0.0
 
     in_bytes = True  # 256 levels are enough for a pixel of a chain
 
@@ -159,7 +163,7 @@ class BoxStart:
         return cls(tuple(z.shape[1:]), device)
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """Draw fresh points, uniformly.
+        """Draw fresh points, uniformly or with the spectrum of images.
 
         Args:
             n: number of points.
@@ -168,6 +172,8 @@ class BoxStart:
         Returns:
             `(n, *shape)`.
         """
+        if self.slope:
+            return spectrum(self.shape, self.slope, self.device).draw(n, generator)
         return torch.rand(n, *self.shape, generator=generator, device=self.device)
 
     def proposal(self, z: Tensor, *, components: int, seed: int) -> Chains:

@@ -2,6 +2,7 @@
 
 import copy
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,8 +15,8 @@ from pscd.errors import UserError
 from pscd.fast import frozen, prefer_channels_last
 from pscd.mixtures import Mixture
 from pscd.rng import Stream, generator, integer_seed, seeded
-from pscd.sampling import Chains, ReplayBuffer
-from pscd.sampling.starts import STARTS, MixtureStart, Start
+from pscd.sampling import Chains, Langevin, ReplayBuffer
+from pscd.sampling.starts import STARTS, BoxStart, MixtureStart, Start
 from pscd.training.prepare import Prepared, prepare
 from pscd.training.state import TrainState
 
@@ -100,6 +101,8 @@ def _start(
     """Where chains start, and where they jump to."""
     if prepared.mixture is None:
         plain = STARTS[config.base].fit(prepared.z, device)
+        if isinstance(plain, BoxStart) and isinstance(config.sampler, Langevin):
+            plain = replace(plain, slope=config.sampler.slope)
         proposal = proposal or plain.proposal(prepared.z, components=config.jump_components, seed=config.seed)
         return plain, proposal.to(device)
     density = prepared.mixture.density

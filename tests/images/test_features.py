@@ -15,6 +15,7 @@ from pscd.images.features import (
     Scripted,
     SmallClassifier,
     classifier_of,
+    kept_features,
     load_feature_map,
     scale_as_tensorflow,
 )
@@ -105,6 +106,45 @@ def test_any_other_network_gets_what_the_fid_is_defined_by(tmp_path):
     assert not features.takes_bytes
     assert "299 x 299" in features.name
     assert not features(x).requires_grad
+
+
+def test_in_bfloat16_the_network_computes_so_and_the_name_says_so(tmp_path):
+    module = OfInception()
+    path = scripted(module, tmp_path / "net.pt")
+    x = images(3)
+    scaled = ((scale_as_tensorflow(x.float(), 299) - 128) / 128).bfloat16()
+    found = load_feature_map(f"{path}@bfloat16")
+    with torch.no_grad():
+        torch.testing.assert_close(found(x), module.bfloat16()(scaled).float())
+    assert found(x).dtype == torch.float32
+    assert found.name == f"{load_feature_map(path).name}, in bfloat16"
+    assert not torch.equal(found(x), load_feature_map(path)(x))
+
+
+def test_features_of_a_network_are_computed_once_and_kept(tmp_path, monkeypatch):
+    features, x = Scripted(scripted(OfBytes(), tmp_path / "net.pt")), images(5)
+    first = kept_features(features, x, cache=tmp_path / "kept")
+    torch.testing.assert_close(first, features(x))
+    inner = features.module
+    features.module = None  # from now on it must not be asked
+    assert torch.equal(kept_features(features, x, cache=tmp_path / "kept"), first)
+    features.module, other = inner, images(5, seed=1)
+    assert torch.equal(kept_features(features, other, cache=tmp_path / "kept"), features(other))
+    (tmp_path / "net2").mkdir()
+    renamed = Scripted(scripted(OfBytes(), tmp_path / "net2" / "another.pt"))
+    kept_features(renamed, x, cache=tmp_path / "kept")
+    assert len(list((tmp_path / "kept").iterdir())) == 3  # one for each set and network
+    for path in (tmp_path / "kept").iterdir():
+        path.write_bytes(b"damaged")
+    assert torch.equal(kept_features(features, x, cache=tmp_path / "kept"), first)
+    monkeypatch.setenv("PSCD_DATA", str(tmp_path / "sets"))
+    kept_features(features, x)
+    assert len(list((tmp_path / "sets" / "features").iterdir())) == 1
+    assert torch.equal(kept_features(Pixels(), x), Pixels()(x))
+    assert len(list((tmp_path / "sets" / "features").iterdir())) == 1  # pixels are faster than a file
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot keep features"):
+        kept_features(features, x, cache=tmp_path / "file" / "below")
 
 
 def test_the_name_tells_networks_apart(tmp_path):

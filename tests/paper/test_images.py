@@ -9,8 +9,9 @@ from pscd.data import Dataset
 from pscd.errors import Diverged, UserError
 from pscd.objectives import FEBM
 from pscd.paper import WITH_IMAGES, Choice, reproduce
+from pscd.paper.artefact import CellResult
 from pscd.paper.contamination_images import training_images
-from pscd.paper.images import decode, encode
+from pscd.paper.images import decode, differences, encode
 from pscd.parallel import Engine
 from pscd.rng import Stream, generator
 
@@ -122,6 +123,28 @@ def test_a_run_that_diverges_is_told_without_a_folder_of_this_machine(tmp_path, 
     assert plain.compute(cell, tmp_path) == told | dict.fromkeys(plain.PRDC)
     assert plain.compute({**cell, "background": cell["config"]}, tmp_path) == {"error": told["error"]}
     assert rivals.compute({**cell, "config": rival, "method": "f-EBM"}, tmp_path) == told
+
+
+def test_the_unit_of_gamma_and_the_updates_can_be_chosen():
+    plain, chosen = (replace(DIGITS, **c).config(0.5, 1, quick=False) for c in ({}, {"unit": "nats", "updates": 7}))
+    assert (plain.objective.unit, chosen.objective.unit) == ("spread", "nats")
+    assert chosen == plain.changed({"objective.unit": "nats", "steps": 7})
+    artefact = WITH_IMAGES["images-fid"](replace(DIGITS, unit="nats", updates=7))
+    assert artefact.name == "images-fid-digits-nats"
+    assert artefact.command.endswith("--n 60 --unit nats --updates 7")
+
+
+def test_differences_from_cd_are_of_the_same_seed():
+    """10 and 14 less 8 and 10 are 2 and 4: 3 +- 12.7 sqrt(2) / sqrt(2), Student's t of one degree of freedom."""
+    config = DIGITS.config(0.0, 0, quick=True).to_dict()
+    cells = [
+        CellResult({"gamma": g, "seed": s, "config": config}, {"fid": fid, "spread": 0.25, "ess_pos": 0.5})
+        for g, s, fid in ((0.0, 0, 8.0), (0.0, 1, 10.0), (1.0, 1, 14.0), (1.0, 0, 10.0), (2.0, 0, 9.0), (2.0, 1, None))
+    ]
+    lines = differences(cells).splitlines()
+    assert "| gamma 1 | 3.0 +- 12.7 | 0.0002 | 0.25 | 0.5 |" in lines
+    assert "| gamma 2 |  | 0.0002 | 0.25 | 0.5 |" in lines  # one seed is no interval
+    assert differences([c for c in cells if c.settings["seed"] == 0]) == ""
 
 
 def test_choices_that_do_not_fit_are_told(tmp_path):

@@ -22,6 +22,7 @@ from pscd.paper.ood_scores import (
     background_settings,
     default_score,
     judge_choices,
+    means_without,
     score_rows,
     sets_to_judge,
 )
@@ -116,6 +117,15 @@ def test_a_set_has_no_say_in_the_choice_that_it_is_judged_by():
     b = next(v for v in judge_choices(found) if v.judged == "b")
     assert b.by == "typicality"  # by the pairs (a, x) and (c, a)
     assert b.here == pytest.approx((1.0 + 0.5 + 0.5) / 3)
+
+
+def test_sets_that_are_judged_together_are_left_out_together():
+    found = tables(a_typicality_x=1.0, b_typicality_x=1.0, c_typicality_a=1.0, c_gradient_x=0.6)
+    verdicts = judge_choices(found, ("a", "b"))
+    assert [(v.judged, v.by) for v in verdicts] == [("a", "gradient"), ("b", "gradient")]  # by the pair (c, x) alone
+    assert verdicts[0].elsewhere == verdicts[1].elsewhere == pytest.approx(0.6)
+    assert means_without(found, ("a", "b"))["typicality"] == pytest.approx(0.5)
+    assert means_without(found, ())["typicality"] == pytest.approx((3 * 1.0 + 6 * 0.5) / 9)
 
 
 def test_scores_that_some_table_lacks_are_not_chosen():
