@@ -49,6 +49,8 @@ def test_wrong_cells_are_flagged_and_few_others(detector, dirty):
     assert not wrong.loc[20, "weight"]
     with pytest.raises(ValueError, match="between 0 and 1"):
         detector.flag_cells(dirty, false_alarms=0)
+    with pytest.raises(ValueError, match="false_alarms must be between 0 and 1, got 1"):
+        detector.flag_cells(dirty, false_alarms=1.0)
 
 
 def test_suspects_say_what_should_stand_there(detector, dirty):

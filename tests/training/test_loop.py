@@ -22,7 +22,7 @@ from pscd.objectives import OBJECTIVES, DenoisingScoreMatching, PseudoSpherical
 from pscd.presets import PRESETS
 from pscd.rng import generator
 from pscd.sampling import Langevin, Mala
-from pscd.training import checkpoint
+from pscd.training import checkpoint, loop
 from pscd.training.held_out import hold_out
 from pscd.training.initial import init_state
 from pscd.training.loop import (
@@ -364,6 +364,25 @@ def test_a_conditional_model_of_images_resumes_to_the_last_bit(tmp_path):
     torch.testing.assert_close(resumed.state_dict(), straight.state_dict(), rtol=0, atol=0)
     assert resumed.proposal.points.dtype == torch.uint8
     assert set(resumed.proposal.label.tolist()) == {0, 1, 2}
+
+
+def test_chains_of_a_conditional_model_run_under_their_labels(monkeypatch):
+    x = torch.rand(40, 1, 8, 8, generator=generator(0))
+    label = torch.arange(40) % 3
+    small = {"energy.width": 2, "energy.classes": 3, "buffer_size": 30, "batch_size": 8, "chains": "data"}
+    config = PRESETS["digits"].changed(small)
+    state = init_state(x, config, None, torch.device("cpu"))
+    seen, run = [], loop.run_chains
+
+    def spy(energy, rows, config, *, label=None, **options):
+        seen.append((rows, label))
+        return run(energy, rows, config, label=label, **options)
+
+    monkeypatch.setattr(loop, "run_chains", spy)
+    train_step(state, x, config, label)
+    ((rows, labels),) = seen
+    nearest = (rows[:, None] - x).abs().flatten(2).amax(2).argmin(1)  # they start at the data, but for their noise
+    assert torch.equal(labels, label[nearest])
 
 
 def test_branching_begins_where_another_run_stands(tmp_path):
