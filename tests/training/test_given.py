@@ -125,10 +125,10 @@ def test_what_was_learnt_before_a_shard_broke_is_kept_by_the_first_process_alone
         monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
         for step, folder in ((7, None), (0, RunFolder(tmp_path))):  # nowhere to keep it, or nothing learnt
             state.step = step
-            with pytest.raises(UserError, match="^broken$"):
+            with pytest.raises(UserError, match=r"^broken$"):
                 loop._keep(state, UserError("broken"), folder)
         state.step = 7
-        with pytest.raises(UserError, match="^broken; once that is done, the same command goes on from update 7$"):
+        with pytest.raises(UserError, match=r"^broken; once that is done, the same command goes on from update 7$"):
             loop._keep(state, UserError("broken"), RunFolder(tmp_path))
         found = checkpoint.load(tmp_path)
         assert (found and found["step"]) == kept
