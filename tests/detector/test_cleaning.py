@@ -53,6 +53,16 @@ def test_wrong_cells_are_flagged_and_few_others(detector, dirty):
         detector.flag_cells(dirty, false_alarms=1.0)
 
 
+def test_common_mistakes_are_looked_for_in_wrong_cells_alone(detector, dirty, monkeypatch):
+    seen, find = [], module.find_mistakes
+    monkeypatch.setattr(module, "find_mistakes", lambda expected, names: seen.append(expected) or find(expected, names))
+    found = detector.suspects(dirty)
+    (expected,) = seen
+    looked_at = sorted(expected.found[expected.wrong])
+    assert expected.wrong.sum() < expected.wrong.size
+    assert looked_at == sorted(pd.to_numeric(found["value"], errors="coerce").dropna())
+
+
 def test_suspects_say_what_should_stand_there(detector, dirty):
     found = detector.suspects(dirty).set_index(["row", "column"])
     height = found.loc[(3, "height")]
