@@ -60,7 +60,7 @@ def test_common_mistakes_are_looked_for_in_wrong_cells_alone(detector, dirty, mo
     (expected,) = seen
     looked_at = sorted(expected.found[expected.wrong])
     assert expected.wrong.sum() < expected.wrong.size
-    assert looked_at == sorted(pd.to_numeric(found["value"], errors="coerce").dropna())
+    assert looked_at == sorted(pd.to_numeric(found["found"], errors="coerce").dropna())
 
 
 def test_suspects_say_what_should_stand_there(detector, dirty):
