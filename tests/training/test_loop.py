@@ -34,7 +34,7 @@ from pscd.training.loop import (
     train_step,
     update_average,
 )
-from pscd.training.prepare import Prepared
+from pscd.training.prepare import Prepared, prepare
 
 
 @pytest.fixture
@@ -537,3 +537,10 @@ def test_labels_are_checked_and_an_energy_without_classes_ignores_them(small, x)
     conditional = PRESETS["digits"].changed({"energy.width": 2, "energy.classes": 3, "buffer_size": 8, "steps": 1})
     with pytest.raises(UserError, match="labels must lie between 0 and 2"):
         fit(images, conditional, label=torch.full((30,), 3))
+
+
+def test_what_is_known_of_the_rows_goes_along_with_the_model(x):
+    config = PRESETS["table"].changed({"steps": 2})
+    model = fit(x, config, columns=("a", "b"), fingerprint="of the rows")
+    assert model.notes == prepare(x, config)[0].notes != ()
+    assert (model.columns, model.fingerprint) == (("a", "b"), "of the rows")
