@@ -267,3 +267,9 @@ def test_infinite_scores_are_the_highest_and_nan_is_refused():
             measure(inside, torch.tensor([2.0, torch.nan, torch.inf, 4.0]))
         with pytest.raises(ValueError, match="both sides"):
             measure(inside, inside[:0])
+
+
+@pytest.mark.parametrize("measure", [mmd, frechet_distance, prdc])
+def test_rows_of_two_shapes_are_told_which_is_which(measure):
+    with pytest.raises(ValueError, match=r"real has rows of shape \(2,\), fake \(3,\)"):
+        measure(torch.zeros(9, 2), torch.zeros(9, 3))

@@ -49,6 +49,18 @@ def test_wrong_cells_are_flagged_and_few_others(detector, dirty):
     assert not wrong.loc[20, "weight"]
     with pytest.raises(ValueError, match="between 0 and 1"):
         detector.flag_cells(dirty, false_alarms=0)
+    with pytest.raises(ValueError, match="false_alarms must be between 0 and 1, got 1"):
+        detector.flag_cells(dirty, false_alarms=1.0)
+
+
+def test_common_mistakes_are_looked_for_in_wrong_cells_alone(detector, dirty, monkeypatch):
+    seen, find = [], module.find_mistakes
+    monkeypatch.setattr(module, "find_mistakes", lambda expected, names: seen.append(expected) or find(expected, names))
+    found = detector.suspects(dirty)
+    (expected,) = seen
+    looked_at = sorted(expected.found[expected.wrong])
+    assert expected.wrong.sum() < expected.wrong.size
+    assert looked_at == sorted(pd.to_numeric(found["found"], errors="coerce").dropna())
 
 
 def test_suspects_say_what_should_stand_there(detector, dirty):

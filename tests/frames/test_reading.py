@@ -436,3 +436,12 @@ def test_what_was_found_out_about_a_file_goes_along(tmp_path):
     about = read_frame(write(tmp_path / "x.csv", "1;2\n3;4\n"), **told).attrs["pscd"]
     assert {name: about[name] for name in told} == told | {"missing": ("x",)}
     assert (about["twice"], about["header"]) == ([], False)
+
+
+def test_typed_files_without_rows_are_told(tmp_path):
+    empty = pd.DataFrame({"a": [], "b": []})
+    empty.to_parquet(tmp_path / "x.parquet")
+    empty.to_excel(tmp_path / "x.xlsx", index=False)
+    for name in ("x.parquet", "x.xlsx"):
+        with pytest.raises(UserError, match=f"{name}: there are no rows in it"):
+            read_frame(tmp_path / name)

@@ -9,12 +9,15 @@ import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import pscd
+from pscd import distributed
 from pscd.data import chunks, streams
 from pscd.errors import UserError
 from pscd.presets import PRESETS
 from pscd.rng import generator
-from pscd.training import held_out, prepare
+from pscd.run_folder import RunFolder
+from pscd.training import checkpoint, held_out, loop, prepare
 from pscd.training.given import Given
+from pscd.training.initial import init_state
 
 
 @pytest.fixture(autouse=True)
@@ -114,6 +117,21 @@ def test_a_shard_that_breaks_loses_nothing(tiny, x, tmp_path):
     for path, content in good.items():
         path.write_bytes(content)
     assert torch.equal(weights(pscd.load(pscd.train(config, tmp_path / "run", progress=False))), whole)
+
+
+def test_what_was_learnt_before_a_shard_broke_is_kept_by_the_first_process_alone(tiny, x, tmp_path, monkeypatch):
+    state = init_state(x, tiny, None, torch.device("cpu"))
+    for rank, kept in ((1, None), (0, 7)):
+        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
+        for step, folder in ((7, None), (0, RunFolder(tmp_path))):  # nowhere to keep it, or nothing learnt
+            state.step = step
+            with pytest.raises(UserError, match=r"^broken$"):
+                loop._keep(state, UserError("broken"), folder)
+        state.step = 7
+        with pytest.raises(UserError, match=r"^broken; once that is done, the same command goes on from update 7$"):
+            loop._keep(state, UserError("broken"), RunFolder(tmp_path))
+        found = checkpoint.load(tmp_path)
+        assert (found and found["step"]) == kept
 
 
 def test_a_streamed_run_is_measured_and_drawn(tiny, x, tmp_path):

@@ -301,3 +301,13 @@ def test_up_to_the_size_of_the_sample_rows_are_held_out_in_a_random_order(monkey
     assert torch.equal(index, order[:6])
     assert torch.equal(held.z, z[order[:6]])
     assert torch.equal(train.z, z[order[6:]])
+
+
+def test_rows_that_are_held_out_may_be_among_the_last(monkeypatch):
+    monkeypatch.setattr("pscd.training.held_out.SAMPLE_ROWS", 20)
+    z = torch.arange(24.0)[:, None]
+    config = replace(PRESETS["table"], hold_out=0.5)
+    train, held, index = hold_out(Prepared(z.clone(), Coordinates.identity((1,))), config)
+    assert 0 < (index >= 14).sum() < 10
+    assert sorted([*train.z[:, 0].tolist(), *held.z[:, 0].tolist()]) == list(range(24))
+    assert torch.equal(held.z[:, 0], index.float())

@@ -22,7 +22,7 @@ from pscd.objectives import OBJECTIVES, DenoisingScoreMatching, PseudoSpherical
 from pscd.presets import PRESETS
 from pscd.rng import generator
 from pscd.sampling import Langevin, Mala
-from pscd.training import checkpoint
+from pscd.training import checkpoint, loop
 from pscd.training.held_out import hold_out
 from pscd.training.initial import init_state
 from pscd.training.loop import (
@@ -34,7 +34,7 @@ from pscd.training.loop import (
     train_step,
     update_average,
 )
-from pscd.training.prepare import Prepared
+from pscd.training.prepare import Prepared, prepare
 
 
 @pytest.fixture
@@ -366,6 +366,25 @@ def test_a_conditional_model_of_images_resumes_to_the_last_bit(tmp_path):
     assert set(resumed.proposal.label.tolist()) == {0, 1, 2}
 
 
+def test_chains_of_a_conditional_model_run_under_their_labels(monkeypatch):
+    x = torch.rand(40, 1, 8, 8, generator=generator(0))
+    label = torch.arange(40) % 3
+    small = {"energy.width": 2, "energy.classes": 3, "buffer_size": 30, "batch_size": 8, "chains": "data"}
+    config = PRESETS["digits"].changed(small)
+    state = init_state(x, config, None, torch.device("cpu"))
+    seen, run = [], loop.run_chains
+
+    def spy(energy, rows, config, *, label=None, **options):
+        seen.append((rows, label))
+        return run(energy, rows, config, label=label, **options)
+
+    monkeypatch.setattr(loop, "run_chains", spy)
+    train_step(state, x, config, label)
+    ((rows, labels),) = seen
+    nearest = (rows[:, None] - x).abs().flatten(2).amax(2).argmin(1)  # they start at the data, but for their noise
+    assert torch.equal(labels, label[nearest])
+
+
 def test_branching_begins_where_another_run_stands(tmp_path):
     x = torch.randint(256, (40, 1, 8, 8), generator=generator(0)).to(torch.uint8)
     config = PRESETS["digits"].changed({"energy.width": 2, "buffer_size": 30, "batch_size": 8, "steps": 3})
@@ -518,3 +537,10 @@ def test_labels_are_checked_and_an_energy_without_classes_ignores_them(small, x)
     conditional = PRESETS["digits"].changed({"energy.width": 2, "energy.classes": 3, "buffer_size": 8, "steps": 1})
     with pytest.raises(UserError, match="labels must lie between 0 and 2"):
         fit(images, conditional, label=torch.full((30,), 3))
+
+
+def test_what_is_known_of_the_rows_goes_along_with_the_model(x):
+    config = PRESETS["table"].changed({"steps": 2})
+    model = fit(x, config, columns=("a", "b"), fingerprint="of the rows")
+    assert model.notes == prepare(x, config)[0].notes != ()
+    assert (model.columns, model.fingerprint) == (("a", "b"), "of the rows")
