@@ -166,8 +166,8 @@ def page(found: dict[str, Any]) -> str:
 REPRODUCED_READ = "The tables are those of `pscd reproduce ood --data SET`, models trained by CD."
 UPDATES = ", ".join(f"{name} {updates:,}" for name, (_, updates) in SMALL.items())
 SMALL_READ = f"""\
-**A first look**: one model of each set, one seed, by CD, with a background model of the same size; {N_SMALL:,} images of
-each set. Updates: {UPDATES}."""
+**A first look**: one model of each set, one seed, by CD, with a background model of the same size; {N_SMALL:,} images
+of each set. Updates: {UPDATES}."""
 EACH_CHOSEN = """\
 For each set the score is chosen by the mean AUROC over all pairs of sets without it, and judged on its own pairs."""
 SMALL_CHOSEN = f"""\
