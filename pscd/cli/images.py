@@ -128,14 +128,14 @@ def add_strangeness(parser: Parser) -> None:
     Args:
         parser: the command's parser.
     """
-    from pscd.images.strangeness import BY
+    from pscd.images.strangeness import BY, DEFAULT
 
     group = parser.add_argument_group("models of images")
     group.add_argument(
         "--by",
         choices=tuple(BY),
-        default="energy",
-        help="what makes an image strange: its energy (default); typicality, an energy unlike that of data, be it high "
+        help=f"what makes an image strange (default: {DEFAULT}; energy if there are no images to compare with, or too "
+        "many to read at once): its energy; typicality, an energy unlike that of data, be it high "
         "or low; complexity, more energy than images that compress so well should have; gradient, the norm of dE/dx; "
         "background, more energy than a model of noisy images gives it; joint, energy and compressed length that are "
         "together unlike those of data",
@@ -165,7 +165,7 @@ def check_strangeness(args: argparse.Namespace, *, of_images: bool) -> None:
     Raises:
         UserError: they are for another kind of run, or for another score.
     """
-    if not of_images and (args.by != "energy" or args.reference or args.background):
+    if not of_images and (args.by not in (None, "energy") or args.reference or args.background):
         raise UserError(f"{args.run}: --by, --reference and --background are for models of images, from pscd train")
     if args.background and args.by != "background":
         raise UserError("--background RUN is for --by background")
@@ -196,6 +196,7 @@ def score_images(args: argparse.Namespace, model: "Model") -> None:
         model.log_z()  # which says that images have none
     x, names = _images_in(args.file, model)
     score = _strangeness(args, model)
+    by = score.by
     with progress_bar(len(x), show=len(x) > SLOW, unit="image") as bar:
         parts = []
         for part in x.split(PART):
@@ -203,12 +204,12 @@ def score_images(args: argparse.Namespace, model: "Model") -> None:
             bar.update(len(part))
     energy, strange = torch.cat(parts, 1).numpy()
     columns = {"file" if args.file.is_dir() else "row": names, "energy": energy}
-    write(args.out, strange, columns if args.by == "energy" else {**columns, args.by: strange})
+    write(args.out, strange, columns if by == "energy" else {**columns, by: strange})
     order = np.argsort(-strange)
     kind = "pictures" if args.file.is_dir() else "images"
     print(f"{len(names)} {kind} scored: {args.out}; the strangest:")
     for i in order[:STRANGEST]:
-        print(f"  {names[i]!s:<32} {args.by} {strange[i]:.4g}")
+        print(f"  {names[i]!s:<32} {by} {strange[i]:.4g}")
     picture = args.out.with_suffix(".png")
     print(f"picture: {grids.save(grids.grid(x[torch.from_numpy(order[:SHOWN].copy())]), picture)}")
 
@@ -237,17 +238,26 @@ def _images_in(path: Path, model: "Model") -> "tuple[torch.Tensor, list[str] | l
 
 
 def _strangeness(args: argparse.Namespace, model: "Model") -> "Strangeness":
-    """The score that the flags ask for."""
-    from pscd.images.strangeness import Strangeness
+    """The score that the flags ask for, or the default."""
+    from pscd.images.strangeness import DEFAULT, FEWEST, Strangeness
 
     if args.by in ("energy", "gradient"):
         return Strangeness.fit(model, by=args.by)
     if args.reference is not None:
         known, _ = _images_in(args.reference, model)
     else:
-        known = _held_out(args, model)
+        try:
+            known = _held_out(args, model)
+        except UserError as error:
+            if args.by is not None:
+                raise
+            print(f"by energy alone: {error}")
+            return Strangeness.fit(model)
+    if args.by is None and len(known) < FEWEST:
+        print(f"by energy alone: there are only {len(known)} images to compare with")
+        return Strangeness.fit(model)
     background = load_image_model(args.background, args.device) if args.background else None
-    return Strangeness.fit(model, known[:N_MEASURED], args.by, background)
+    return Strangeness.fit(model, known[:N_MEASURED], args.by or DEFAULT, background)
 
 
 def _held_out(args: argparse.Namespace, model: "Model") -> "torch.Tensor":

@@ -63,7 +63,7 @@ def run_score(args: argparse.Namespace) -> None:
         return
     model = load_model(args.run, args.device)
     check_strangeness(args, of_images=model.is_image)
-    if model.is_image and (args.file.is_dir() or args.by != "energy"):
+    if model.is_image and (args.file.is_dir() or args.by not in (None, "energy")):
         score_images(args, model)
         return
     source = source_of(args, args.file, always=_in_blocks(args))

@@ -39,6 +39,7 @@ BY: dict[str, tuple[str, ...]] = {  # what each score is computed from
     "background": ("energy", "background"),
     "joint": ("energy", "bits"),
 }
+DEFAULT = "joint"  # of `pscd score`; how it was chosen: docs/results/ood-choice.md
 LARGEST_CORRELATION = 0.99  # beyond it, two measures would be one, and their difference rounding
 
 

@@ -3,8 +3,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks import choose_score
+from pscd.data import Images
 from pscd.paper.artefact import with_reading
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -57,6 +59,21 @@ def test_small_models_give_a_table_of_every_score(tmp_path, monkeypatch):
     assert alone["uniform noise"] == 1.0  # which cannot be compressed
     again = choose_score.small_table("digits", "digits", 2, n=30)
     assert again == table
+
+
+def test_of_notmnist_the_smaller_file_is_enough(monkeypatch):
+    x = torch.arange(30, dtype=torch.uint8)[:, None, None, None]
+
+    def smaller(name, train):
+        assert (name, train) == ("notmnist", False)
+        return Images(x, None, name)
+
+    monkeypatch.setattr(choose_score, "load_images", smaller)
+    monkeypatch.setattr(choose_score, "N_SMALL", 5)
+    data = choose_score.images_of("notmnist")
+    assert (len(data.train), len(data.held_out)) == (20, 10)
+    assert sorted(torch.cat([data.train, data.held_out]).flatten().tolist()) == list(range(30))
+    assert data.held_out.flatten().tolist() != list(range(10))  # letters come in order
 
 
 def test_a_page_of_small_models_says_so():

@@ -93,13 +93,14 @@ def test_a_folder_of_pictures_from_training_to_the_strangest(tmp_path, capsys):
     scores = tmp_path / "scores.csv"
     assert main(["score", str(out), str(folder), "--out", str(scores)]) == 0
     lines = scores.read_text().splitlines()
-    assert lines[0] == "file,energy"
+    assert lines[0] == "file,energy,joint"
     energy = {line.split(",")[0]: float(line.split(",")[1]) for line in lines[1:]}
     expected = load(out).energies(digits)
     assert energy["03.png"] == pytest.approx(expected[3].item(), rel=1e-5)
     assert size_of(tmp_path / "scores.png")[0] > 100
-    strangest = max(energy, key=energy.get)
-    assert strangest in capsys.readouterr().out.split("the strangest:")[1].split("energy")[0]
+    joint = {line.split(",")[0]: float(line.split(",")[2]) for line in lines[1:]}
+    strangest = max(joint, key=joint.get)
+    assert strangest in capsys.readouterr().out.split("the strangest:")[1].split("joint")[0]
 
 
 def test_images_are_scored_in_several_ways(run, tmp_path, capsys):
@@ -108,7 +109,7 @@ def test_images_are_scored_in_several_ways(run, tmp_path, capsys):
     x = torch.cat([digits.held_out[:20], torch.zeros(1, 1, 8, 8, dtype=torch.uint8)])
     np.save(images, x.numpy())
     model, known = load(run), digits.held_out
-    assert main(["score", str(run), str(images), "--out", str(tmp_path / "e.npy")]) == 0
+    assert main(["score", str(run), str(images), "--by", "energy", "--out", str(tmp_path / "e.npy")]) == 0
     np.testing.assert_allclose(np.load(tmp_path / "e.npy"), model.energies(x).numpy(), rtol=1e-5)  # 255 is white
     capsys.readouterr()
     for by in ("typicality", "complexity", "gradient"):
@@ -119,6 +120,8 @@ def test_images_are_scored_in_several_ways(run, tmp_path, capsys):
         np.testing.assert_allclose(scores[by], expected, rtol=1e-5, atol=1e-6)
         strangest = capsys.readouterr().out.splitlines()[1].split()
         assert strangest[:2] == [str(1 + int(expected.argmax())), by]
+    assert main(["score", str(run), str(images), "--out", str(out), "--force"]) == 0
+    np.testing.assert_allclose(pd.read_csv(out)["joint"], Strangeness.fit(model, known, "joint")(x), rtol=1e-5)
     background = ["--by", "background", "--background", str(run), "--reference", str(images)]
     assert main(["score", str(run), str(images), *background, "--out", str(tmp_path / "b.npy")]) == 0
     assert not np.load(tmp_path / "b.npy").any()  # it is its own background
@@ -146,3 +149,10 @@ def test_a_model_of_images_in_memory_needs_images_to_compare_with(run, tmp_path,
     np.save(tmp_path / "x.npy", np.zeros((12, 1, 8, 8), np.uint8))
     words = ["score", tmp_path / "run", tmp_path / "x.npy", "--out", tmp_path / "s.csv", "--by", "typicality"]
     assert "give images to compare with: --reference FOLDER" in refused(words, capsys)
+    assert main([str(word) for word in words[:-2]]) == 0  # without --by
+    assert capsys.readouterr().out.startswith("by energy alone: ")
+    assert list(pd.read_csv(tmp_path / "s.csv").columns) == ["row", "energy"]
+    few = np.zeros((9, 1, 8, 8), np.uint8)
+    np.save(tmp_path / "few.npy", few)
+    assert main([*map(str, words[:-2]), "--reference", str(tmp_path / "few.npy"), "--force"]) == 0
+    assert "only 9 images to compare with" in capsys.readouterr().out

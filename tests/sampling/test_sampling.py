@@ -231,6 +231,7 @@ def test_every_default():
             "max_grad": None,
             "low": None,
             "high": None,
+            "slope": 0.0,
         },
         "jumps": {"n_steps": 2, "low": None, "high": None},
     }
