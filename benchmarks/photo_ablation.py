@@ -81,7 +81,7 @@ def measure(config: TrainConfig, task: str, n: int | None = None) -> dict[str, A
     return {
         "fid": float(frechet_distance(kept_features(features, kept), features(samples))),
         "features": features.name,
-        "samples": encode(samples[:SHOWN]),
+        **({"samples": encode(samples[:SHOWN])} if task == "final" else {}),
         "training": trained - start,
         "total": end - start,
         "config": config.to_dict(),
