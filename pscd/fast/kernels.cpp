@@ -7,7 +7,7 @@
 // Every layer is a convolution, a product of patches of its input with its weights. A fully connected one has a single
 // patch, all of its input. Images are kept with their channels last and padded to whole vectors.
 //
-// Compiled by pscd/native.py on first use. Plain C++ with the vector types of GCC and Clang.
+// Compiled by pscd/fast/cpp.py on first use. Plain C++ with the vector types of GCC and Clang.
 
 #include "vectors.h"
 
