@@ -205,11 +205,15 @@ class TrainConfig:
         values = self._all()
         for name, value in changes.items():
             *path, last = name.split(".")
-            inner = values
+            inner: Any = values
             for part in path:
-                inner = inner[part]
-            if last not in inner:
+                inner = inner.get(part) if isinstance(inner, dict) else None
+            if not isinstance(inner, dict) or last not in inner:
                 raise UserError(f"there is no setting {name!r}")
+            if isinstance(inner[last], dict) and not isinstance(value, dict):
+                raise UserError(
+                    f"{name} is several settings; change one of {', '.join(f'{name}.{k}' for k in inner[last])}"
+                )
             inner[last] = value
         return self.from_dict(values)
 
@@ -246,6 +250,8 @@ class NotLoaded:
 def _part(kind: str, settings: dict[str, Any], known: dict[str, Any]) -> Any:
     """The objective or sampler that a configuration names."""
     if not is_path(kind):
+        if kind not in known:
+            raise UserError(f"there is no {kind!r}; there are: {', '.join(known)}")
         return checked(known[kind], settings)
     try:
         found = loaded(kind)

@@ -85,6 +85,22 @@ def test_settings_are_changed_by_their_dotted_names():
         TrainConfig().changed({"sampler.speed": 1})
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("sampler", 3, "sampler is several settings; change one of sampler.kind, sampler.n_steps"),
+        ("sampler.kind", "Gibbs", "there is no 'Gibbs'; there are: Mala, Langevin, Jumps"),
+        ("objective.kind", "x", "there is no 'x'; there are: "),
+        ("steps.x", 1, "there is no setting 'steps.x'"),
+        ("nothing.x.y", 1, "there is no setting 'nothing.x.y'"),
+    ],
+)
+def test_changes_that_no_setting_takes_are_told(name, value, told):
+    with pytest.raises(UserError) as error:
+        TrainConfig().changed({name: value})
+    assert str(error.value).startswith(told)
+
+
 @dataclass(frozen=True)
 class Mine(Mala):
     """A sampler of somebody's own."""
