@@ -14,6 +14,9 @@ help: ## show this list
 
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 
+# Environments that keep Python from writing bytecode make pytest rewrite all assertions in every run: ten seconds a worker.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Every package is checked by its checksum, but torch, of which there are many builds: it is chosen by exact version.
 # PSCD_HASHES=0 installs the same versions without looking at checksums, for an index with builds of its own.
 $(READY): pyproject.toml constraints.txt requirements.txt

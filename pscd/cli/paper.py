@@ -38,7 +38,11 @@ def add_reproduce(parser: Parser) -> None:
         "(default: noise)",
     )
     images.add_argument("--ratio", type=float, help="of contamination-images: share of junk (default: 0.1)")
-    images.add_argument("--unit", choices=("nats", "spread"), help="unit of gamma (default: that of the preset)")
+    images.add_argument(
+        "--unit",
+        choices=("nats", "spread", "both"),
+        help="unit of gamma; both: models of each, on one page (default: that of the preset)",
+    )
     images.add_argument("--updates", type=whole(1), help="of each run (default: those of the preset)")
 
 

@@ -12,7 +12,7 @@ from pscd.paper.contamination_images import contamination_images, robustness_ima
 from pscd.paper.contamination_tables import contamination_tables
 from pscd.paper.discrete import DISCRETE
 from pscd.paper.gamma_1d import GAMMA_1D
-from pscd.paper.images import IMAGE_ARTEFACTS, Choice
+from pscd.paper.images import IMAGE_ARTEFACTS, OVER_GAMMA, Choice
 from pscd.paper.landscapes import LANDSCAPES
 from pscd.paper.objectives_1d import OBJECTIVES_1D
 from pscd.paper.objectives_2d import OBJECTIVES_2D
@@ -82,13 +82,15 @@ def reproduce(
         The artefact's page.
 
     Raises:
-        UserError: there is no such artefact, or it has no images to choose.
+        UserError: there is no such artefact, it has no images to choose, or not both units of gamma.
     """
     if name == TABLES:
         if images is None or not Path(images.data).is_dir():
             raise UserError(f"{TABLES} needs --data, a folder of .npz tables with X and y")
         artefact = contamination_tables(Path(images.data))
     elif name in WITH_IMAGES:
+        if images is not None and images.unit == "both" and name not in OVER_GAMMA:
+            raise UserError(f"{name} has one unit of gamma; --unit both is for {', '.join(OVER_GAMMA)}")
         artefact = WITH_IMAGES[name](images or Choice())
     elif name not in ARTEFACTS:
         raise UserError(f"unknown artefact {name!r}; there are: {', '.join([*ARTEFACTS, *WITH_IMAGES, TABLES])}")

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from pscd.errors import UserError
-from pscd.files import markdown_table, write_json, write_text_atomic, writing_to
-from pscd.parallel import Cells, Engine, Result, Settings, compute_missing
-from pscd.version import machine, versions
+from pscd.files import markdown_table, read_json, write_json, write_text_atomic, writing_to
+from pscd.parallel import Cells, Engine, Result, Settings, compute_missing, digest
+from pscd.version import __version__, machine, versions
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,8 @@ class Artefact:
         cells_name: artefacts that look at the same cells in different ways share them by this name.
         keeps_runs: whether `compute` gets a folder `runs` for checkpoints, where a cell takes long.
         command: what follows `pscd reproduce`, where that is not the name alone.
+        resumes_from_page: whether the numbers in `NAME.json` are all that table, figures and notes need of a cell. Then
+            cells that are there count as computed, so that the page goes on growing in a fresh clone, too.
     """
 
     name: str
@@ -85,7 +87,8 @@ class Artefact:
     notes: Callable[[Sequence[CellResult]], str] = field(default=lambda done: "")
     cells_name: str | None = None
     keeps_runs: bool = False
-    command: str | None = None  # what follows `pscd reproduce`, where that is not the name alone
+    command: str | None = None
+    resumes_from_page: bool = False
 
     @property
     def family(self) -> str:
@@ -131,8 +134,10 @@ def run(
         kept.folder.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
     compute = partial(artefact.compute, runs=kept.folder / "runs") if artefact.keeps_runs else artefact.compute
-    fresh = compute_missing(kept, cells, compute, engine or Engine(), show=show, hours=hours)
-    done = [CellResult(s, result) for s in cells if (result := kept.found(s)) is not None]
+    known = _cells_of_page(out / f"{artefact.name}.json") if artefact.resumes_from_page else {}
+    missing = [s for s in cells if digest(s) not in known]
+    fresh = compute_missing(kept, missing, compute, engine or Engine(), show=show, hours=hours)
+    done = [CellResult(s, result) for s in cells if (result := kept.found(s) or known.get(digest(s))) is not None]
     if not done:
         raise UserError(f"no cell of {artefact.name} is done in {out}; give it more --hours")
     figures = artefact.draw(done, out)
@@ -156,6 +161,18 @@ def run(
     # What somebody wrote about the results outlives making them again.
     write_text_atomic(path, with_reading(markdown(artefact, report, done), path))
     return path
+
+
+def _cells_of_page(path: Path) -> dict[str, Result]:
+    """Results in the JSON file of a page, by the digest of their settings; none if another version wrote it."""
+    try:
+        report = read_json(path)
+        if report["versions"]["pscd"] != __version__:
+            return {}
+        cells = [dict(cell) for cell in report["cells"]]
+        return {digest(cell.pop("settings")): cell for cell in cells}
+    except (UserError, ValueError, KeyError, TypeError):  # there is none, or it is damaged
+        return {}
 
 
 def with_reading(text: str, page: Path) -> str:

@@ -374,4 +374,5 @@ CONTAMINATION_2D = Artefact(
     _rows,
     _draw,
     _notes,
+    resumes_from_page=True,
 )

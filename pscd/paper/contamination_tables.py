@@ -340,4 +340,5 @@ def contamination_tables(folder: Path) -> Artefact:
         _draw,
         _notes,
         command="contamination-tables --data FOLDER",
+        resumes_from_page=True,
     )

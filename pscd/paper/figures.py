@@ -179,28 +179,32 @@ def image_grids(images_by_name: dict[str, torch.Tensor], path: Path) -> Path:
     return save(figure, path)
 
 
-def over_gamma(gammas: list[float], curves: dict[str, list[list[float]]], path: Path) -> Path:
+def over_gamma(panels: dict[str, Series], path: Path) -> Path:
     """A panel for each quantity: its values over gamma, a dot for each seed and a line through the means.
 
     Args:
-        gammas: in order.
-        curves: for each quantity a list of values for each gamma.
+        panels: by quantity, for each unit of gamma pairs of gamma and value.
         path: where to write the picture.
 
     Returns:
         The path.
     """
     n_columns = 3
-    n_rows = -(-len(curves) // n_columns)
+    n_rows = -(-len(panels) // n_columns)
     figure, axes = plt.subplots(n_rows, n_columns, figsize=(7.5, 2.3 * n_rows), layout="constrained", squeeze=False)
-    for axis, colour, (name, values) in zip(axes.flat, CYCLE, curves.items(), strict=False):
-        present = [(gamma, group) for gamma, group in zip(gammas, values, strict=True) if group]
-        axis.plot([g for g, _ in present], [sum(group) / len(group) for _, group in present], color=colour, linewidth=1)
-        for gamma, group in present:
-            axis.plot([gamma] * len(group), group, ".", color=colour)
+    for axis, (name, lines) in zip(axes.flat, panels.items(), strict=False):
+        for colour, (unit, points) in zip(CYCLE, lines.items(), strict=False):
+            groups: dict[float, list[float]] = {}
+            for gamma, value in sorted(points):
+                groups.setdefault(gamma, []).append(value)
+            means = [sum(group) / len(group) for group in groups.values()]
+            axis.plot(list(groups), means, color=colour, linewidth=1, label=unit)
+            axis.plot(*zip(*points, strict=True), ".", color=colour)
         axis.set(xlabel="gamma", title=name)
         axis.title.set_fontsize(9)
-    for axis in list(axes.flat)[len(curves) :]:
+    if len(next(iter(panels.values()))) > 1:
+        axes[0, 0].legend(loc="best", frameon=False, fontsize=8)
+    for axis in list(axes.flat)[len(panels) :]:
         axis.set_visible(False)
     return save(figure, path)
 

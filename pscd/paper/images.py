@@ -6,21 +6,21 @@ those of a CPU: published numbers, of networks and runs a thousand times larger,
 
 import base64
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean, stdev
 
 import torch
 from torch import Tensor
 
+from pscd import losses
 from pscd.config import TrainConfig
 from pscd.data import Dataset, load_dataset, to_bytes
 from pscd.errors import Diverged, UserError
-from pscd.files import markdown_table
 from pscd.images.features import kept_features, load_feature_map
 from pscd.metrics import frechet_distance, prdc
 from pscd.paper import published
-from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, number, objective_label
+from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows
+from pscd.paper.comparison import APART, BOTH, differences, naming, unit_of
 from pscd.paper.ood import measure_ood, ood_rows, other_images
 from pscd.paper.ood_scores import OF_A_BACKGROUND, OF_A_MODEL, background_settings, measure_sets, sets_to_judge
 from pscd.paper.ood_scores import score_rows as scores_of
@@ -45,7 +45,7 @@ class Choice:
         n: images to measure by.
         junk: what replaces images where training meets junk, see `pscd.data.junk`.
         ratio: the share of images that is replaced.
-        unit: of gamma, `nats` or `spread` (default: the preset's).
+        unit: of gamma, `nats`, `spread` or `both`, each by models of its own (default: the preset's).
         updates: of each run (default: the preset's).
     """
 
@@ -76,7 +76,8 @@ class Choice:
         if name not in PRESETS:
             raise UserError(f"there is no preset for {self.data!r}; choose one with --preset: {', '.join(PRESETS)}")
         changes = {"data": self.data, "objective.gamma": gamma, "seed": seed}
-        changes |= {} if self.unit is None else {"objective.unit": self.unit}
+        # CD knows no unit: one run of it stands beside the gammas of both.
+        changes |= {} if self.unit in (None, "both") or gamma == 0 else {"objective.unit": self.unit}
         changes |= {} if self.updates is None else {"steps": self.updates}
         small = (
             {"steps": 20, "energy.width": 4, "buffer_size": 200, "batch_size": 16, "sample_steps": 5} if quick else {}
@@ -94,8 +95,8 @@ class Choice:
 
     @property
     def suffix(self) -> str:
-        """What the names of pages end with: the images, and the unit of gamma if it was chosen."""
-        return self.data if self.unit is None else f"{self.data}-{self.unit}"
+        """What the names of pages end with: the images, and the unit of gamma if one was chosen."""
+        return self.data if self.unit in (None, "both") else f"{self.data}-{self.unit}"
 
 
 def cells(choice: Choice, gammas: Sequence[float], quick: bool, seeds: int) -> list[Settings]:
@@ -110,16 +111,18 @@ def cells(choice: Choice, gammas: Sequence[float], quick: bool, seeds: int) -> l
     Returns:
         The settings of each cell.
     """
+    both = [replace(choice, unit=unit) for unit in BOTH] if choice.unit == "both" else [choice]
+    pairs = [(one, gamma) for i, one in enumerate(both) for gamma in gammas if gamma != 0 or i == 0]
     return [
         {
             "data": choice.data,
             "gamma": gamma,
             "seed": seed,
-            "config": choice.config(gamma, seed, quick=quick).to_dict(),
+            "config": one.config(gamma, seed, quick=quick).to_dict(),
             "features": choice.features,
             "n": 100 if quick else choice.n,
         }
-        for gamma in gammas
+        for one, gamma in pairs
         for seed in range(seeds)
     ]
 
@@ -138,13 +141,15 @@ def compute(settings: Settings, runs: Path) -> Result:
     except Diverged as error:
         return {"fid": None, "error": error.reason, **dict.fromkeys(PRDC)}
     tail = rows[-max(1, len(rows) // 10) :]
-    names = [name for name in ("ess_pos", "ess_neg", "spread", "gap") if tail and name in tail[0]]
+    names = [name for name in ("ess_pos", "ess_neg", "gap") if tail and name in tail[0]]
     weights: Result = {name: sum(row[name] for row in tail) / len(tail) for name in names}
+    spread = losses.energy_spread(model.energies(data.held_out[: settings["n"]]))
     samples = to_bytes(model.sample(settings["n"], seed=config.seed))
     n, others = settings["n"], other_images(data, config.data, settings["n"], config.seed)
     return {
         **measure(samples, data, settings["features"]),
         **weights,
+        "spread": float(spread),
         "samples": encode(samples[:SHOWN]),
         "ood": measure_ood(model.energies, data, config.data, n=n, seed=config.seed, others=others),
         "measures": measure_sets(model, sets_to_judge(data, others, n), OF_A_MODEL),
@@ -211,6 +216,7 @@ def _artefact(
     gammas: Sequence[float] = GAMMAS,
     seeds: int = 2,
     backgrounds: bool = False,
+    resumes_from_page: bool = True,
 ) -> Artefact:
     def all_cells(quick: bool, seeds: int) -> list[Settings]:
         models = cells(choice, gammas, quick, seeds)
@@ -231,6 +237,7 @@ def _artefact(
         cells_name=f"images-{choice.data}",
         keeps_runs=True,
         command=f"{name} {choice.options}",
+        resumes_from_page=resumes_from_page,
     )
 
 
@@ -248,7 +255,9 @@ def images_gamma(choice: Choice) -> Artefact:
 def images_samples(choice: Choice) -> Artefact:
     """Grids of samples."""
     title = f"Samples of CD and PS-CD on {choice.data}"
-    return _artefact(choice, "images-samples", title, "Figure 5", _fid_rows, _draw_samples, seeds=1)
+    return _artefact(
+        choice, "images-samples", title, "Figure 5", _fid_rows, _draw_samples, seeds=1, resumes_from_page=False
+    )
 
 
 def ood(choice: Choice) -> Artefact:
@@ -258,51 +267,58 @@ def ood(choice: Choice) -> Artefact:
         return [*ood_rows(done, choice.data), *scores_of(done)]
 
     title = f"Out-of-distribution detection with models of {choice.data}"
-    return _artefact(choice, "ood", title, "Table 5", rows, gammas=(0.0, 1.0), backgrounds=True)
+    return _artefact(
+        choice, "ood", title, "Table 5", rows, gammas=(0.0, 1.0), backgrounds=True, resumes_from_page=False
+    )
 
 
 def _fid_rows(done: Sequence[CellResult]) -> list[Row]:
-    data = done[0].settings["data"]
-    table = (
-        {(data, objective_label(g)): value for g, value in published.CIFAR10_FID.items()} if data == "cifar10" else {}
-    )
-    rows = mean_rows(done, lambda s: (s["data"], objective_label(s["gamma"])), "fid", table)
+    data, name = done[0].settings["data"], naming(done)
+    known = published.CIFAR10_FID if data == "cifar10" else {}
+    table = {(data, name(d.settings)): known[g] for d in done if (g := d.settings["gamma"]) in known}
+    rows = mean_rows(done, lambda s: (s["data"], name(s)), "fid", table)
     return [*rows, *mean_rows(done[:1], lambda s: (s["data"], "training images"), "fid_data")]
 
 
 def _gamma_rows(done: Sequence[CellResult]) -> list[Row]:
     rows: list[Row] = []
+    model = naming(done)
+    known = published.CIFAR10_GAMMA if done[0].settings["data"] == "cifar10" else {}
     for name in (*PRDC, "fid", "ess_pos"):
         table = {
-            (objective_label(g), name): values[name]
-            for g, values in published.CIFAR10_GAMMA.items()
-            if name in values and done[0].settings["data"] == "cifar10"
+            (model(d.settings), name): known[g][name] for d in done if name in known.get(g := d.settings["gamma"], {})
         }
         kept = [d for d in done if name in d.result]
-        rows += mean_rows(kept, lambda s, name=name: (objective_label(s["gamma"]), name), name, table)  # type: ignore[misc]
-    return sorted(rows, key=lambda row: [objective_label(g) for g in GAMMAS].index(row.row))
+        rows += mean_rows(kept, lambda s, name=name: (model(s), name), name, table)  # type: ignore[misc]
+    order = list(dict.fromkeys(model(d.settings) for d in done))
+    return sorted(rows, key=lambda row: order.index(row.row))
 
 
 def _draw_gamma(done: Sequence[CellResult], path: Path) -> list[Path]:
     from pscd.paper import figures
 
     names = (*PRDC, "ess_pos", "fid")
-    kept = sorted((d for d in done if d.result["fid"] is not None), key=lambda d: d.settings["gamma"])
-    gammas = sorted({d.settings["gamma"] for d in kept})
-    curves = {
-        name: [[d.result[name] for d in kept if d.settings["gamma"] == g and name in d.result] for g in gammas]
+    kept = [d for d in done if d.result["fid"] is not None]
+    units = [unit for unit in BOTH.values() if any(unit_of(d.settings) == unit for d in kept)]
+    panels: dict[str, figures.Series] = {
+        name: {
+            unit: [
+                (d.settings["gamma"], d.result[name])
+                for d in kept
+                if unit_of(d.settings) in ("", unit) and name in d.result
+            ]
+            for unit in units
+        }
         for name in names
     }
-    return [figures.over_gamma(gammas, curves, path)]
+    return [figures.over_gamma(panels, path)]
 
 
 def _draw_samples(done: Sequence[CellResult], path: Path) -> list[Path]:
     from pscd.paper import figures
 
-    first = [d for d in done if d.settings["seed"] == 0 and "samples" in d.result]
-    return [
-        figures.image_grids({objective_label(d.settings["gamma"]): decode(d.result["samples"]) for d in first}, path)
-    ]
+    first, name = [d for d in done if d.settings["seed"] == 0 and "samples" in d.result], naming(done)
+    return [figures.image_grids({name(d.settings): decode(d.result["samples"]) for d in first}, path)]
 
 
 def _notes(done: Sequence[CellResult], where: str) -> str:
@@ -323,48 +339,5 @@ number of updates and a feature map of another size: another experiment, not a l
     return f"{text}{APART}{apart}\n" if apart else text
 
 
-APART = """
-FID less that of CD with the same seed, mean and 95 % interval (Student's t, over seeds), and the mechanism: temperature
-of the chains, spread of the energies of data, and effective share of the data, both over the last tenth of the run.
-
-"""
-
-
-def differences(models: Sequence[CellResult]) -> str:
-    """A table of the FID of each gamma less that of CD with the same seed, with intervals; empty for one seed.
-
-    Args:
-        models: cells of `compute`; those that diverged are left out.
-
-    Returns:
-        Markdown.
-    """
-    by_gamma: dict[float, dict[int, CellResult]] = {}
-    for d in models:
-        if d.result["fid"] is not None:
-            by_gamma.setdefault(d.settings["gamma"], {})[d.settings["seed"]] = d
-    base, rows = by_gamma.get(0.0, {}), []
-    for gamma, cells_of in by_gamma.items():
-        found = [d.result["fid"] - base[seed].result["fid"] for seed, d in cells_of.items() if seed in base]
-        shown = "" if gamma == 0 or len(found) < 2 else _interval(found)
-        config = TrainConfig.from_dict(next(iter(cells_of.values())).settings["config"])
-        temperature = getattr(config.sampler, "temperature", 1.0)
-        means = (
-            fmean(values) if (values := [d.result[k] for d in cells_of.values() if k in d.result]) else None
-            for k in ("spread", "ess_pos")
-        )
-        rows.append([objective_label(gamma), shown, f"{temperature:.3g}", *map(number, means)])
-    if not any(row[1] for row in rows):
-        return ""
-    return markdown_table(["", "FID less CD's", "temperature", "spread", "ESS of the data"], rows)
-
-
-def _interval(values: Sequence[float]) -> str:
-    """Mean and half width of the 95 % interval."""
-    from scipy.stats import t
-
-    half = float(t.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
-    return f"{fmean(values):.1f} +- {half:.1f}"
-
-
-IMAGE_ARTEFACTS = {"images-fid": images_fid, "images-gamma": images_gamma, "images-samples": images_samples, "ood": ood}
+OVER_GAMMA = {"images-fid": images_fid, "images-gamma": images_gamma, "images-samples": images_samples}
+IMAGE_ARTEFACTS = {**OVER_GAMMA, "ood": ood}

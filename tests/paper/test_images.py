@@ -9,9 +9,8 @@ from pscd.data import Dataset
 from pscd.errors import Diverged, UserError
 from pscd.objectives import FEBM
 from pscd.paper import WITH_IMAGES, Choice, reproduce
-from pscd.paper.artefact import CellResult
 from pscd.paper.contamination_images import training_images
-from pscd.paper.images import decode, differences, encode
+from pscd.paper.images import decode, encode
 from pscd.parallel import Engine
 from pscd.rng import Stream, generator
 
@@ -134,17 +133,19 @@ def test_the_unit_of_gamma_and_the_updates_can_be_chosen():
     assert artefact.command.endswith("--n 60 --unit nats --updates 7")
 
 
-def test_differences_from_cd_are_of_the_same_seed():
-    """10 and 14 less 8 and 10 are 2 and 4: 3 +- 12.7 sqrt(2) / sqrt(2), Student's t of one degree of freedom."""
-    config = DIGITS.config(0.0, 0, quick=True).to_dict()
-    cells = [
-        CellResult({"gamma": g, "seed": s, "config": config}, {"fid": fid, "spread": 0.25, "ess_pos": 0.5})
-        for g, s, fid in ((0.0, 0, 8.0), (0.0, 1, 10.0), (1.0, 1, 14.0), (1.0, 0, 10.0), (2.0, 0, 9.0), (2.0, 1, None))
-    ]
-    lines = differences(cells).splitlines()
-    assert "| gamma 1 | 3.0 +- 12.7 | 0.0002 | 0.25 | 0.5 |" in lines
-    assert "| gamma 2 |  | 0.0002 | 0.25 | 0.5 |" in lines  # one seed is no interval
-    assert differences([c for c in cells if c.settings["seed"] == 0]) == ""
+def test_both_units_stand_on_one_page_beside_one_cd(out):
+    both = replace(DIGITS, unit="both")
+    artefact = WITH_IMAGES["images-fid"](both)
+    cells = artefact.cells(False, 2)
+    assert len({json.dumps(cell, sort_keys=True) for cell in cells}) == len(cells) == 2 * (1 + 4 + 4)
+    single = [WITH_IMAGES["images-fid"](replace(DIGITS, unit=unit)).cells(False, 2) for unit in ("nats", "spread")]
+    assert all(cell in cells for part in single for cell in part)  # models of one unit are not trained again
+    page = reproduce("images-gamma", out, quick=True, engine=Engine(n_jobs=1), images=both)
+    rows = json.loads(page.with_suffix(".json").read_text())["rows"]
+    names = ["CD", *(f"gamma {g} per {unit}" for unit in ("nat", "spread") for g in ("-0.5", "0.5", "1", "2"))]
+    assert list(dict.fromkeys(row["row"] for row in rows)) == names
+    with pytest.raises(UserError, match="ood has one unit of gamma; --unit both is for images-fid, images-gamma"):
+        reproduce("ood", out, quick=True, images=both)
 
 
 def test_choices_that_do_not_fit_are_told(tmp_path):

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from functools import partial
+from shutil import rmtree
 
 import joblib
 import jsonschema
@@ -62,6 +63,11 @@ def test_every_artefact_runs_quickly_and_keeps_to_the_schema(name, tmp_path, cap
         assert (tmp_path / figure).stat().st_size > 5000
         assert figure in page
     assert all(row["measured"] is not None and math.isfinite(row["measured"]) for row in report["rows"])
+    if ARTEFACTS[name].resumes_from_page:  # as in a fresh clone, which has the pages without the cells
+        rmtree(tmp_path / f"{ARTEFACTS[name].family}.cells")
+        assert main(["reproduce", name, "--quick", "--jobs", "1", "--out", str(tmp_path)]) == 0
+        assert json.loads((tmp_path / f"{name}.json").read_text())["cells_computed_in_that_time"] == 0
+        assert (tmp_path / f"{name}.md").read_text() == page
 
 
 def pinwheel(n, generator=None):
@@ -128,6 +134,21 @@ def test_finished_cells_are_kept_and_a_killed_run_goes_on(tmp_path):
     assert [row["measured"] for row in report["rows"]] == [1.5, 4.5]
     assert report["cells_computed_in_that_time"] == 1
     assert "kept" not in report["cells"][0]
+
+
+def test_a_page_goes_on_growing_without_its_cells_if_its_numbers_are_enough(tmp_path):
+    one, again = (toy_artefact(resumes_from_page=resumes) for resumes in (False, True))
+    for artefact, seeds, computed in ((again, 1, 2), (again, 2, 2), (again, 2, 0), (one, 2, 4)):
+        rmtree(tmp_path / "toy.cells", ignore_errors=True)
+        run(artefact, tmp_path, seeds=seeds, engine=Engine(n_jobs=1), show=False)
+        report = json.loads((tmp_path / "toy.json").read_text())
+        assert report["cells_computed_in_that_time"] == computed
+        assert [cell["square"] for cell in report["cells"]] == ([1, 4] if seeds == 1 else [1, 2, 4, 5])
+    for spoil in ({"versions": {"pscd": "0.0.1"}}, {"cells": [{}]}, {"cells": 3}):
+        (tmp_path / "toy.json").write_text(json.dumps(report | spoil))
+        rmtree(tmp_path / "toy.cells", ignore_errors=True)
+        run(again, tmp_path, seeds=2, engine=Engine(n_jobs=1), show=False)
+        assert json.loads((tmp_path / "toy.json").read_text())["cells_computed_in_that_time"] == 4
 
 
 def test_a_change_of_settings_is_not_mixed_with_old_cells(tmp_path):
