@@ -1,15 +1,29 @@
 """Models of images side by side: what a page calls them, and how far each is from CD."""
 
+import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from statistics import fmean, stdev
 
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
 from pscd.config import TrainConfig
+from pscd.data.pixels import to_unit
 from pscd.files import markdown_table
 from pscd.objectives import PseudoSpherical
 from pscd.paper.artefact import CellResult, number, objective_label
-from pscd.parallel import Settings
+from pscd.parallel import Result, Settings
 
 BOTH = {"nats": "per nat", "spread": "per spread"}  # the units of `--unit both`, and what a table calls them
+
+MECHANISM = {
+    "spread": "spread",
+    "ess_pos": "ESS of the data",
+    "cosine_to_cd": "cosine to CD",
+    "cosine_of_batches": "of two batches",
+}
 
 
 def unit_of(settings: Settings) -> str:
@@ -33,7 +47,9 @@ def naming(done: Sequence[CellResult]) -> Callable[[Settings], str]:
 
 APART = """
 FID less that of CD with the same seed, mean and 95 % interval (Student's t, over seeds), and the mechanism: temperature
-of the chains, spread of the energies of held-out images, and effective share of the data in the last tenth of the run.
+of the chains, spread of the energies of held-out images, effective share of the data in the last tenth of the run, and
+the cosine between the gradient of the objective and that of CD, on the same batch, at the weights that training ended
+with. What chance does in an update is the cosine between CD's gradients on two batches, in the last column.
 
 """
 
@@ -61,12 +77,12 @@ def differences(models: Sequence[CellResult]) -> str:
         temperature = getattr(config.sampler, "temperature", 1.0)
         means = (
             fmean(values) if (values := [d.result[k] for d in cells_of.values() if k in d.result]) else None
-            for k in ("spread", "ess_pos")
+            for k in MECHANISM
         )
         rows.append([label, shown, f"{temperature:.3g}", *map(number, means)])
     if not any(row[1] for row in rows):
         return ""
-    return markdown_table(["", "FID less CD's", "temperature", "spread", "ESS of the data"], rows)
+    return markdown_table(["", "FID less CD's", "temperature", *MECHANISM.values()], rows)
 
 
 def _interval(values: Sequence[float]) -> str:
@@ -75,3 +91,37 @@ def _interval(values: Sequence[float]) -> str:
 
     half = float(t.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
     return f"{fmean(values):.1f} +- {half:.1f}"
+
+
+def gradient_agreement(
+    energy: nn.Module, objective: PseudoSpherical, real: Tensor, fake: Tensor, *, batch_size: int, n_batches: int = 16
+) -> Result:
+    """How near the gradient of an objective is to that of CD: what a gamma changes in an update, beside its noise.
+
+    Args:
+        energy: of images in [0, 1], at whose weights gradients are taken.
+        objective: to compare with CD.
+        real: images of bytes, `(n, *shape)`.
+        fake: samples of the model, as bytes.
+        batch_size: images of each phase in a batch.
+        n_batches: number of batches, at most as many as there are images for.
+
+    Returns:
+        `cosine_to_cd`, between the gradients of both on the same batch, and `cosine_of_batches`, between those of CD on
+        two batches: means over batches.
+    """
+    n_batches = min(n_batches, len(real) // batch_size, len(fake) // batch_size)
+    energy = copy.deepcopy(energy).requires_grad_()  # that of a trained model asks for no gradients
+    parameters = list(energy.parameters())
+
+    def gradients(of: PseudoSpherical) -> Tensor:
+        rows = []
+        for i in range(n_batches):
+            part = slice(i * batch_size, (i + 1) * batch_size)
+            loss, _ = of.of_energies(energy(to_unit(real[part])), energy(to_unit(fake[part])))
+            rows.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)]))
+        return functional.normalize(torch.stack(rows).double(), dim=1)
+
+    own, cd = gradients(objective), gradients(replace(objective, gamma=0.0))
+    between = (cd @ cd.T)[~torch.eye(n_batches, dtype=torch.bool)]
+    return {"cosine_to_cd": float((own * cd).sum(1).mean()), "cosine_of_batches": float(between.mean())}

@@ -152,10 +152,10 @@ def _plan(quick: bool) -> Iterator[tuple[Sequence[str], Sequence[float]]]:
     if quick:
         yield FIRST, (0.0, 0.1)
         return
-    yield FIRST, (0.0, *RATIOS)
-    yield NEXT, (0.0, *RATIOS)
-    yield (*FIRST, *NEXT), LATER_RATIOS
-    yield FLOWS, (0.0, *RATIOS, *LATER_RATIOS)
+    yield FIRST, (0.0, *RATIOS, *LATER_RATIOS)
+    yield FLOWS, (0.0, *RATIOS)
+    yield NEXT, (0.0, *RATIOS, *LATER_RATIOS)
+    yield FLOWS, LATER_RATIOS
 
 
 def _junk(ratios: Sequence[float]) -> Iterator[tuple[str, float]]:

@@ -18,9 +18,10 @@ from pscd.data import Dataset, load_dataset, to_bytes
 from pscd.errors import Diverged, UserError
 from pscd.images.features import kept_features, load_feature_map
 from pscd.metrics import frechet_distance, prdc
+from pscd.objectives import PseudoSpherical
 from pscd.paper import published
 from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows
-from pscd.paper.comparison import APART, BOTH, differences, naming, unit_of
+from pscd.paper.comparison import APART, BOTH, differences, gradient_agreement, naming, unit_of
 from pscd.paper.ood import measure_ood, ood_rows, other_images
 from pscd.paper.ood_scores import OF_A_BACKGROUND, OF_A_MODEL, background_settings, measure_sets, sets_to_judge
 from pscd.paper.ood_scores import score_rows as scores_of
@@ -145,6 +146,9 @@ def compute(settings: Settings, runs: Path) -> Result:
     weights: Result = {name: sum(row[name] for row in tail) / len(tail) for name in names}
     spread = losses.energy_spread(model.energies(data.held_out[: settings["n"]]))
     samples = to_bytes(model.sample(settings["n"], seed=config.seed))
+    assert isinstance(config.objective, PseudoSpherical)
+    held_out, batch = data.held_out[: settings["n"]], min(config.batch_size, settings["n"] // 2)
+    weights |= gradient_agreement(model, config.objective, held_out, samples, batch_size=batch)
     n, others = settings["n"], other_images(data, config.data, settings["n"], config.seed)
     return {
         **measure(samples, data, settings["features"]),

@@ -12,23 +12,28 @@ import torch
 from torch import Tensor
 
 from pscd.config import TrainConfig
-from pscd.data import load_dataset, to_bytes
+from pscd.data import Dataset, load_dataset, to_bytes
+from pscd.data.junk import junk
 from pscd.errors import Diverged
-from pscd.images.features import load_feature_map
+from pscd.images.features import FeatureMap, load_feature_map
 from pscd.metrics import frechet_distance
 from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, objective_label
 from pscd.paper.contamination_images import training_images, weights
 from pscd.paper.images import SHOWN, Choice, decode, encode
 from pscd.parallel import Result, Settings, digest
+from pscd.rng import Stream, generator
 from pscd.training.loop import fit
 
 GAMMA = 0.3  # per spread
 LONG, SHORT = 0.5, 0.05  # warm-ups, as shares of the run
 LINES = ((0.0, 0.0), (GAMMA, LONG), (GAMMA, SHORT))  # gamma and warm-up
 ROUGH = 1 / 6  # mean difference of neighbouring pixels, half that of uniform noise, from which on an image is noise
+FALSE_ALARMS = 0.01  # share of clean images that count as junk
 COLUMNS = {
     "fid": "FID",
     "noise": "share of noise among the samples",
+    "like_junk": "share of samples that look like junk",
+    "junk_seen": "share of junk that looks like junk",
     "auroc": "AUROC of junk among the images",
     "ap": "AP of junk among the images",
     "ess": "ESS of the data",
@@ -52,6 +57,67 @@ def roughness(images: Tensor) -> Tensor:
     return torch.cat(across, 1).mean(1)
 
 
+def looks_like_junk(samples: Tensor, data: Dataset, kind: str, feature_map: FeatureMap, seed: int) -> Result:
+    """The share of samples that are nearer to junk than to clean images, by nearest neighbours in feature space.
+
+    How much nearer is enough is set by clean images, `FALSE_ALARMS` of which are near enough, too. The neighbours are
+    images that were held out, and junk that is made anew of such images.
+
+    Args:
+        samples: bytes, `(n, *shape)`.
+        data: clean images.
+        kind: of junk.
+        feature_map: what they are seen through.
+        seed: of the junk.
+
+    Returns:
+        `like_junk`, the share among the samples, and `junk_seen`, that among other junk of the kind: how much there is
+        to be seen.
+    """
+    half = min(len(samples), len(data.held_out)) // 2
+    made = junk(kind)(data.held_out, 2 * half, generator(seed, Stream.FRESH_JUNK))
+    clean = feature_map(data.held_out[: 2 * half]).double()
+    known = feature_map(made).double()
+
+    def excess(x: Tensor) -> Tensor:
+        """How much farther the next clean image is than the next junk."""
+        to_clean, to_junk = (torch.cdist(x, other[:half]).amin(1) for other in (clean, known))
+        return to_clean - to_junk
+
+    enough = torch.quantile(excess(clean[half:]), 1 - FALSE_ALARMS)
+    shares = (float((excess(x) > enough).double().mean()) for x in (feature_map(samples).double(), known[half:]))
+    return dict(zip(("like_junk", "junk_seen"), shares, strict=True))
+
+
+def cell(choice: Choice, gamma: float, warmup: float, seed: int, *, contaminated: bool, quick: bool) -> Settings:
+    """One run: all that decides its numbers.
+
+    Args:
+        choice: of images, preset, features and junk.
+        gamma: of the objective, per spread.
+        warmup: of gamma, as a share of the run.
+        seed: of the run.
+        contaminated: whether there is junk among the images.
+        quick: whether to make it small.
+
+    Returns:
+        The settings.
+    """
+    config = choice.config(gamma, seed, quick=quick).changed({"objective.warmup": warmup})
+    return {
+        "gamma": gamma,
+        "warmup": warmup,
+        "contaminated": contaminated,
+        "ratio": choice.ratio,
+        "junk": choice.junk,
+        "seed": seed,
+        # Without labels, which junk has none of.
+        "config": config.changed({"energy.classes": 0}).to_dict(),
+        "features": choice.features,
+        "n": 100 if quick else choice.n,
+    }
+
+
 def cells(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
     """A run for each seed, line, and clean or dirty images.
 
@@ -63,26 +129,12 @@ def cells(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
     Returns:
         The settings of each cell; what matters most comes first.
     """
-    made = []
-    for seed in range(seeds):
-        for contaminated in (True, False):
-            for gamma, warmup in LINES:
-                config = choice.config(gamma, seed, quick=quick).changed({"objective.warmup": warmup})
-                made.append(
-                    {
-                        "gamma": gamma,
-                        "warmup": warmup,
-                        "contaminated": contaminated,
-                        "ratio": choice.ratio,
-                        "junk": choice.junk,
-                        "seed": seed,
-                        # Without labels, which junk has none of.
-                        "config": config.changed({"energy.classes": 0}).to_dict(),
-                        "features": choice.features,
-                        "n": 100 if quick else choice.n,
-                    }
-                )
-    return made
+    return [
+        cell(choice, gamma, warmup, seed, contaminated=contaminated, quick=quick)
+        for seed in range(seeds)
+        for contaminated in (True, False)
+        for gamma, warmup in LINES
+    ]
 
 
 def compute(settings: Settings, runs: Path) -> Result:
@@ -104,6 +156,7 @@ def compute(settings: Settings, runs: Path) -> Result:
         **weights(model, x, is_junk, settings["gamma"], "spread"),
         "fid": frechet_distance(real, feature_map(samples)),
         "noise": float((roughness(samples) > ROUGH).double().mean()),
+        **looks_like_junk(samples, data, settings["junk"], feature_map, config.seed),
         "samples": encode(samples[:SHOWN]),
         "feature_map": feature_map.name,
     }
@@ -119,7 +172,8 @@ def label(settings: Settings) -> str:
 def _rows(done: Sequence[CellResult]) -> list[Row]:
     rows: list[Row] = []
     for value, words in COLUMNS.items():
-        rows += mean_rows(done, lambda s, w=words: (label(s), w), value)  # type: ignore[misc]
+        kept = [d for d in done if value in d.result]
+        rows += mean_rows(kept, lambda s, w=words: (label(s), w), value)  # type: ignore[misc]
     order = list(dict.fromkeys(label(d.settings) for d in done))
     return sorted(rows, key=lambda row: order.index(row.row))
 
@@ -157,6 +211,7 @@ def scratch_images(choice: Choice) -> Artefact:
         _rows,
         lambda done, out: _draw(done, out / f"{name}.png"),
         _notes,
+        cells_name=f"scratch-images-{choice.data}",
         keeps_runs=True,
         command=f"scratch-images {choice.options}",
     )

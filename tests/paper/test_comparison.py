@@ -1,8 +1,14 @@
+import math
 from dataclasses import replace
 
+import pytest
+import torch
+from torch import nn
+
+from pscd.objectives import PseudoSpherical
 from pscd.paper import Choice
 from pscd.paper.artefact import CellResult
-from pscd.paper.comparison import differences
+from pscd.paper.comparison import differences, gradient_agreement
 
 DIGITS = Choice(data="digits", features="pixels", n=60)
 
@@ -37,6 +43,33 @@ def test_differences_from_cd_are_of_the_same_seed():
         for g, s, fid in ((0.0, 0, 8.0), (0.0, 1, 10.0), (1.0, 1, 14.0), (1.0, 0, 10.0), (2.0, 0, 9.0), (2.0, 1, None))
     ]
     lines = differences(cells).splitlines()
-    assert "| gamma 1 | 3.0 +- 12.7 | 0.0002 | 0.25 | 0.5 |" in lines
-    assert "| gamma 2 |  | 0.0002 | 0.25 | 0.5 |" in lines  # one seed is no interval
+    assert "| gamma 1 | 3.0 +- 12.7 | 0.0002 | 0.25 | 0.5 |  |  |" in lines
+    assert "| gamma 2 |  | 0.0002 | 0.25 | 0.5 |  |  |" in lines  # one seed is no interval
     assert differences([c for c in cells if c.settings["seed"] == 0]) == ""
+
+
+class Linear(nn.Module):
+    """E(x) = x_0 log 2: weights exp(-E) halve where the first pixel is white."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([math.log(2), 0.0]))
+
+    def forward(self, x):
+        return x.flatten(1) @ self.w
+
+
+def test_gradients_agree_as_worked_out_by_hand():
+    """The gradient is the mean of the data less that of the samples, both weighted by exp(-gamma E) unless it is CD.
+
+    First batch: CD (1/2, 1/2), gamma 1 (1/3, 2/3), a cosine of 3 / sqrt(10). Second: (1, -1) for both. The two
+    of CD are at a right angle.
+    """
+    real = torch.tensor([[1, 0], [0, 1], [1, 0], [1, 0]], dtype=torch.uint8).view(4, 1, 1, 2) * 255
+    fake = torch.tensor([[0, 0], [0, 0], [0, 1], [0, 1]], dtype=torch.uint8).view(4, 1, 1, 2) * 255
+    objective = PseudoSpherical(gamma=1.0, warmup=0.0)
+    found = gradient_agreement(Linear(), objective, real, fake, batch_size=2)
+    assert found["cosine_to_cd"] == pytest.approx((3 / math.sqrt(10) + 1) / 2, abs=1e-6)
+    assert found["cosine_of_batches"] == pytest.approx(0, abs=1e-6)
+    same = gradient_agreement(Linear(), replace(objective, gamma=0.0), real, fake, batch_size=2, n_batches=2)
+    assert same["cosine_to_cd"] == pytest.approx(1, abs=1e-6)

@@ -3,9 +3,12 @@ import sys
 import torch
 
 from pscd.config import TrainConfig
+from pscd.data import Dataset
+from pscd.data.junk import blank
 from pscd.errors import Diverged
+from pscd.images.features import load_feature_map
 from pscd.paper import Choice
-from pscd.paper.scratch_images import ROUGH, cells, label, roughness
+from pscd.paper.scratch_images import ROUGH, cells, label, looks_like_junk, roughness
 from pscd.rng import generator
 
 
@@ -48,3 +51,17 @@ def test_a_run_that_diverges_is_told_without_a_path(tmp_path, monkeypatch):
     assert found.pop("error") == "training diverged 6 times"
     assert set(found) == set(module.COLUMNS)
     assert set(found.values()) == {None}
+
+
+def test_samples_that_are_junk_look_like_it_and_others_do_not():
+    """Frames of one level beside images of noise: all frames are taken for junk, and about 1 % of clean images."""
+    rng = generator(0)
+    x = torch.randint(256, (1200, 1, 8, 8), generator=rng).to(torch.uint8)
+    data = Dataset(x[:600], x[600:])
+    pixels = load_feature_map("pixels", data)
+    found = looks_like_junk(torch.cat([blank(x, 150, rng), x[:450]]), data, "blank", pixels, 0)
+    # The threshold is the third highest of 300: more than 6 % of other images above it have a chance of 3e-6, that of
+    # two or fewer events where 18 are expected.
+    assert 0.25 <= found["like_junk"] <= 0.25 + 0.06 * 0.75
+    assert found["junk_seen"] == 1
+    assert looks_like_junk(x[:600], data, "blank", pixels, 0)["like_junk"] <= 0.06

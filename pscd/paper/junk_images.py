@@ -1,0 +1,163 @@
+"""junk-images: many kinds of junk that people have among their images, from the first update on.
+
+For each kind, CD and PS-CD with a short warm-up of gamma, beside both on clean images; runs are those of
+`scratch-images`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+from pscd.config import TrainConfig
+from pscd.files import markdown_table
+from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, number
+from pscd.paper.images import Choice
+from pscd.paper.scratch_images import COLUMNS, FALSE_ALARMS, LINES, cell, compute, label
+from pscd.parallel import Settings
+
+# What collections of digits may hold, and how much of it: letters, clothes, and what cameras and scripts do to images.
+KINDS = (
+    ("notmnist", 0.05),
+    ("notmnist", 0.1),
+    ("fashion-mnist", 0.05),
+    ("fashion-mnist", 0.1),
+    ("noise", 0.1),
+    ("blank", 0.1),
+    ("saturated", 0.1),
+    ("occluded", 0.1),
+    ("shifted", 0.1),
+    ("near-duplicates", 0.1),
+)
+CLEAN = "clean images"
+
+
+def kinds_of(choice: Choice) -> list[Choice]:
+    """The choice with each kind of junk that is not the images' own kind."""
+    return [replace(choice, junk=kind, ratio=ratio) for kind, ratio in KINDS if kind != choice.data]
+
+
+def junk_cells(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
+    """CD and PS-CD with the short warm-up: on clean images, and with each kind of junk.
+
+    Args:
+        choice: of images, preset and features.
+        quick: whether to make it small.
+        seeds: number of seeds.
+
+    Returns:
+        The settings of each cell; what matters most comes first.
+    """
+    lines = (LINES[0], LINES[-1])
+    kinds = kinds_of(choice)
+    if quick:  # what needs no other set of images
+        kinds = [one for one in kinds if one.junk in ("blank", "occluded")]
+    made = []
+    for seed in range(seeds):
+        made += [cell(choice, *line, seed, contaminated=False, quick=quick) for line in lines]
+        made += [cell(one, *line, seed, contaminated=True, quick=quick) for one in kinds for line in lines]
+    return made
+
+
+def _kind(settings: Settings) -> str:
+    return f"{settings['junk']}, {settings['ratio']:.0%}" if settings["contaminated"] else CLEAN
+
+
+def _objective(settings: Settings) -> str:
+    return label({**settings, "contaminated": True})
+
+
+def _rows(done: Sequence[CellResult]) -> list[Row]:
+    rows: list[Row] = []
+    for value, words in COLUMNS.items():
+        kept = [d for d in done if value in d.result and (d.settings["contaminated"] or value == "fid")]
+        rows += mean_rows(kept, lambda s, w=words: (_kind(s), f"{_objective(s)}: {w}"), value)  # type: ignore[misc]
+    order = list(dict.fromkeys(_kind(d.settings) for d in done))
+    return sorted(rows, key=lambda row: order.index(row.row))
+
+
+def _draw(done: Sequence[CellResult], path: Path) -> list[Path]:
+    from pscd.paper import figures
+
+    rows = mean_rows(done, lambda s: (_kind(s), _objective(s)), "fid")
+    return [figures.bars(rows, path, quantity="FID", floor=10.0)]
+
+
+def summary(done: Sequence[CellResult]) -> str:
+    """A line for each kind of junk: FID of both objectives, how far above clean CD, and whether junk is found and made.
+
+    Args:
+        done: cells; those that diverged have no FID.
+
+    Returns:
+        Markdown.
+    """
+    by: dict[tuple[str, str], list[CellResult]] = {}
+    for d in done:
+        by.setdefault((_kind(d.settings), _objective(d.settings)), []).append(d)
+    objectives = list(dict.fromkeys(name for _, name in by))
+    lines = []
+    for kind in dict.fromkeys(kind for kind, _ in by):
+        line = [kind]
+        for name in objectives:
+            of = by.get((kind, name), [])
+            line += [_fid(of, by.get((CLEAN, objectives[0]), []))]
+            values = ([d.result[v] for d in of if d.result.get(v) is not None] for v in ("ap", "like_junk"))
+            line += [number(fmean(found)) if found and kind != CLEAN else "" for found in values]
+        seen = [
+            d.result["junk_seen"] for name in objectives for d in by.get((kind, name), []) if "junk_seen" in d.result
+        ]
+        lines.append([*line, number(fmean(seen)) if seen and kind != CLEAN else ""])
+    head = [words for name in objectives for words in (f"{name}: FID", "AP", "like junk")]
+    return markdown_table(["junk", *head, "junk that looks like junk"], lines)
+
+
+def _fid(cells: Sequence[CellResult], clean: Sequence[CellResult]) -> str:
+    """Mean FID, how far it is above that of clean images with the same seeds, and how many runs diverged."""
+    if not cells:
+        return ""
+    fids = {d.settings["seed"]: d.result["fid"] for d in cells if d.result["fid"] is not None}
+    base = {d.settings["seed"]: d.result["fid"] for d in clean if d.result["fid"] is not None}
+    both = fids.keys() & base.keys()
+    above = fmean(fids[s] for s in both) / fmean(base[s] for s in both) - 1 if both else 0.0
+    lost = f"{len(cells) - len(fids)} of {len(cells)} diverged" if len(fids) < len(cells) else ""
+    told = f"{fmean(fids.values()):.1f} ({above:+.0%})" if fids else ""
+    return "; ".join(filter(None, (told, lost)))
+
+
+def _notes(done: Sequence[CellResult]) -> str:
+    settings, config = done[0].settings, TrainConfig.from_dict(done[0].settings["config"])
+    name = next((d.result["feature_map"] for d in done if "feature_map" in d.result), settings["features"])
+    return f"""
+{config.steps} updates from random weights on images a share of which is junk, or on clean ones. A
+{config.energy.name} of width {config.energy.width}, {config.sampler.n_steps} sampler steps an update, batches of
+{config.batch_size}, learning rate {config.lr:g}; gamma per spread. FID with {name},
+{settings["n"]} samples against as many clean images that were held out; in brackets, how far above that of the first
+objective on clean images with the same seeds. *AP*: average precision with which the energy finds the junk among the
+training images. *Like junk*: the share of samples that are nearer to junk than to clean images in feature space, by so
+much that {FALSE_ALARMS:.0%} of clean images are, too; the last column says how much of the junk itself is seen so.
+
+{summary(done)}
+
+All of it:
+"""
+
+
+def junk_images(choice: Choice) -> Artefact:
+    """Junk of many kinds, which the paper has not."""
+    name = f"junk-images-{choice.data}"
+    return Artefact(
+        name,
+        f"Training from scratch on {choice.data} with junk that people have",
+        "70 minutes",
+        3,
+        lambda quick, seeds: junk_cells(choice, quick, seeds),
+        compute,
+        _rows,
+        lambda done, out: _draw(done, out / f"{name}.png"),
+        _notes,
+        cells_name=f"scratch-images-{choice.data}",
+        keeps_runs=True,
+        command=f"junk-images {choice.options}",
+        resumes_from_page=True,
+    )

@@ -1,0 +1,40 @@
+from dataclasses import replace
+
+from pscd.paper import Choice
+from pscd.paper.artefact import CellResult
+from pscd.paper.junk_images import KINDS, junk_cells, summary
+from pscd.paper.scratch_images import SHORT
+
+DIGITS = Choice(data="digits", features="pixels", n=60)
+
+
+def test_every_kind_has_both_objectives_and_clean_images_stand_beside_them():
+    made = junk_cells(replace(DIGITS, data="fashion-mnist"), False, 2)
+    kinds = [kind for kind in KINDS if kind[0] != "fashion-mnist"]  # its own images are no junk
+    assert len(made) == 2 * 2 * (1 + len(kinds))
+    assert [(s["gamma"], s["warmup"]) for s in made[:4]] == [(0.0, 0.0), (0.3, SHORT)] * 2
+    assert [s["contaminated"] for s in made[:4]] == [False, False, True, True]
+    assert {(s["junk"], s["ratio"]) for s in made if s["contaminated"]} == set(kinds)
+    assert {s["seed"] for s in made[: len(made) // 2]} == {0}
+
+
+def test_the_summary_by_hand():
+    """Clean CD has 10 and 20 with two seeds. Beside it, 15 of seed 1 is a quarter below, 12 and 24 a fifth above."""
+    clean, dirty = (
+        [
+            next(s for s in junk_cells(DIGITS, True, 2) if s["seed"] == seed and s["contaminated"] == c)
+            for seed in (0, 1)
+        ]
+        for c in (False, True)
+    )
+    results = [
+        (clean[0], {"fid": 10.0}),
+        (clean[1], {"fid": 20.0}),
+        (dirty[0], {"fid": None, "ap": None}),
+        (dirty[1], {"fid": 15.0, "ap": 0.5, "like_junk": 0.25, "junk_seen": 0.75}),
+        (dirty[0] | {"gamma": 0.3, "warmup": 0.05}, {"fid": 12.0, "ap": 0.9, "like_junk": 0.0, "junk_seen": 0.25}),
+        (dirty[1] | {"gamma": 0.3, "warmup": 0.05}, {"fid": 24.0, "ap": 1.0, "like_junk": 0.5, "junk_seen": 0.5}),
+    ]
+    lines = summary([CellResult(*one) for one in results]).splitlines()
+    assert lines[2] == "| clean images | 15.0 (+0%) |  |  |  |  |  |  |"
+    assert lines[3] == "| blank, 10% | 15.0 (-25%); 1 of 2 diverged | 0.5 | 0.25 | 18.0 (+20%) | 0.95 | 0.25 | 0.5 |"
