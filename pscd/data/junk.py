@@ -154,7 +154,7 @@ def junk(kind: str) -> Junk:
         raise UserError(
             f"unknown junk {kind!r}; there are: {', '.join(JUNK)}, or a set of images: {', '.join(IMAGE_SETS)}"
         )
-    others = load_images(kind, train=True).x
+    others = load_images(kind, train=False).x  # the smaller part of a set is enough
 
     def of_another_set(x: Tensor, n: int, generator: torch.Generator | None) -> Tensor:
         return as_shape(_some(others, n, generator), x.shape[1], x.shape[2])

@@ -88,7 +88,7 @@ def test_copies_differ_from_a_few_originals_by_a_few_levels():
 def test_junk_of_another_set_is_in_the_shape_of_the_images():
     clean = torch.zeros(3, 3, 16, 16, dtype=BYTES)
     found = junk("digits")(clean, 12, generator(0))
-    digits = as_shape(load_images("digits", train=True).x, 3, 16)
+    digits = as_shape(load_images("digits", train=False).x, 3, 16)
     assert found.shape == (12, 3, 16, 16)
     assert (found[:, None] == digits[None]).flatten(2).all(2).any(1).all()
     with pytest.raises(UserError, match="unknown junk 'dust'; there are: noise, blank"):
