@@ -7,31 +7,25 @@ Each setting is trained on MNIST without 2,000 of its training images, and its s
 wins is then trained on all of them, with three seeds, and compared with held-out images; and on images with junk.
 """
 
-import argparse
-import json
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from benchmarks.ablation import key_of, run
 from pscd.config import TrainConfig
 from pscd.data import load_dataset, to_bytes
 from pscd.data.image_sets import load_images
 from pscd.data.junk import junk
 from pscd.errors import Diverged
-from pscd.files import markdown_table, write_json, write_text_atomic
+from pscd.files import markdown_table
 from pscd.images.features import FeatureMap, load_feature_map
-from pscd.images.grids import grid, save
 from pscd.metrics import aupr, frechet_distance, prdc
 from pscd.model import Model
-from pscd.paper.artefact import with_reading
-from pscd.paper.images import decode, encode
-from pscd.parallel import digest
+from pscd.paper.images import encode
 from pscd.presets import preset, recovering
 from pscd.training.loop import fit
-from pscd.version import machine, versions
 
 NAME = "image-ablation"
 SHOWN = 100  # samples of what was chosen
@@ -169,11 +163,6 @@ def page(found: dict[str, Any]) -> str:
     )
 
 
-def key_of(config: TrainConfig, task: str) -> str:
-    """The name of a result."""
-    return digest(task, config.to_dict())
-
-
 def _numbers(cell: dict[str, Any]) -> list[str]:
     if "error" in cell:
         return ["diverged", "", "", ""]
@@ -208,27 +197,8 @@ columns after it are the shares of samples, and of clean digits, that a linear c
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="where results are kept and the page goes")
-    parser.add_argument("--only", metavar="SETTING", help=f"one of: {'; '.join(VARIANTS)}")
-    asked = parser.parse_args()
-    torch.set_num_threads(1)
-    path = asked.folder / f"{NAME}.json"
-    cells: dict[str, Any] = json.loads(path.read_text())["cells"] if path.is_file() else {}
     tasks = {"final": FINAL, "junk": DIRTY, "choice": VARIANTS}
-    for task, name, config in ((task, *item) for task, settings in tasks.items() for item in settings.items()):
-        key = key_of(config, task)
-        if key in cells or asked.only not in (None, name):
-            continue
-        cells[key] = measure(config, task)
-        print(task, name, {k: v for k, v in cells[key].items() if not isinstance(v, dict)}, flush=True)
-        found = {"cells": cells, "versions": versions(), "machine": machine()}
-        write_json(path, found)
-        text = asked.folder / f"{NAME}.md"
-        write_text_atomic(text, with_reading(page(found), text))
-        chosen = cells.get(key_of(WINNER, "choice"), {})
-        if "samples" in chosen:
-            save(grid(decode(chosen["samples"])), text.with_suffix(".png"))
+    run(NAME, __doc__.splitlines()[0], tasks, measure, page, {f"{NAME}.png": key_of(WINNER, "choice")})
 
 
 if __name__ == "__main__":

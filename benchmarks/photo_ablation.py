@@ -7,28 +7,22 @@ these. What wins is then trained on all training images, with two seeds, and com
 preset as it was.
 """
 
-import argparse
-import json
 import time
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import torch
 
+from benchmarks.ablation import key_of, run
 from pscd.config import TrainConfig
 from pscd.data import load_dataset, to_bytes
 from pscd.errors import Diverged
-from pscd.files import markdown_table, write_json, write_text_atomic
+from pscd.files import markdown_table
 from pscd.images.features import kept_features, load_feature_map
-from pscd.images.grids import grid, save
 from pscd.metrics import frechet_distance
-from pscd.paper.artefact import with_reading
-from pscd.paper.images import decode, encode
-from pscd.parallel import digest
+from pscd.paper.images import encode
 from pscd.presets import preset
 from pscd.training.loop import fit
-from pscd.version import machine, versions
 
 NAME = "photo-ablation"
 FEATURES = "inception/fid-inception-2015.pt@bfloat16"
@@ -86,11 +80,6 @@ def measure(config: TrainConfig, task: str, n: int | None = None) -> dict[str, A
         "total": end - start,
         "config": config.to_dict(),
     }
-
-
-def key_of(config: TrainConfig, task: str) -> str:
-    """The name of a result."""
-    return digest(task, config.to_dict())
 
 
 def page(found: dict[str, Any]) -> str:
@@ -153,30 +142,8 @@ updates than the preset as it was, in about the same time:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="where results are kept and the page goes")
-    parser.add_argument("--only", metavar="SETTING", help=f"one of: {'; '.join((*VARIANTS, *FINAL))}")
-    asked = parser.parse_args()
-    torch.set_num_threads(1)
-    path = asked.folder / f"{NAME}.json"
-    cells: dict[str, Any] = json.loads(path.read_text())["cells"] if path.is_file() else {}
-    for task, name, config in ((task, *item) for task, settings in TASKS.items() for item in settings.items()):
-        key = key_of(config, task)
-        if key not in cells and asked.only in (None, name):
-            cells[key] = measure(config, task)
-            print(task, name, {k: v for k, v in cells[key].items() if not isinstance(v, dict)}, flush=True)
-        write(asked.folder, {"cells": cells, "versions": versions(), "machine": machine()})
-
-
-def write(folder: Path, found: dict[str, Any]) -> None:
-    """Write the numbers, the page and the pictures."""
-    write_json(folder / f"{NAME}.json", found)
-    text = folder / f"{NAME}.md"
-    write_text_atomic(text, with_reading(page(found), text))
-    for config, name in ((CD, f"{NAME}-before.png"), (CHOSEN, f"{NAME}.png")):
-        cell = found["cells"].get(key_of(config, "final"), {})
-        if "samples" in cell:
-            save(grid(decode(cell["samples"])), folder / name)
+    pictures = {f"{NAME}-before.png": key_of(CD, "final"), f"{NAME}.png": key_of(CHOSEN, "final")}
+    run(NAME, __doc__.splitlines()[0], TASKS, measure, page, pictures)
 
 
 if __name__ == "__main__":
