@@ -90,6 +90,8 @@ class Stream(IntEnum):
     TABLE_SPREAD = 65
     RIVAL_ROWS = 66
     RIVAL_FLOW = 67
+    CLEAN_ROWS = 68
+    REACH = 69
     SAMPLE_ROWS = 80
     SAMPLE_PART = 81
 

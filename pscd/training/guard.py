@@ -14,6 +14,7 @@ TAIL = 0.2  # the last part of a run, over which diagnostics are averaged
 COLLAPSED = 0.1  # ESS below which less than a tenth of the batch does all the work
 APART = 1.0  # gap between the phases' median energies, in nats
 APART_SPREADS = 5.0  # and in spreads of the data's energies, which are coarser
+SUNK = 50.0  # nats, or spreads, by which the mean energy of data may lie below that of samples while the medians agree
 ACCEPTANCE = (0.2, 0.95)
 RARE_JUMPS = 0.02
 LOST_MASS = 0.1
@@ -54,6 +55,12 @@ def verdict(rows: Sequence[dict[str, float]], *, retries: int = 0) -> list[str]:
     if gap > apart:
         found.append(
             f"samples find {gap:.1f} {unit} less energy than the data: a lower learning rate, or a base for the energy"
+        )
+    sunk = (mean("e_neg", 0.0) - mean("e_pos", 0.0)) / spread
+    if sunk > SUNK and abs(gap) <= apart:
+        found.append(
+            f"a few rows lie far below all samples (the mean by {sunk:.0f} {unit}), where no chain comes: leave out "
+            "rows that are far from all others, or start from a mixture (--start mixture)"
         )
     acceptance = mean("acceptance", sum(ACCEPTANCE) / 2)
     if not ACCEPTANCE[0] <= acceptance <= ACCEPTANCE[1]:

@@ -17,7 +17,7 @@ from pscd.mixtures import Mixture
 from pscd.rng import Stream, generator, integer_seed, seeded
 from pscd.sampling import Chains, Langevin, ReplayBuffer
 from pscd.sampling.starts import STARTS, BoxStart, MixtureStart, Start
-from pscd.training.prepare import Prepared, prepare
+from pscd.training.prepare import Prepared, prepare, proposal_of
 from pscd.training.state import TrainState
 
 WAVE_COLUMNS = 10  # above, waves beside the input are noise
@@ -105,8 +105,8 @@ def _start(
             plain = replace(plain, slope=config.sampler.slope)
         proposal = proposal or plain.proposal(prepared.z, components=config.jump_components, seed=config.seed)
         return plain, proposal.to(device)
-    density = prepared.mixture.density
-    own = (density if config.energy.name == "corrected" else density.broadened()).single()
+    is_bounded = config.energy.name == "corrected"
+    own = (prepared.mixture.density if is_bounded else proposal_of(prepared.mixture)).single()
     jumps = proposal.to(device) if isinstance(proposal, Mixture) else own.to(device)
     return MixtureStart(jumps), jumps
 

@@ -20,6 +20,7 @@ def notes_of(
     junk: float = 0.0,
     gamma: float = 0.0,
     columns: tuple[str, ...] | None = None,
+    beyond: Tensor | None = None,
 ) -> tuple[str, ...]:
     """Sentences about a table, its junk, and groups of rows that a person may see differently.
 
@@ -31,6 +32,7 @@ def notes_of(
         junk: the estimated share of junk.
         gamma: of the objective.
         columns: names of the columns; by default x0, x1 and so on.
+        beyond: rows that are left out, since they lie where no chain comes, `(n,)`; None: there are none.
 
     Returns:
         The sentences.
@@ -40,11 +42,26 @@ def notes_of(
         names = tuple(name for name, seen in zip(names, coordinates.kept.tolist(), strict=True) if seen)
         x = x[:, coordinates.kept]
     if clean is None:
-        return "gamma 0: every row counts", *_far(x, z, names)
+        counts = torch.ones(len(x), dtype=torch.bool) if beyond is None else ~beyond
+        return _counting(x, z, counts, names), *_far(x[counts], z[counts], names)
     ignored = clean < IGNORED
     share = float(ignored.double().mean())
     first = f"gamma {gamma:g}: about {junk:.1%} of the rows look like junk, and {share:.1%} are ignored"
     return first, *_ignored(x, z, ignored, names), *_far(x[~ignored], z[~ignored], names)
+
+
+def _counting(x: Tensor, z: Tensor, counts: Tensor, names: tuple[str, ...]) -> str:
+    """Which rows count where nothing looks like junk."""
+    if counts.all():
+        return "gamma 0: every row counts"
+    beyond = (~counts).nonzero().flatten()
+    farthest = beyond[(z[beyond] - z[counts].median(0).values).norm(dim=1).argmax()]
+    place, one = _place(x, z, farthest[None], z[counts], names), len(beyond) == 1
+    many = f"{len(beyond):,} ({len(beyond) / len(x):.1%})"
+    which = f"1, which lies too far from the others to be learnt from, at {place}"
+    if not one:
+        which = f"{many}, which lie too far from the others to be learnt from, the farthest at {place}"
+    return f"gamma 0: every row counts but {which}"
 
 
 def _ignored(x: Tensor, z: Tensor, ignored: Tensor, names: tuple[str, ...]) -> list[str]:

@@ -1,6 +1,7 @@
 """What happens to the rows before the first update: coordinates, ties, a robust mixture, the choice of gamma."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,13 +11,14 @@ from pscd.config import TrainConfig
 from pscd.coordinates import Coordinates
 from pscd.data.streams import SAMPLE_ROWS, distinct
 from pscd.errors import UserError
-from pscd.mixtures import RobustMixture, Ties, fit_robust_mixture
+from pscd.mixtures import Mixture, RobustMixture, Ties, edge_of_reach, fit_robust_mixture, stands_out
 from pscd.objectives import PseudoSpherical
 from pscd.rng import Stream, generator
 from pscd.training.notes import notes_of
 
 CLEAN_SHARE, CLEAN_FEW = 0.03, 1.0  # n clean rows have a background of up to CLEAN_SHARE + CLEAN_FEW / sqrt(n)
 AUTO_GAMMA = 0.1  # per spread, where there is junk; with rows weighed already, a larger gamma cuts off tails
+PLANE = 2  # columns; with more, an even background fits junk and nothing else
 MOST_JUNK = 0.4  # a larger background is not junk, but a broad majority
 MARGIN, MARGIN_IN_THE_PLANE = 0.05, -0.05  # nats per held-out row that the background must gain
 FEWEST_ROWS = 4  # per column; with fewer, nothing can be said about junk
@@ -35,6 +37,7 @@ class Prepared:
         clean: `(n,)`, the probability that a row belongs to the majority; None if all rows count alike.
         notes: sentences that tell the user what was found.
         ties: values of the columns that are spread over cells, where there is a mixture.
+        edge: log density of the proposal below which rows are out of its reach.
     """
 
     z: Tensor
@@ -43,6 +46,23 @@ class Prepared:
     clean: Tensor | None = None
     notes: tuple[str, ...] = ()
     ties: Ties | None = None
+    edge: float = -math.inf
+
+    def chances(self, z: Tensor) -> Tensor | None:
+        """The probability that rows `(n, d)` belong to the majority, 0 out of reach; None if all count alike."""
+        if self.mixture is None:
+            return None
+        found = None if self.mixture.background is None else self.mixture.clean(z)
+        beyond = self.beyond(z)
+        if not beyond.any():
+            return found
+        return torch.where(beyond, 0.0, torch.ones_like(z[:, 0]) if found is None else found)
+
+    def beyond(self, z: Tensor) -> Tensor:
+        """Which of the rows `(n, d)` lie where no chain comes, so that nothing would hold their energy up: `(n,)`."""
+        if self.mixture is None or self.edge == -math.inf:
+            return torch.zeros(len(z), dtype=torch.bool)
+        return proposal_of(self.mixture).log_prob(z) < self.edge
 
     def transform(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
         """Bring other rows of the same data into the same form.
@@ -58,7 +78,7 @@ class Prepared:
         if self.ties is None:
             return self.coordinates.forward(x), None
         z = self.coordinates.forward(self.ties.spread(x.double(), generator), torch.float64)
-        return z.float(), None if self.clean is None or self.mixture is None else self.mixture.clean(z)
+        return z.float(), self.chances(z)
 
 
 def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = None) -> tuple[Prepared, TrainConfig]:
@@ -95,16 +115,40 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
     if isinstance(objective, PseudoSpherical) and objective.gamma == "auto":
         k = len(mixture.components.weights)
         plain = fit_robust_mixture(z, robust=False, seed=config.seed, components=(k, 2 * k))
-        dirty = has_junk(mixture, plain, len(z))
+        dirty = has_junk(mixture, plain, z, seed=config.seed, coordinates=coordinates)
         config = replace(config, objective=replace(objective, gamma=AUTO_GAMMA if dirty else 0.0))
         mixture = mixture if dirty else plain
-    if mixture.background is None:
-        notes = notes_of(x, z, None, coordinates, columns=columns)
-        return Prepared(z.float(), coordinates, mixture, None, notes, ties), config
-    clean = torch.cat([mixture.clean(part) for part in z.split(BLOCK)])
-    gamma = getattr(config.objective, "gamma", 0.0)
-    notes = notes_of(x, z, clean, coordinates, junk=mixture.share_of_junk, gamma=gamma, columns=columns)
-    return Prepared(z.float(), coordinates, mixture, clean, notes, ties), config
+    # A bounded network cannot sink where no chain comes; and a mixture of many columns is too rough to say where.
+    is_free = config.energy.name != "corrected" and z.shape[1] <= PLANE
+    edge = edge_of_reach(proposal_of(mixture), seed=config.seed) if is_free else -math.inf
+    found = Prepared(z.float(), coordinates, mixture, None, (), ties, edge)
+    parts = [found.chances(part) for part in z.split(BLOCK)]
+    clean = None if all(part is None for part in parts) else _joined(parts, len(z))
+    notes = notes_of(
+        x,
+        z,
+        None if mixture.background is None else clean,
+        coordinates,
+        junk=mixture.share_of_junk,
+        gamma=getattr(config.objective, "gamma", 0.0),
+        columns=columns,
+        beyond=torch.cat([found.beyond(part) for part in z.split(BLOCK)]),
+    )
+    return replace(found, clean=clean, notes=notes), config
+
+
+def proposal_of(mixture: RobustMixture) -> Mixture:
+    """What the chains of a free network start from and jump to: the majority, with broad tails."""
+    return mixture.density.broadened()
+
+
+def _joined(parts: Sequence[Tensor | None], n: int) -> Tensor:
+    """The chances of all blocks; those of a block in which all rows count alike are 1."""
+    filled = torch.ones(n, dtype=torch.float64)
+    for i, part in enumerate(parts):
+        if part is not None:
+            filled[i * BLOCK : i * BLOCK + len(part)] = part
+    return filled
 
 
 def _prepare_large(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None) -> tuple[Prepared, TrainConfig]:
@@ -112,12 +156,12 @@ def _prepare_large(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | No
     some = distinct(len(x), SAMPLE_ROWS, generator(config.seed, Stream.STREAM_SAMPLE))
     found, config = prepare(x[some], config, columns)
     z = torch.empty(len(x), *found.z.shape[1:])
-    clean = None if found.clean is None else torch.empty(len(x))
+    parts = []
     for i, part in enumerate(x.split(BLOCK)):
         at = slice(i * BLOCK, i * BLOCK + len(part))
         z[at], chances = found.transform(part, generator(config.seed, Stream.DEQUANTISE, i))
-        if clean is not None and chances is not None:
-            clean[at] = chances
+        parts.append(chances)
+    clean = None if all(part is None for part in parts) else _joined(parts, len(x)).float()
     return replace(found, z=z, clean=clean, notes=(*found.notes, sampled_note(SAMPLE_ROWS, len(x)))), config
 
 
@@ -187,22 +231,30 @@ def is_auto(config: TrainConfig) -> bool:
     return isinstance(config.objective, PseudoSpherical) and config.objective.gamma == "auto"
 
 
-def has_junk(robust: RobustMixture, plain: RobustMixture, n: int) -> bool:
+def has_junk(
+    robust: RobustMixture, plain: RobustMixture, z: Tensor, *, seed: int, coordinates: Coordinates | None = None
+) -> bool:
     """Whether a table holds more junk than clean tables seem to.
 
-    Three conditions: the background has a larger share than in clean tables, it is not close to half of the rows, and
-    held-out rows have a higher density with it than without it.
+    Three conditions: held-out rows have a higher density with the background than without it, its share is not close to
+    half of the rows, and it is larger than in clean tables. What that means is known from many tables; in the plane,
+    where an even background fits the middle of any mode, it is found out for the rows at hand.
 
     Args:
         robust: the mixture with a background.
         plain: the mixture without one.
-        n: number of rows.
+        z: the rows, `(n, d)`.
+        seed: of what is drawn to find out.
+        coordinates: that the rows are in.
 
     Returns:
         True if training should be robust.
     """
-    d = robust.components.means.shape[1]
+    n, d = z.shape
     share = robust.share_of_junk
-    margin = MARGIN if d > 2 else MARGIN_IN_THE_PLANE
-    is_there = CLEAN_SHARE + CLEAN_FEW / math.sqrt(n) < share < MOST_JUNK
-    return is_there and n >= FEWEST_ROWS * d and robust.held_out > plain.held_out + margin
+    margin = MARGIN if d > PLANE else MARGIN_IN_THE_PLANE
+    if share >= MOST_JUNK or n < FEWEST_ROWS * d or robust.held_out <= plain.held_out + margin:
+        return False
+    if d > PLANE:
+        return share > CLEAN_SHARE + CLEAN_FEW / math.sqrt(n)
+    return stands_out(robust, z, seed=seed, coordinates=coordinates)

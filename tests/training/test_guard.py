@@ -208,3 +208,15 @@ def test_the_last_words_name_what_to_try_and_what_is_kept(small, tmp_path):
 def test_shares_of_modes_are_counted_with_those_that_hold_nothing():
     x = torch.tensor([[0.0], [2.0], [2.0], [2.0]])
     assert mode_shares(x, lambda x: x[:, 0].long(), 4).tolist() == [0.25, 0, 0.75, 0]
+
+
+def test_rows_that_sank_where_no_chain_comes_are_told_though_the_medians_agree():
+    """Two of 256 rows at -10,000: the mean lies 78 nats below that of the samples, the gap of medians is 0."""
+    row = {"step": 1, "e_pos": -78.0, "e_neg": 0.5, "gap": 0.0, "acceptance": 0.6}
+    (told,) = verdict([row])
+    assert told.startswith("a few rows lie far below all samples (the mean by 78 nats), where no chain comes")
+    assert verdict([row | {"e_pos": -49.0}]) == ["no problem found"]
+    assert verdict([row | {"e_pos": -49.6}]) != ["no problem found"]
+    assert verdict([row | {"spread": 2.0}]) == ["no problem found"]  # 39 spreads
+    assert "negatives lag behind" in verdict([row | {"gap": -2.0}])[0]
+    assert len(verdict([row | {"gap": -2.0}])) == 1

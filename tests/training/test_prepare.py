@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import pscd
+import pscd.training.prepare as prepare_module
 from pscd.config import TrainConfig
 from pscd.coordinates import Coordinates
 from pscd.data.streams import distinct
@@ -263,13 +264,12 @@ def test_coordinates_are_compared_by_mixtures_of_four(monkeypatch):
         (100, 26, 0.14, 0.06, False),
     ],
 )
-def test_three_conditions_make_a_table_dirty(n, d, share, gain, dirty):
+def test_three_conditions_make_a_table_dirty(n, d, share, gain, dirty, monkeypatch):
     def mixture(held_out, junk):
-        return SimpleNamespace(
-            components=SimpleNamespace(means=torch.zeros(1, d)), share_of_junk=junk, held_out=held_out
-        )
+        return SimpleNamespace(share_of_junk=junk, held_out=held_out)
 
-    assert has_junk(mixture(1 + gain, share), mixture(1.0, 0.0), n) is dirty
+    monkeypatch.setattr(prepare_module, "stands_out", lambda *rows, **settings: True)
+    assert has_junk(mixture(1 + gain, share), mixture(1.0, 0.0), torch.zeros(n, d), seed=0) is dirty
 
 
 def test_other_rows_are_brought_into_the_same_form():
@@ -344,9 +344,71 @@ def test_a_large_table_is_prepared_from_a_sample_and_then_in_blocks(monkeypatch)
         (11, 3, 0.35, 0.06, False),
     ],
 )
-def test_the_three_conditions_have_their_thresholds(n, d, share, gain, dirty):
+def test_the_three_conditions_have_their_thresholds(n, d, share, gain, dirty, monkeypatch):
     def mixture(held_out, junk):
-        means = SimpleNamespace(means=torch.zeros(1, d))
-        return SimpleNamespace(components=means, share_of_junk=junk, held_out=held_out)
+        return SimpleNamespace(share_of_junk=junk, held_out=held_out)
 
-    assert has_junk(mixture(gain, share), mixture(0.0, 0.0), n) is dirty
+    monkeypatch.setattr(prepare_module, "stands_out", lambda *rows, **settings: True)
+    assert has_junk(mixture(gain, share), mixture(0.0, 0.0), torch.zeros(n, d), seed=0) is dirty
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_in_the_plane_the_rows_themselves_say_what_clean_rows_look_like(d, monkeypatch):
+    """With three columns a share of .2 is enough; with fewer, what is drawn from the majority has the last word."""
+    asked = []
+
+    def stands_out(mixture, z, *, seed, coordinates):
+        asked.append((tuple(z.shape), seed, coordinates))
+        return False
+
+    monkeypatch.setattr(prepare_module, "stands_out", stands_out)
+    robust, plain = (SimpleNamespace(share_of_junk=0.2, held_out=held_out) for held_out in (1.0, 0.0))
+    assert has_junk(robust, plain, torch.zeros(50, d), seed=3, coordinates="those") is (d == 3)
+    assert asked == ([] if d == 3 else [((50, d), 3, "those")])
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("d", [1, 2])
+def test_a_clean_gaussian_is_not_taken_for_a_dirty_one(d, seed):
+    x = 5 + 2 * torch.randn(500, d, generator=generator(seed), dtype=torch.float64)
+    prepared, config = prepare(x, PRESETS["plane"])
+    assert config.objective.gamma == 0
+    assert prepared.clean is None
+
+
+def test_a_row_that_no_chain_reaches_is_left_out_and_told():
+    """Nothing would hold its energy up: it would become the likeliest of all."""
+    x = torch.cat([5 + 2 * torch.randn(500, 1, generator=generator(1), dtype=torch.float64), torch.tensor([[60.0]])])
+    prepared, config = prepare(x, PRESETS["plane"], ("height",))
+    assert config.objective.gamma == 0
+    assert prepared.clean.tolist() == [1.0] * 500 + [0.0]
+    assert prepared.notes == (
+        "gamma 0: every row counts but 1, which lies too far from the others to be learnt from, at height = 60",
+    )
+    x = torch.cat([x, torch.tensor([[-70.0], [90.0]])])
+    prepared, _ = prepare(x, PRESETS["plane"], ("height",))
+    assert prepared.clean.sum() == 500
+    assert prepared.notes[0].startswith("gamma 0: every row counts but 3 (0.6%), which lie too far from the others")
+    assert prepared.notes[0].endswith("to be learnt from, the farthest at height = 90")
+    others = torch.tensor([[5.0], [60.0], [9.0]], dtype=torch.float64)  # of the same data, as a stream brings them
+    assert prepared.transform(others, generator(0))[1].tolist() == [1, 0, 1]
+    assert prepared.transform(others[[0, 2]], generator(0))[1] is None
+
+
+def test_a_bounded_network_leaves_no_row_out():
+    x = clean_rows(400, 4)
+    x[0] = 1e4
+    prepared, config = prepare(x, PRESETS["table"])
+    assert config.objective.gamma == 0
+    assert prepared.clean is None
+    assert not prepared.beyond(prepared.z.double()).any()
+
+
+def test_rows_out_of_reach_of_a_large_table_are_left_out_too(monkeypatch):
+    monkeypatch.setattr(prepare_module, "SAMPLE_ROWS", 500)
+    monkeypatch.setattr(prepare_module, "BLOCK", 300)
+    x = torch.randn(1200, 1, generator=generator(0), dtype=torch.float64)
+    x[1100] = 80
+    prepared, _ = prepare(x, PRESETS["plane"])
+    assert (prepared.clean == 0).nonzero().flatten().tolist() == [1100]
+    assert prepared.clean.sum() == 1199

@@ -1,0 +1,73 @@
+import math
+
+import pytest
+import torch
+
+from pscd.mixtures import Mixture, edge_of_reach, fit_robust_mixture, stands_out
+from pscd.mixtures import evidence as module
+from pscd.rng import generator
+
+
+def rows(n, seed):
+    return torch.randn(n, 1, generator=generator(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_clean_rows_do_not_stand_out_though_a_background_explains_a_part_of_them(seed):
+    z = rows(500, seed)
+    mixture = fit_robust_mixture(z, robust=True, seed=seed)
+    assert mixture.share_of_junk > 0.05
+    assert not stands_out(mixture, z, seed=seed)
+
+
+def test_even_junk_stands_out():
+    z = rows(500, 0)
+    z[:50] = 16 * torch.rand(50, 1, generator=generator(1), dtype=torch.float64) - 8
+    assert stands_out(fit_robust_mixture(z, robust=True, seed=0), z, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("of_rows", "of_clean", "expected"),
+    [
+        (0.050, [0.0, 0.0, 0.0], True),
+        (0.008, [0.0, 0.0, 0.0], False),  # .004 and five rows of 1,000 may be chance: nothing is drawn
+        (0.050, [0.0, 0.040, 0.0], True),
+        (0.050, [0.0, 0.0, 0.042], False),  # every clean table must have less
+    ],
+)
+def test_every_clean_table_must_have_clearly_less(of_rows, of_clean, expected, monkeypatch):
+    class Fitted:
+        """Takes so many rows for junk, whatever they are, and draws zeros."""
+
+        density = type("Density", (), {"sample": staticmethod(lambda n, rng: torch.zeros(n, 1))})
+        components = type("Components", (), {"weights": torch.ones(7)})
+
+        def __init__(self, share):
+            self.share = share
+
+        def clean(self, z):
+            return (torch.arange(len(z)) >= self.share * len(z)).double() * 0.9 + 0.05
+
+    shares, asked = iter(of_clean), []
+
+    def fit(z, **settings):
+        asked.append((len(z), settings))
+        return Fitted(next(shares))
+
+    monkeypatch.setattr(module, "fit_robust_mixture", fit)
+    assert stands_out(Fitted(of_rows), torch.zeros(1000, 1), seed=4) is expected
+    assert len(asked) == (3 if of_rows > 0.01 else 0)
+    for n, settings in asked:
+        assert (n, settings) == (1000, {"robust": True, "seed": 4, "components": (7,), "coordinates": None})
+
+
+def test_the_edge_is_passed_by_two_draws_in_ten_thousand():
+    """Log density of a standard Gaussian at 3.72, beyond which 2e-4 of it lie on both sides.
+
+    Ten draws of 50,000 are expected there. Between 2 and 26, a chance of 1e-5 on either side, are 4.07 and 3.47.
+    """
+    one = Mixture(torch.ones(1).double(), torch.zeros(1, 1).double(), torch.ones(1, 1, 1).double())
+    assert one.log_prob(torch.tensor([[4.1]]).double()) < edge_of_reach(one, seed=0)
+    assert one.log_prob(torch.tensor([[3.4]]).double()) > edge_of_reach(one, seed=0)
+    assert edge_of_reach(one, seed=0) == pytest.approx(-(3.72**2) / 2 - math.log(2 * math.pi) / 2, abs=1.4)
+    assert edge_of_reach(one, seed=0) != edge_of_reach(one, seed=1)
