@@ -77,13 +77,14 @@ def add_command(commands: Any, name: str, command: Command) -> Parser:
     return parser
 
 
-def add_run(parser: Parser) -> None:
+def add_run(parser: Parser, writers: str = "train or detect") -> None:
     """Add the flags of every command that reads a run folder.
 
     Args:
         parser: the command's parser.
+        writers: the commands whose folders it takes.
     """
-    parser.add_argument("run", type=Path, help="run folder that train or detect wrote")
+    parser.add_argument("run", type=Path, help=f"run folder that {writers} wrote")
     add_device(parser)
     parser.add_argument("--threads", type=int, help="processor threads (default: what torch chooses)")
     add_import(parser)

@@ -71,7 +71,7 @@ def add_evaluate(parser: Parser) -> None:
     Args:
         parser: the command's parser.
     """
-    add_run(parser)
+    add_run(parser, "train")
     counts = f"{N_POINTS}; of images {images.N_MEASURED}"
     parser.add_argument("--n", type=int, help=f"samples, and rows to compare them with (default: {counts})")
     parser.add_argument("--seed", type=int, default=0, help="of the samples and of fresh data (default: 0)")
@@ -104,7 +104,7 @@ def add_plot(parser: Parser) -> None:
     Args:
         parser: the command's parser.
     """
-    add_run(parser)
+    add_run(parser, "train")
     parser.add_argument("--out", type=Path, help="picture, .png, .pdf or .svg (default: RUN/plot.png)")
     add_force(parser)
 

@@ -3,6 +3,7 @@ import sys
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from pscd.cli.images import N_MEASURED
 from pscd.cli.main import main
@@ -103,3 +104,12 @@ def test_modules_are_imported_before_a_run_is_read(run, mine, tmp_path):
 
 def test_help_says_how_many_images_are_measured(capsys):
     assert f"of images {N_MEASURED})" in " ".join(help_of(["evaluate", "--help"], capsys).split())
+
+
+@pytest.mark.parametrize(
+    ("command", "writers"),
+    [(name, "train or detect") for name in ("sample", "score")]
+    + [(name, "train") for name in ("evaluate", "plot", "strip", "mend")],
+)
+def test_help_says_whose_folders_a_command_takes(command, writers, capsys):
+    assert f"run folder that {writers} wrote" in " ".join(help_of([command, "--help"], capsys).split())
