@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pscd.cli.common import Command, Parser, parse_names
+from pscd.cli.pictures import check_no_folder
 from pscd.cli.reading import FILES, add_reading_flags, look_args, read_args
 
 if TYPE_CHECKING:
@@ -33,7 +34,11 @@ def run_look(args: argparse.Namespace) -> None:
 
     Args:
         args: the flags.
+
+    Raises:
+        UserError: the file cannot be read as a table.
     """
+    check_no_folder(args.file)
     frame = read_args(args)
     schema = look_args(args, frame, args.id)
     if args.json:

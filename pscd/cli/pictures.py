@@ -74,6 +74,25 @@ def is_of_pictures(detector: "EnergyDetector") -> bool:
     return tuple(getattr(detector, "feature_names_in_", ())) == COLUMNS
 
 
+def check_no_folder(path: Path) -> None:
+    """Refuse a folder where one table is needed, and say what it is good for.
+
+    Args:
+        path: what a command was given as a table.
+
+    Raises:
+        UserError: it is a folder, of pictures or of something else.
+    """
+    if not path.is_dir():
+        return
+    from pscd.data.image_formats import all_pictures
+
+    if all_pictures(path):
+        hint = f"pscd detect {path} finds the strange ones, pscd train {path} learns to draw such pictures"
+        raise UserError(f"{path}: a folder of pictures, not a table; {hint}")
+    raise UserError(f"{path}: a folder, not a file; give one table")
+
+
 def score_pictures(detector: "EnergyDetector", folder: Path, out: Path) -> None:
     """Score the pictures of another folder, for `pscd score`.
 
