@@ -3,8 +3,10 @@
 import argparse
 import os
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -247,6 +249,29 @@ def check_out(path: Path, force: bool, endings: Sequence[str] = (".npy", ".csv")
         raise UserError(f"{path} is a folder that exists; choose another --out, folders are not replaced")
     if path.exists() and not force:
         raise UserError(f"{path} exists; choose another --out, or add --force to replace it")
+
+
+def check_run_folder(path: Path) -> None:
+    """Find out that a run folder cannot be written to before any work is done for it; nothing is left behind.
+
+    Args:
+        path: the folder, which may not be there yet.
+
+    Raises:
+        UserError: nothing can be written there.
+    """
+    from pscd.files import writing_to
+
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    with writing_to(path):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path):
+                pass
+        finally:
+            for folder in made:
+                with suppress(OSError):  # it was not made after all, or somebody else uses it by now
+                    folder.rmdir()
 
 
 def parse_names(text: str) -> tuple[str, ...]:

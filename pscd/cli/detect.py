@@ -6,7 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pscd.cli.cells import cell_words, write_cells
-from pscd.cli.common import Command, Parser, add_force, check_out, device, parse_names, whole, write
+from pscd.cli.common import (
+    Command,
+    Parser,
+    add_force,
+    check_out,
+    check_run_folder,
+    device,
+    parse_names,
+    whole,
+    write,
+)
 from pscd.cli.pictures import detect_pictures, is_of_pictures, score_pictures
 from pscd.cli.reading import FILES, add_reading_flags, read_args, reading_options
 from pscd.cli.sampling import is_large, rows_of_detector, sample_in_parts
@@ -98,6 +108,7 @@ def run_detect(args: argparse.Namespace) -> None:
         raise UserError(f"{out} holds a detector; choose another --out, or add --force to replace it{hint}")
     if RunFolder(out).model.exists() or RunFolder(out).state.exists():
         raise UserError(f"{out} holds a run of pscd train; choose another --out")
+    check_run_folder(out)
     if args.data.is_dir() and not any(args.data.glob("*.parquet")):
         detect_pictures(args, out)
         return
