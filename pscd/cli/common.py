@@ -1,11 +1,13 @@
 """What the commands share: one-line errors, folders to read, files to write."""
 
 import argparse
+import csv
+import io
 import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -278,15 +280,58 @@ def parse_names(text: str) -> tuple[str, ...]:
     """Names from the text of a flag.
 
     Args:
-        text: names with commas between them.
+        text: names with commas between them; a name that has a comma itself stands in double quotes.
 
     Returns:
         The names.
 
-    >>> parse_names("a, b,c")
-    ('a', 'b', 'c')
+    Raises:
+        ArgumentTypeError: a quote is not closed.
+
+    >>> parse_names("a, b,c"), parse_names('"Income, CHF",a=b')
+    (('a', 'b', 'c'), ('Income, CHF', 'a=b'))
     """
-    return tuple(part.strip() for part in text.split(","))
+    try:
+        (names,) = csv.reader([text], skipinitialspace=True, strict=True)
+    except csv.Error:
+        raise argparse.ArgumentTypeError(
+            f"a double quote is not closed, or does not stand around a whole name: {text}"
+        ) from None
+    return tuple(name.strip() for name in names) or ("",)
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Names as the text of a flag, which `parse_names` reads.
+
+    Args:
+        names: any names.
+
+    Returns:
+        The names with commas between them, in double quotes where they need them.
+
+    >>> join_names(["Income, CHF", "age"])
+    '"Income, CHF",age'
+    """
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(names)
+    return text.getvalue()
+
+
+class MoreNames(argparse.Action):
+    """What a flag of names does: names of the flag given again come after those before."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, flag: str | None = None
+    ) -> None:
+        """Add the names.
+
+        Args:
+            parser: the command's parser.
+            namespace: where the flags are collected.
+            values: the names, as `parse_names` gives them.
+            flag: as it was written.
+        """
+        setattr(namespace, self.dest, (*(getattr(namespace, self.dest, None) or ()), *values))
 
 
 def in_words(shape: Sequence[int]) -> str:

@@ -1,6 +1,7 @@
 """The commands for people's own tables: `detect` strange rows and cells, score new rows, and say why."""
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from pscd.cli.cells import cell_words, write_cells
 from pscd.cli.common import (
     Command,
+    MoreNames,
     Parser,
     add_force,
     check_out,
     check_run_folder,
     device,
+    join_names,
     parse_names,
     whole,
     write,
@@ -73,10 +76,17 @@ def add_learning_flags(parser: Parser) -> None:
         parser: the command's parser.
     """
     parser.add_argument(
-        "--columns", type=parse_names, help="columns to learn from, by name (a,b,c; default: all but the ids)"
+        "--columns",
+        type=parse_names,
+        action=MoreNames,
+        help="columns to learn from, by name (a,b,c; a name with a comma in double quotes; default: all but the ids)",
     )
     parser.add_argument(
-        "--id", type=parse_names, default=(), help="columns that name a row and are not learnt from (a,b)"
+        "--id",
+        type=parse_names,
+        action=MoreNames,
+        default=(),
+        help="columns that name a row and are not learnt from (a,b)",
     )
     parser.add_argument(
         "--gamma",
@@ -102,7 +112,7 @@ def run_detect(args: argparse.Namespace) -> None:
     out = args.out or Path("runs") / args.data.name.split(".")[0]
     if RunFolder(out).is_detector and not args.force:
         scores = RunFolder(out).scores
-        ids = f" --id '{','.join(args.id)}'" if args.id else ""
+        ids = f" --id {shlex.quote(join_names(args.id))}" if args.id else ""
         stopped = f"; to go on scoring: pscd score {out} {args.data}{ids} --out {scores}"
         hint = stopped if scores.with_name(f"{scores.name}.partial").is_dir() else ""
         raise UserError(f"{out} holds a detector; choose another --out, or add --force to replace it{hint}")

@@ -216,3 +216,30 @@ def test_checking_a_run_folder_leaves_nothing_behind_and_nothing_out(tmp_path):
     check_run_folder(tmp_path / "a" / "b")
     check_run_folder(tmp_path / "a")
     assert [path.name for path in tmp_path.rglob("*")] == ["a", "mine"]
+
+
+@pytest.fixture
+def commas(tmp_path):
+    """A table with a comma in the name of a column."""
+    x = np.random.default_rng(0).normal(size=(30, 3))
+    pd.DataFrame(x, columns=["Income, CHF", "a=b", "c"]).to_csv(tmp_path / "commas.csv", index=False)
+    return tmp_path / "commas.csv"
+
+
+@pytest.mark.parametrize("flags", [['--columns="Income, CHF",a=b'], ["--columns", '"Income, CHF"', "--columns=a=b"]])
+def test_names_with_commas_are_quoted_and_flags_of_names_may_be_repeated(flags, commas, capsys):
+    out = commas.parent / "run"
+    assert main(["detect", str(commas), *flags, "--id", "c", "--updates", "5", "--out", str(out)]) == 0
+    assert "30 rows, 2 columns" in capsys.readouterr().out
+    learnt = EnergyDetector.load(out).reader_.schema.learnt()
+    assert [column.name for column in learnt] == ["Income, CHF", "a=b"]
+    assert "double quote" in refused(["detect", commas, "--columns", '"Income, CHF'], capsys)
+
+
+def test_names_with_commas_are_told_in_quotes(commas, capsys):
+    out = commas.parent / "run"
+    assert main(["detect", str(commas), "--id", '"Income, CHF",c', "--updates", "5", "--out", str(out)]) == 0
+    (out / "scores.csv.partial").mkdir()
+    capsys.readouterr()
+    line = refused(["detect", commas, "--id", '"Income, CHF",c', "--out", out], capsys)
+    assert """ --id '"Income, CHF",c' --out """ in line
