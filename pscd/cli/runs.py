@@ -93,6 +93,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
     """
     if args.n is not None and args.n < 2:
         raise UserError(f"--n must be at least 2, got {args.n}")
+    _check_folder(args.run)
     model = load_model(args.run, args.device)
     n = args.n or (images.N_MEASURED if model.is_image else N_POINTS)
     evaluate_into(model, args.run, n=n, seed=args.seed, features=args.features)
@@ -120,9 +121,17 @@ def run_plot(args: argparse.Namespace) -> None:
     """
     if args.out is not None:
         check_out(args.out, args.force, (".png", ".pdf", ".svg"))
+    else:
+        _check_folder(args.run, "add --out for the picture, or ")
     model = load_model(args.run, args.device)
     samples = model.sample(images.SHOWN if model.is_image else N_POINTS)
     print(f"picture: {plot_into(model, samples, args.out or args.run / 'plot.png')}")
+
+
+def _check_folder(run: Path, hint: str = "") -> None:
+    """A `UserError` if a model of its own was given to a command that writes to the run folder."""
+    if run.is_file():
+        raise UserError(f"{run}: a file, without a folder for the results; {hint}give the run folder of pscd train")
 
 
 def evaluate_into(
