@@ -1,5 +1,7 @@
+import base64
 import csv
 import io
+import shutil
 from contextlib import redirect_stdout
 
 import numpy as np
@@ -135,6 +137,24 @@ def test_bad_folders_are_one_line(folder, tmp_path, capsys):
     assert not (tmp_path / "nothing").exists()
 
 
-def test_a_report_says_where_the_pictures_are(run, tmp_path):
-    assert main(["report", str(run), "--out", str(tmp_path / "report.html")]) == 0
-    assert "scores.png in the run folder" in (tmp_path / "report.html").read_text()
+def test_a_report_shows_the_strangest_pictures(run, folder, tmp_path, capsys):
+    out = tmp_path / "report.html"
+    assert main(["report", str(run), "--out", str(out)]) == 0
+    page = out.read_text()
+    assert "Detector of strange pictures" in page
+    assert base64.b64encode((run / "scores.png").read_bytes()).decode() in page
+    assert "odd/noise.png" in page
+    assert "too busy" in page
+    assert f"pictures in {folder} are strange" in page
+    assert "pictures learnt from" in page
+    capsys.readouterr()
+    line = refused(["report", run, "--data", folder, "--out", tmp_path / "other.html"], capsys)
+    assert "pscd score" in line
+
+
+def test_a_report_does_without_scores_that_are_damaged(run, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    (copy / "scores.csv").write_text("file,energy\na.png,none\n")
+    assert main(["report", str(copy)]) == 0
+    assert "is not there, or is damaged" in (copy / "report.html").read_text()
