@@ -22,7 +22,6 @@ from pscd.cli.common import (
 )
 from pscd.cli.pictures import detect_pictures, is_of_pictures, score_pictures
 from pscd.cli.reading import FILES, add_reading_flags, read_args, reading_options
-from pscd.cli.sampling import is_large, rows_of_detector, sample_in_parts
 from pscd.cli.streams import source_of
 from pscd.errors import UserError
 from pscd.run_folder import RunFolder
@@ -412,29 +411,6 @@ def _report_cells(detector: "EnergyDetector", frame: "pd.DataFrame", out: Path) 
     for cell in found.head(WORST).to_dict("records"):
         print(f"  {cell_words(cell)}")
     print(f"cells: {out}")
-
-
-def sample(args: argparse.Namespace) -> None:
-    """Draw rows from a detector, for `pscd sample`.
-
-    Args:
-        args: the flags.
-
-    Raises:
-        UserError: the detector is damaged, or the file cannot be written.
-    """
-    from pscd.detector.estimator import EnergyDetector
-
-    detector = EnergyDetector.load(args.run)
-    if args.out.suffix == ".npy" and (schema := detector.reader_.schema) is not None:
-        others = [column.name for column in schema.learnt() if column.kind not in ("number", "integer")]
-        if others:
-            raise UserError(f"{args.out}: the rows are not all numbers; let the name end in .csv or .parquet")
-    if is_large(args, args.n):
-        sample_in_parts(args, args.n, lambda n, seed: rows_of_detector(detector, n, seed))
-        return
-    write(args.out, *rows_of_detector(detector, args.n, args.seed))
-    print(f"{args.n} samples: {args.out}")
 
 
 def is_detector(run: Path) -> bool:

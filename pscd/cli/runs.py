@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pscd.cli import detect, images
 from pscd.cli.common import Command, Parser, add_force, add_out, add_run, check_out, load_model, write
-from pscd.cli.sampling import is_large, rows_of_model, sample_in_parts
+from pscd.cli.sampling import is_large, rows_of_model, sample_detector, sample_in_parts
 from pscd.cli.streams import OUTPUTS
 from pscd.errors import UserError
 from pscd.run_folder import RunFolder
@@ -47,7 +47,7 @@ def run_sample(args: argparse.Namespace) -> None:
     check_out(args.out, args.force, (*OUTPUTS, *images.PICTURES))
     if detect.is_detector(args.run):
         args.n = N_POINTS if args.n is None else args.n
-        detect.sample(args)
+        sample_detector(args)
         return
     is_picture = args.out.suffix in images.PICTURES
     model = (images.load_image_model if is_picture else load_model)(args.run, args.device)
