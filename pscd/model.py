@@ -374,18 +374,18 @@ class Model(nn.Module):
             return self.proposal.at(index), self.proposal.label[index] if classes else None
         return self.proposal.sample(n, generator).view(n, *self.shift.shape), None
 
-    def save(self, path: Path | str, *, step: int) -> None:
-        """Write weights, coordinates and configuration to one `.safetensors` file, atomically.
+    def save(self, path: Path | str, *, step: int | None = None) -> None:
+        """Write weights, coordinates and configuration to one `.safetensors` file, atomically; `pscd.load` reads it.
 
         Args:
             path: of the file.
-            step: updates that the model has seen.
+            step: updates that the model has seen; None: those of its configuration.
         """
         tensors = {f"energy.{name}": t for name, t in self.energy.state_dict().items()}
         tensors |= {f"proposal.{name}": t for name, t in self.proposal.tensors().items()}
         tensors |= {**self.coordinates.tensors(), "step_size": self.step_size}
         about = describe(self.energy, self.config, self.columns, self.fingerprint, self.notes)
-        write_tensors(path, tensors, {**about, "step": str(step)})
+        write_tensors(path, tensors, {**about, "step": str(self.config.steps if step is None else step)})
 
     @classmethod
     def load(cls, path: Path | str, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Self:

@@ -132,7 +132,7 @@ def load(run: Path | str, *, energy: nn.Module | None = None, device: torch.devi
     """The model of a run folder; of a run that was stopped, the one of its last checkpoint, with a warning.
 
     Args:
-        run: a folder that `train` wrote.
+        run: a folder that `train` wrote, or a file that `Model.save` wrote.
         energy: a network of your own, if the run trained one; its weights are overwritten.
         device: where to put the model.
 
@@ -150,6 +150,8 @@ def load(run: Path | str, *, energy: nn.Module | None = None, device: torch.devi
     (2,)
     """
     folder = RunFolder(Path(run))
+    if folder.path.is_file():
+        return Model.load(folder.path, energy=energy, device=device)
     if not folder.path.is_dir():
         raise UserError(f"{run}: no such run folder")
     if folder.is_detector:

@@ -286,6 +286,18 @@ def test_a_saved_model_knows_its_step_and_device(tmp_path, trained):
     _, facts = read_tensors(tmp_path / "m.safetensors")
     assert (facts["step"], facts["energy"]) == ("17", type(model.energy).__name__)
     assert Model.load(tmp_path / "m.safetensors").fingerprint == model.fingerprint is not None
+    model.save(tmp_path / "m.safetensors")
+    assert read_tensors(tmp_path / "m.safetensors")[1]["step"] == str(model.config.steps)
+
+
+def test_a_file_of_a_model_is_loaded_as_a_run_folder_is(tmp_path, trained):
+    model = pscd.load(trained)
+    model.save(tmp_path / "m.safetensors")
+    again = pscd.load(tmp_path / "m.safetensors")
+    assert torch.equal(again.sample(20, seed=3), model.sample(20, seed=3))
+    (tmp_path / "other.txt").write_text("no model")
+    with pytest.raises(UserError, match=r"other\.txt: damaged, or not a model of pscd"):
+        pscd.load(tmp_path / "other.txt")
 
 
 def test_log_z_and_energies_are_those_of_the_network_at_rest():

@@ -1,10 +1,14 @@
 """What the commands share: one-line errors, folders to read, files to write."""
 
 import argparse
+import csv
+import io
 import os
 import sys
+import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -77,13 +81,14 @@ def add_command(commands: Any, name: str, command: Command) -> Parser:
     return parser
 
 
-def add_run(parser: Parser) -> None:
+def add_run(parser: Parser, writers: str = "train or detect") -> None:
     """Add the flags of every command that reads a run folder.
 
     Args:
         parser: the command's parser.
+        writers: the commands whose folders it takes.
     """
-    parser.add_argument("run", type=Path, help="run folder that train or detect wrote")
+    parser.add_argument("run", type=Path, help=f"run folder that {writers} wrote")
     add_device(parser)
     parser.add_argument("--threads", type=int, help="processor threads (default: what torch chooses)")
     add_import(parser)
@@ -248,19 +253,85 @@ def check_out(path: Path, force: bool, endings: Sequence[str] = (".npy", ".csv")
         raise UserError(f"{path} exists; choose another --out, or add --force to replace it")
 
 
+def check_run_folder(path: Path) -> None:
+    """Find out that a run folder cannot be written to before any work is done for it; nothing is left behind.
+
+    Args:
+        path: the folder, which may not be there yet.
+
+    Raises:
+        UserError: nothing can be written there.
+    """
+    from pscd.files import writing_to
+
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    with writing_to(path):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path):
+                pass
+        finally:
+            for folder in made:
+                with suppress(OSError):  # it was not made after all, or somebody else uses it by now
+                    folder.rmdir()
+
+
 def parse_names(text: str) -> tuple[str, ...]:
     """Names from the text of a flag.
 
     Args:
-        text: names with commas between them.
+        text: names with commas between them; a name that has a comma itself stands in double quotes.
 
     Returns:
         The names.
 
-    >>> parse_names("a, b,c")
-    ('a', 'b', 'c')
+    Raises:
+        ArgumentTypeError: a quote is not closed.
+
+    >>> parse_names("a, b,c"), parse_names('"Income, CHF",a=b')
+    (('a', 'b', 'c'), ('Income, CHF', 'a=b'))
     """
-    return tuple(part.strip() for part in text.split(","))
+    try:
+        (names,) = csv.reader([text], skipinitialspace=True, strict=True)
+    except csv.Error:
+        raise argparse.ArgumentTypeError(
+            f"a double quote is not closed, or does not stand around a whole name: {text}"
+        ) from None
+    return tuple(name.strip() for name in names) or ("",)
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Names as the text of a flag, which `parse_names` reads.
+
+    Args:
+        names: any names.
+
+    Returns:
+        The names with commas between them, in double quotes where they need them.
+
+    >>> join_names(["Income, CHF", "age"])
+    '"Income, CHF",age'
+    """
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(names)
+    return text.getvalue()
+
+
+class MoreNames(argparse.Action):
+    """What a flag of names does: names of the flag given again come after those before."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, flag: str | None = None
+    ) -> None:
+        """Add the names.
+
+        Args:
+            parser: the command's parser.
+            namespace: where the flags are collected.
+            values: the names, as `parse_names` gives them.
+            flag: as it was written.
+        """
+        setattr(namespace, self.dest, (*(getattr(namespace, self.dest, None) or ()), *values))
 
 
 def in_words(shape: Sequence[int]) -> str:

@@ -1,15 +1,27 @@
 """The commands for people's own tables: `detect` strange rows and cells, score new rows, and say why."""
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pscd.cli.cells import cell_words, write_cells
-from pscd.cli.common import Command, Parser, add_force, check_out, device, parse_names, whole, write
+from pscd.cli.common import (
+    Command,
+    MoreNames,
+    Parser,
+    add_force,
+    check_out,
+    check_run_folder,
+    device,
+    join_names,
+    parse_names,
+    whole,
+    write,
+)
 from pscd.cli.pictures import detect_pictures, is_of_pictures, score_pictures
 from pscd.cli.reading import FILES, add_reading_flags, read_args, reading_options
-from pscd.cli.sampling import is_large, rows_of_detector, sample_in_parts
 from pscd.cli.streams import source_of
 from pscd.errors import UserError
 from pscd.run_folder import RunFolder
@@ -63,10 +75,17 @@ def add_learning_flags(parser: Parser) -> None:
         parser: the command's parser.
     """
     parser.add_argument(
-        "--columns", type=parse_names, help="columns to learn from, by name (a,b,c; default: all but the ids)"
+        "--columns",
+        type=parse_names,
+        action=MoreNames,
+        help="columns to learn from, by name (a,b,c; a name with a comma in double quotes; default: all but the ids)",
     )
     parser.add_argument(
-        "--id", type=parse_names, default=(), help="columns that name a row and are not learnt from (a,b)"
+        "--id",
+        type=parse_names,
+        action=MoreNames,
+        default=(),
+        help="columns that name a row and are not learnt from (a,b)",
     )
     parser.add_argument(
         "--gamma",
@@ -92,12 +111,13 @@ def run_detect(args: argparse.Namespace) -> None:
     out = args.out or Path("runs") / args.data.name.split(".")[0]
     if RunFolder(out).is_detector and not args.force:
         scores = RunFolder(out).scores
-        ids = f" --id '{','.join(args.id)}'" if args.id else ""
+        ids = f" --id {shlex.quote(join_names(args.id))}" if args.id else ""
         stopped = f"; to go on scoring: pscd score {out} {args.data}{ids} --out {scores}"
         hint = stopped if scores.with_name(f"{scores.name}.partial").is_dir() else ""
         raise UserError(f"{out} holds a detector; choose another --out, or add --force to replace it{hint}")
     if RunFolder(out).model.exists() or RunFolder(out).state.exists():
         raise UserError(f"{out} holds a run of pscd train; choose another --out")
+    check_run_folder(out)
     if args.data.is_dir() and not any(args.data.glob("*.parquet")):
         detect_pictures(args, out)
         return
@@ -391,29 +411,6 @@ def _report_cells(detector: "EnergyDetector", frame: "pd.DataFrame", out: Path) 
     for cell in found.head(WORST).to_dict("records"):
         print(f"  {cell_words(cell)}")
     print(f"cells: {out}")
-
-
-def sample(args: argparse.Namespace) -> None:
-    """Draw rows from a detector, for `pscd sample`.
-
-    Args:
-        args: the flags.
-
-    Raises:
-        UserError: the detector is damaged, or the file cannot be written.
-    """
-    from pscd.detector.estimator import EnergyDetector
-
-    detector = EnergyDetector.load(args.run)
-    if args.out.suffix == ".npy" and (schema := detector.reader_.schema) is not None:
-        others = [column.name for column in schema.learnt() if column.kind not in ("number", "integer")]
-        if others:
-            raise UserError(f"{args.out}: the rows are not all numbers; let the name end in .csv or .parquet")
-    if is_large(args, args.n):
-        sample_in_parts(args, args.n, lambda n, seed: rows_of_detector(detector, n, seed))
-        return
-    write(args.out, *rows_of_detector(detector, args.n, args.seed))
-    print(f"{args.n} samples: {args.out}")
 
 
 def is_detector(run: Path) -> bool:

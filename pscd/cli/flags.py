@@ -7,6 +7,8 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
+from pscd.cli.common import parse_names
+
 METAVARS = {int: "INTEGER", float: "NUMBER", bool: "TRUE|FALSE", str: "NAME"}
 
 
@@ -123,7 +125,7 @@ def _reader(kind: Any) -> Callable[[str], Any]:
         return _truth
     if typing.get_origin(kind) is tuple:
         each = _reader(typing.get_args(kind)[0])
-        return lambda text: tuple(each(part.strip()) for part in text.split(","))
+        return lambda text: tuple(each(part) for part in parse_names(text))
     return kind
 
 

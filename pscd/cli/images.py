@@ -30,7 +30,7 @@ def add_strip(parser: Parser) -> None:
     Args:
         parser: the command's parser.
     """
-    add_run(parser)
+    add_run(parser, "train")
     add_out(parser, "picture (.png): one chain in each row")
     parser.add_argument("--n", type=int, default=8, help="chains (default: 8)")
     parser.add_argument("--steps", type=int, default=400, help="sampler steps from noise (default: 400)")
@@ -65,7 +65,7 @@ def add_mend(parser: Parser) -> None:
     """
     from pscd.images.restoration import SIDES
 
-    add_run(parser)
+    add_run(parser, "train")
     parser.add_argument("picture", type=Path, help="the picture; it is scaled to the size of the model's images")
     add_out(parser, "picture (.png): what was given, what was kept of it, and the results")
     parser.add_argument(

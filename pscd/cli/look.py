@@ -5,7 +5,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pscd.cli.common import Command, Parser, parse_names
+from pscd.cli.common import Command, MoreNames, Parser, join_names, parse_names
+from pscd.cli.pictures import check_no_folder
 from pscd.cli.reading import FILES, add_reading_flags, look_args, read_args
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def add_look(parser: Parser) -> None:
         parser: the command's parser.
     """
     parser.add_argument("file", type=Path, metavar="FILE", help=f"a table as it comes ({FILES})")
-    parser.add_argument("--id", type=parse_names, default=(), help="columns that name a row (a,b)")
+    parser.add_argument("--id", type=parse_names, action=MoreNames, default=(), help="columns that name a row (a,b)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     add_reading_flags(parser)
 
@@ -33,7 +34,11 @@ def run_look(args: argparse.Namespace) -> None:
 
     Args:
         args: the flags.
+
+    Raises:
+        UserError: the file cannot be read as a table.
     """
+    check_no_folder(args.file)
     frame = read_args(args)
     schema = look_args(args, frame, args.id)
     if args.json:
@@ -107,7 +112,7 @@ def _advice(schema: "Schema") -> list[str]:
     few = next((c for c in schema.learnt() if c.kind == "integer" and _span(c) < FEW), None)
     text = next((c for c in schema.columns if not c.is_learnt and "different" in c.notes[0]), None)
     examples = [f"{c.name}=category" for c in (few, text) if c is not None] or [f"{schema.columns[0].name}=skip"]
-    told = ",".join(examples)
+    told = join_names(examples)
     lines = [f"not right? --as {_quoted(told)}  (number, integer, boolean, category, date, date:%d.%m.%Y or skip)"]
     return lines + [f"           {code}" for code in dict.fromkeys(codes)]
 
@@ -117,7 +122,7 @@ def _span(column: "Column") -> float:
 
 
 def _quoted(text: str) -> str:
-    return f"'{text}'" if any(c in text for c in " ()#&;$'") else text
+    return f"'{text}'" if any(c in text for c in " ()#&;$'\"") else text
 
 
 def _share(count: int, total: int) -> str:

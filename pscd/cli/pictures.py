@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 STRANGEST = 10  # pictures that are named
 SHOWN = 60  # pictures of the contact sheet
+FEW = 100  # pictures below which the threshold rests on too few
 NAMED = 5  # unreadable pictures, and groups of near-duplicates, that are named
 
 
@@ -33,6 +34,7 @@ def detect_pictures(args: argparse.Namespace, out: Path) -> None:
     from pscd.data import check_enough
     from pscd.detector.estimator import EnergyDetector
     from pscd.files import write_json, writing_to
+    from pscd.images.thumbnails import columns_for
 
     if args.columns or args.id:
         raise UserError(f"{args.data} is a folder of pictures, without columns; leave --columns and --id out")
@@ -46,9 +48,8 @@ def detect_pictures(args: argparse.Namespace, out: Path) -> None:
         random_state=args.seed,
         verbose=True,
     )
-    frame = _frame(described)
     try:
-        detector.fit(frame)
+        detector.fit(_frame(described, columns_for(len(described.paths))))
     except ValueError as error:
         raise UserError(f"{args.data}: {error}") from None
     with writing_to(out):
@@ -56,6 +57,8 @@ def detect_pictures(args: argparse.Namespace, out: Path) -> None:
         detector.save(out)
         write_json(RunFolder(out).source, {"data": str(args.data), "kind": "pictures"})
     report(detector, described, args.data, out / "scores.csv")
+    if len(described.paths) < FEW:
+        print(f"note: {len(described.paths)} pictures are few; trust the order more than how many are called strange")
     _report_duplicates(described, args.data, out / "duplicates.csv")
     print(f"run: {out}")
 
@@ -71,7 +74,26 @@ def is_of_pictures(detector: "EnergyDetector") -> bool:
     """
     from pscd.images.thumbnails import COLUMNS
 
-    return tuple(getattr(detector, "feature_names_in_", ())) == COLUMNS
+    return tuple(getattr(detector, "feature_names_in_", ()))[:3] == COLUMNS[:3]
+
+
+def check_no_folder(path: Path) -> None:
+    """Refuse a folder where one table is needed, and say what it is good for.
+
+    Args:
+        path: what a command was given as a table.
+
+    Raises:
+        UserError: it is a folder, of pictures or of something else.
+    """
+    if not path.is_dir():
+        return
+    from pscd.data.image_formats import all_pictures
+
+    if all_pictures(path):
+        hint = f"pscd detect {path} finds the strange ones, pscd train {path} learns to draw such pictures"
+        raise UserError(f"{path}: a folder of pictures, not a table; {hint}")
+    raise UserError(f"{path}: a folder, not a file; give one table")
 
 
 def score_pictures(detector: "EnergyDetector", folder: Path, out: Path) -> None:
@@ -83,10 +105,15 @@ def score_pictures(detector: "EnergyDetector", folder: Path, out: Path) -> None:
         out: file for the scores; the contact sheet stands beside it.
 
     Raises:
-        UserError: there are no pictures that can be read.
+        UserError: there are no pictures that can be read, or the detector knows pictures by other numbers.
     """
+    from pscd.images.thumbnails import COLUMNS
+
     if not folder.is_dir():
         raise UserError(f"{folder}: the detector was fitted to pictures; give it a folder of pictures")
+    names = tuple(detector.feature_names_in_)
+    if names != COLUMNS[: len(names)]:
+        raise UserError(f"{folder}: the detector is of an earlier version; run pscd detect on its pictures again")
     report(detector, _described(folder), folder, out)
 
 
@@ -104,12 +131,11 @@ def _described(folder: Path) -> "Described":
     return described
 
 
-def _frame(described: "Described") -> "pd.DataFrame":
+def _frame(described: "Described", columns: Sequence[str]) -> "pd.DataFrame":
+    """The table of the pictures, with the first columns."""
     import pandas as pd
 
-    from pscd.images.thumbnails import COLUMNS
-
-    return pd.DataFrame(described.x, columns=list(COLUMNS))
+    return pd.DataFrame(described.x[:, : len(columns)], columns=list(columns))
 
 
 def report(detector: "EnergyDetector", described: "Described", folder: Path, out: Path) -> None:
@@ -126,7 +152,7 @@ def report(detector: "EnergyDetector", described: "Described", folder: Path, out
     from pscd.images import grids
     from pscd.images.thumbnails import reason
 
-    frame = _frame(described)
+    frame = _frame(described, detector.feature_names_in_)
     energy = -detector.score_samples(frame)
     outlier = energy > -detector.offset_
     cost, typical = np.asarray(detector.explain(frame)), np.median(described.x, 0)
@@ -163,7 +189,7 @@ def _report_duplicates(described: "Described", folder: Path, out: Path) -> None:
 
     from pscd.images.thumbnails import near_duplicates
 
-    groups = near_duplicates(described.x)
+    groups = near_duplicates(described.miniatures)
     if not groups:
         print("no near-duplicates")
         return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pscd.cli import detect, images
 from pscd.cli.common import Command, Parser, add_force, add_out, add_run, check_out, load_model, write
-from pscd.cli.sampling import is_large, rows_of_model, sample_in_parts
+from pscd.cli.sampling import is_large, rows_of_model, sample_detector, sample_in_parts
 from pscd.cli.streams import OUTPUTS
 from pscd.errors import UserError
 from pscd.run_folder import RunFolder
@@ -47,7 +47,7 @@ def run_sample(args: argparse.Namespace) -> None:
     check_out(args.out, args.force, (*OUTPUTS, *images.PICTURES))
     if detect.is_detector(args.run):
         args.n = N_POINTS if args.n is None else args.n
-        detect.sample(args)
+        sample_detector(args)
         return
     is_picture = args.out.suffix in images.PICTURES
     model = (images.load_image_model if is_picture else load_model)(args.run, args.device)
@@ -71,7 +71,7 @@ def add_evaluate(parser: Parser) -> None:
     Args:
         parser: the command's parser.
     """
-    add_run(parser)
+    add_run(parser, "train")
     counts = f"{N_POINTS}; of images {images.N_MEASURED}"
     parser.add_argument("--n", type=int, help=f"samples, and rows to compare them with (default: {counts})")
     parser.add_argument("--seed", type=int, default=0, help="of the samples and of fresh data (default: 0)")
@@ -93,6 +93,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
     """
     if args.n is not None and args.n < 2:
         raise UserError(f"--n must be at least 2, got {args.n}")
+    _check_folder(args.run)
     model = load_model(args.run, args.device)
     n = args.n or (images.N_MEASURED if model.is_image else N_POINTS)
     evaluate_into(model, args.run, n=n, seed=args.seed, features=args.features)
@@ -104,7 +105,7 @@ def add_plot(parser: Parser) -> None:
     Args:
         parser: the command's parser.
     """
-    add_run(parser)
+    add_run(parser, "train")
     parser.add_argument("--out", type=Path, help="picture, .png, .pdf or .svg (default: RUN/plot.png)")
     add_force(parser)
 
@@ -120,9 +121,17 @@ def run_plot(args: argparse.Namespace) -> None:
     """
     if args.out is not None:
         check_out(args.out, args.force, (".png", ".pdf", ".svg"))
+    else:
+        _check_folder(args.run, "add --out for the picture, or ")
     model = load_model(args.run, args.device)
     samples = model.sample(images.SHOWN if model.is_image else N_POINTS)
     print(f"picture: {plot_into(model, samples, args.out or args.run / 'plot.png')}")
+
+
+def _check_folder(run: Path, hint: str = "") -> None:
+    """A `UserError` if a model of its own was given to a command that writes to the run folder."""
+    if run.is_file():
+        raise UserError(f"{run}: a file, without a folder for the results; {hint}give the run folder of pscd train")
 
 
 def evaluate_into(

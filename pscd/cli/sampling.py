@@ -1,9 +1,10 @@
-"""`pscd sample` for as many rows as one likes: drawn and written in parts, resumable."""
+"""`pscd sample`: rows of a detector or a model, as many as one likes, drawn and written in parts, resumable."""
 
 import argparse
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pscd.cli.common import write
 from pscd.cli.streams import Part, in_parts, job_of
 from pscd.errors import UserError
 
@@ -68,6 +69,29 @@ def rows_of_detector(detector: "EnergyDetector", n: int, seed: int) -> Drawn:
         names = getattr(detector, "feature_names_in_", [f"x{j}" for j in range(rows.shape[1])])
         return rows, dict(zip(names, rows.T, strict=True))
     return rows.to_numpy(), {name: rows[name] for name in rows.columns}
+
+
+def sample_detector(args: argparse.Namespace) -> None:
+    """Draw rows from a detector, for `pscd sample`.
+
+    Args:
+        args: the flags.
+
+    Raises:
+        UserError: the detector is damaged, or the file cannot be written.
+    """
+    from pscd.detector.estimator import EnergyDetector
+
+    detector = EnergyDetector.load(args.run)
+    if args.out.suffix == ".npy" and (schema := detector.reader_.schema) is not None:
+        others = [column.name for column in schema.learnt() if column.kind not in ("number", "integer")]
+        if others:
+            raise UserError(f"{args.out}: the rows are not all numbers; let the name end in .csv or .parquet")
+    if is_large(args, args.n):
+        sample_in_parts(args, args.n, lambda n, seed: rows_of_detector(detector, n, seed))
+        return
+    write(args.out, *rows_of_detector(detector, args.n, args.seed))
+    print(f"{args.n} samples: {args.out}")
 
 
 def rows_of_model(model: "Model", args: argparse.Namespace, n: int, seed: int, *, progress: bool = False) -> Drawn:

@@ -155,7 +155,8 @@ def job_of(
     from pscd.version import __version__
 
     folders = [] if run is None else [RunFolder(run)]
-    models = [path for f in folders for path in (f.model, f.detector, f.network) if path.is_file()]
+    models = [run] if run is not None and run.is_file() else []  # what `Model.save` wrote
+    models += [path for f in folders for path in (f.model, f.detector, f.network) if path.is_file()]
     # Without a model it is a run that was stopped.
     models = models or [path for f in folders for path in (f.state, f.previous_state) if path.is_file()]
     return {

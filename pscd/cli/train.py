@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pscd.cli.bench import first_use
-from pscd.cli.common import Command, Parser, add_device, add_import, device, is_first_process, load_model
+from pscd.cli.common import Command, Parser, add_device, add_import, device, is_first_process, load_model, parse_names
 from pscd.cli.flags import add_fields, flag_name, options
 from pscd.cli.images import N_MEASURED
 from pscd.cli.runs import N_POINTS, evaluate_into, plot_into
@@ -279,7 +279,10 @@ def _n_columns(data: str, columns: str | None) -> int | None:
     """How many columns of a file are learnt from; None where that cannot be told without reading it."""
     from pscd.data.tables import count_columns
 
-    return len(columns.split(",")) if columns else count_columns(Path(data))
+    try:
+        return len(parse_names(columns)) if columns else count_columns(Path(data))
+    except argparse.ArgumentTypeError:  # the parser of all flags will say so
+        return None
 
 
 def config_from(args: argparse.Namespace) -> "TrainConfig":

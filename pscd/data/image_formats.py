@@ -192,26 +192,20 @@ def read_bitmaps(path: Path, n: int, size: int) -> np.ndarray:
 
 
 def list_pictures(folder: Path) -> tuple[list[Path], np.ndarray | None]:
-    """All pictures of a folder in order, and their labels: the number of the sub-folder that each is in.
+    """All pictures of a folder and of the folders in it, in order, and their labels: the number of the sub-folder.
 
     Names decide what is a picture; hidden files and folders are passed over.
 
     Returns:
-        The files, and labels `(n,)`, or None if there are no sub-folders with pictures.
-
-    Raises:
-        UserError: there are pictures both in the folder and in its sub-folders.
+        The files, and labels `(n,)`; None if there are no sub-folders with pictures, or if other pictures lie beside
+        them, which would have no label.
     """
     classes = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     own = _pictures_in(folder.iterdir())
     inner = [(_pictures_in(c.rglob("*")), c) for c in classes]
     inner = [(paths, c) for paths, c in inner if paths]
-    if not inner:
-        return own, None
-    if own:
-        raise UserError(
-            f"{folder}: pictures beside sub-folders of pictures; sub-folders are labels, so sort all of them"
-        )
+    if own or not inner:
+        return all_pictures(folder), None
     labels = np.concatenate([np.full(len(paths), i, np.int64) for i, (paths, _) in enumerate(inner)])
     return [p for paths, _ in inner for p in paths], labels
 

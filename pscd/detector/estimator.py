@@ -19,6 +19,7 @@ from pscd.data.tables import read_array
 from pscd.detector.cells import CellModel
 from pscd.detector.cleaning import CellMethods
 from pscd.detector.gaussian import floors
+from pscd.detector.kinds import empty_like, frame_like, named
 from pscd.detector.numbers import INSIDE, NumberEnergy, fit_numbers
 from pscd.detector.reading import Reader, Rows, fitting_frame, has_text, native_frame
 from pscd.detector.saving import read_detector, write_detector
@@ -136,6 +137,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         """
         self._check_parameters()
         rows = self._read(X, first=True)
+        self._like = empty_like(X)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.cells_ = CellModel.fit(rows.x, self.reader_.levels, seed=seed)
         self.n_rows_ = len(rows.x)
@@ -352,12 +354,16 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
             random_state: the same number gives the same rows.
 
         Returns:
-            `(n_samples, d)`, in the units of the data; a data frame with types if the detector was fitted to a frame
-            that has more than numbers.
+            `(n_samples, d)`, in the units of the data: an array if the detector was fitted to one of numbers, otherwise
+            a data frame of the library of the training rows, with their types if they are more than numbers. A detector
+            that was loaded gives frames of pandas.
         """
         check_is_fitted(self)
         z = self._draw(n_samples, seed=int(check_random_state(random_state).randint(2**31 - 1)))
-        return self.reader_.decode(self.cells_.inverse(z))
+        # A file knows no more of the training rows than their names.
+        like = self._like if hasattr(self, "_like") else named(getattr(self, "feature_names_in_", None))
+        rows = self.reader_.decode(self.cells_.inverse(z), like)
+        return frame_like(rows, like) if self.reader_.schema is None else rows
 
     def read_file(self, path: Path | str, **options: Any) -> Any:
         """A file with the columns that the detector was fitted to, as a pandas frame that its methods take.

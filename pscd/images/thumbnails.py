@@ -2,6 +2,10 @@
 
 A detector of tables then finds strange pictures in seconds, where a network on pixels takes minutes to train. It is not
 one-sided, as the energy of such a network may be: a black frame has far too little contrast, and so is strange.
+
+Layout is a few slow waves over the whole picture. Greys of many small squares are no good to a detector: a square that
+is empty in most pictures has hardly any spread, so that whatever reaches into it looks strange, and dozens of them
+drown the few numbers that tell a black frame or noise.
 """
 
 from collections.abc import Sequence
@@ -19,15 +23,18 @@ from pscd.files import one_line
 from pscd.progress import progress_bar
 
 SIDE = 32  # pixels of a thumbnail
-LAYOUT, PATCHES = 8, 2  # squares along a side whose greys and whose colours are columns
+WAVES = 3  # slow waves along a side that layout is made of, the constant one included
+SQUARES, PATCHES = 8, 2  # along a side, whose greys and whose colours tell pictures apart
 DARKEST = 1 / 255  # below one step of a byte, contrast and detail are those of the rounding
 COLUMNS = (
     "brightness",
     "contrast",
     "detail",
-    *(f"colour {i + 1}" for i in range(2 * PATCHES**2)),
-    *(f"layout {i + 1}" for i in range(LAYOUT**2)),
+    "colour 1",
+    "colour 2",
+    *(f"layout {i + 1}" for i in range(WAVES**2 - 1)),
 )
+FEWEST_COLUMNS, PICTURES_PER_COLUMN = 5, 6  # few pictures are described by the first columns only
 GROUPS = ("brightness", "contrast", "detail", "colour", "layout")  # what a column is about: the start of its name
 ALIKE = 0.01  # root mean square difference of grey and colour, of 1, below which pictures count as near-duplicates
 LONG_LIST = 300  # pictures that take seconds to read
@@ -41,11 +48,13 @@ class Described:
     Args:
         paths: those that could be read.
         x: `(n, columns)`, the `COLUMNS` of each.
+        miniatures: `(n, numbers)`, what `near_duplicates` compares.
         unreadable: the others, each with the reason.
     """
 
     paths: tuple[Path, ...]
     x: np.ndarray
+    miniatures: np.ndarray
     unreadable: tuple[tuple[Path, str], ...]
 
 
@@ -58,17 +67,34 @@ def describe(paths: Sequence[Path]) -> Described:
     Returns:
         The descriptions, and what could not be read.
     """
-    found, rows, unreadable = [], [], []
+    found, rows, miniatures, unreadable = [], [], [], []
     with progress_bar(len(paths), show=len(paths) >= LONG_LIST, unit="picture") as bar:
         for path in paths:
             try:
-                rows.append(numbers_of(torch.from_numpy(decode_picture(path, 3, SIDE))[None])[0])
+                thumbnail = torch.from_numpy(decode_picture(path, 3, SIDE))[None]
+                rows.append(numbers_of(thumbnail)[0])
+                miniatures.append(miniatures_of(thumbnail)[0])
                 found.append(path)
             except Exception as error:  # Pillow raises a dozen kinds for a damaged file
                 unreadable.append((path, one_line(error)))
             bar.update()
-    x = torch.stack(rows).numpy() if rows else np.empty((0, len(COLUMNS)))
-    return Described(tuple(found), x, tuple(unreadable))
+    x, small = (torch.stack(parts).numpy() if parts else np.empty((0, 0)) for parts in (rows, miniatures))
+    return Described(tuple(found), x, small, tuple(unreadable))
+
+
+def columns_for(n: int) -> tuple[str, ...]:
+    """The columns that so many pictures are enough to judge by.
+
+    Args:
+        n: number of pictures.
+
+    Returns:
+        The first of `COLUMNS`, and all of them from 78 pictures on.
+
+    >>> len(columns_for(20)), columns_for(50)[5:], columns_for(100) == COLUMNS
+    (5, ('layout 1', 'layout 2', 'layout 3'), True)
+    """
+    return COLUMNS[: max(FEWEST_COLUMNS, n // PICTURES_PER_COLUMN)]
 
 
 def numbers_of(x: Tensor) -> Tensor:
@@ -84,19 +110,47 @@ def numbers_of(x: Tensor) -> Tensor:
     >>> numbers_of(black)[0, :3].exp().mul(255).round()  # no light, less contrast and detail than a step of a byte
     tensor([255.,   1.,   1.], dtype=torch.float64)
     """
-    colour = to_unit(x).double()
-    grey = torch.einsum("nchw,c->nhw", colour, torch.tensor(LUMA, dtype=torch.float64))[:, None]
-    brightness = grey.mean((1, 2, 3))
-    contrast = (grey.std((1, 2, 3), correction=0) + DARKEST).log()
-    steps = grey.diff(dim=2).abs().mean((1, 2, 3)) + grey.diff(dim=3).abs().mean((1, 2, 3))
-    red, green, blue = colour.unbind(1)
-    opposites = torch.stack([red - green, (red + green) / 2 - blue], 1)  # both 0 for grey
+    grey, opposites = _grey_and_opposites(x)
+    contrast = (grey.std((1, 2), correction=0) + DARKEST).log()
+    steps = grey.diff(dim=1).abs().mean((1, 2)) + grey.diff(dim=2).abs().mean((1, 2))
     parts = (
-        torch.stack([brightness, contrast, (steps + DARKEST).log()], 1),
-        adaptive_avg_pool2d(opposites, PATCHES).flatten(1),
-        adaptive_avg_pool2d(grey, LAYOUT).flatten(1) - brightness[:, None],
+        torch.stack([grey.mean((1, 2)), contrast, (steps + DARKEST).log()], 1),
+        opposites.mean((2, 3)),
+        _layout(grey),
     )
     return torch.cat(parts, 1)
+
+
+def miniatures_of(x: Tensor) -> Tensor:
+    """Pictures in so few numbers that copies in other sizes and compressions have nearly the same.
+
+    Args:
+        x: bytes `(n, 3, side, side)`.
+
+    Returns:
+        `(n, numbers)` in float64, colours of patches and greys of squares.
+    """
+    grey, opposites = _grey_and_opposites(x)
+    parts = (adaptive_avg_pool2d(opposites, PATCHES), adaptive_avg_pool2d(grey[:, None], SQUARES))
+    return torch.cat([part.flatten(1) for part in parts], 1)
+
+
+def _grey_and_opposites(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Greys `(n, side, side)` of pictures, and red less green and yellow less blue, `(n, 2, side, side)`."""
+    colour = to_unit(x).double()
+    grey = torch.einsum("nchw,c->nhw", colour, torch.tensor(LUMA, dtype=torch.float64))
+    red, green, blue = colour.unbind(1)
+    return grey, torch.stack([red - green, (red + green) / 2 - blue], 1)  # both 0 for grey
+
+
+def _layout(grey: Tensor) -> Tensor:
+    """How much of each slow wave there is in pictures `(n, side, side)`, the slowest first: `(n, WAVES^2 - 1)`."""
+    side = grey.shape[-1]
+    number = torch.arange(WAVES, dtype=torch.float64)
+    waves = torch.cos(torch.pi * number[:, None] * (torch.arange(side) + 0.5) / side) / side
+    parts = torch.einsum("ui,nij,vj->nuv", waves, grey, waves).flatten(1)
+    frequency = (number[:, None].square() + number.square()).flatten()
+    return parts[:, frequency.argsort(stable=True)[1:]]  # the first is brightness
 
 
 def reason(x: np.ndarray, typical: np.ndarray, cost: np.ndarray) -> str:
@@ -122,11 +176,11 @@ def reason(x: np.ndarray, typical: np.ndarray, cost: np.ndarray) -> str:
     return words[group][int(x[j] > typical[j])] if group in words else group
 
 
-def near_duplicates(x: np.ndarray) -> list[list[int]]:
+def near_duplicates(miniatures: np.ndarray) -> list[list[int]]:
     """Groups of pictures that hardly differ: copies, other sizes and other compressions of one picture.
 
     Args:
-        x: the `COLUMNS` of pictures, `(n, columns)`.
+        miniatures: of pictures, `(n, numbers)`.
 
     Returns:
         Indices of the pictures of each group, the largest group first; pictures unlike all others are in none.
@@ -134,9 +188,7 @@ def near_duplicates(x: np.ndarray) -> list[list[int]]:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    # Brightness is as many numbers here as there are squares that it was taken out of.
-    rows = torch.from_numpy(x[:, 3:]).float()
-    rows[:, -(LAYOUT**2) :] += torch.from_numpy(x[:, :1]).float()
+    rows = torch.from_numpy(miniatures).float()
     limit = ALIKE * rows.shape[1] ** 0.5
     pairs = []
     for start in range(0, len(rows), BLOCK):

@@ -1,6 +1,7 @@
 """Pictures inside a page: as `data:` addresses, so that the page needs no other file."""
 
 import base64
+import csv
 import io
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from pscd.errors import UserError
 from pscd.evaluation import load_run_data
 from pscd.images import chains, grids
 from pscd.model import Model
-from pscd.report.blocks import Block, Facts, Picture, Section, Text
+from pscd.report.blocks import Block, Facts, Picture, Section, Table, Text
 from pscd.rng import Stream, generator
+from pscd.run_folder import RunFolder
 
 SHOWN = 60  # images of a grid
 SCORED = 2_000  # images among which the strangest are looked for
@@ -60,6 +62,39 @@ def file_address(path: Path) -> str | None:
             return as_address(np.array(picture.convert("RGB")))
     except OSError:
         return None
+
+
+def strange_pictures(run: RunFolder, folder: str) -> Section:
+    """The strangest pictures of a folder, as `pscd detect` has left them in its run folder.
+
+    Args:
+        run: of a detector that learnt from pictures.
+        folder: where they were.
+
+    Returns:
+        A contact sheet, and their names, energies and reasons.
+    """
+    title = "The strangest pictures"
+    try:
+        with run.scores.open(encoding="utf-8", newline="") as file:
+            found = [
+                (float(row["energy"]), row["file"], row["outlier"], row["because"]) for row in csv.DictReader(file)
+            ]
+    except (OSError, ValueError, KeyError, TypeError, csv.Error):  # what a disk or a hand may do to the file
+        return Section(title, (Text((f"They are not shown: {run.scores} is not there, or is damaged.",), "warning"),))
+    found.sort(key=lambda row: -row[0])
+    strange = sum(outlier == "1" for _, _, outlier, _ in found)
+    rows = tuple(
+        (name, f"{energy:.4g}", "strange" if outlier == "1" else "", because)
+        for energy, name, outlier, because in found[:SHOWN]
+    )
+    said = f"{strange:,} of {len(found):,} pictures in {folder} are strange. The highest energies come first."
+    blocks: list[Block] = [Text((said,))]
+    sheet = file_address(run.scores.with_suffix(".png"))
+    if sheet is not None:
+        blocks.append(Picture(sheet, "The strangest pictures", "Energy and name of each stand below it."))
+    blocks.append(Table(("picture", "energy", "", "because"), rows, summary=f"The first {len(rows)} by name"))
+    return Section(title, tuple(blocks))
 
 
 def _address(png: bytes) -> str:

@@ -24,7 +24,7 @@ from pscd.report.blocks import Block, Facts, Page, Section, Table, Text
 from pscd.report.cells import blame_by_detector, blame_by_model
 from pscd.report.columns import MISSING, DrawnColumn, column, shown
 from pscd.report.page import write_page
-from pscd.report.pictures import images_sections
+from pscd.report.pictures import images_sections, strange_pictures
 from pscd.report.plane import plane_section
 from pscd.report.training import evaluation_blocks, read_config, settings_section, training_section, verdict_blocks
 from pscd.run_folder import RunFolder
@@ -120,25 +120,34 @@ def _detector_page(folder: RunFolder, wanted: RowsWanted) -> Page:
     from pscd.detector.estimator import IGNORED, EnergyDetector
 
     detector = EnergyDetector.load(folder.path)
+    source: dict[str, Any] = read_json(folder.source) if folder.source.is_file() else {}
+    of_pictures = source.get("kind") == "pictures"
+    what = "pictures" if of_pictures else "rows"
     ignored = int((detector.sample_weight_ < IGNORED).sum())
     facts = Facts(
         (
-            ("rows learnt from", f"{detector.n_rows_:,}"),
+            (f"{what} learnt from", f"{detector.n_rows_:,}"),
             ("gamma", f"{detector.gamma_:.3g}"),
             ("estimated contamination", f"{detector.contamination_:.1%}"),
             ("threshold", f"energy {-detector.offset_:.4g}"),
         )
     )
     said = (
-        f"Training was robust, with gamma {detector.gamma_:.3g}: {ignored:,} of {detector.n_rows_:,} rows were all but "
-        "ignored, since they counted less than a tenth."
+        f"Training was robust, with gamma {detector.gamma_:.3g}: {ignored:,} of {detector.n_rows_:,} {what} were all "
+        "but ignored, since they counted less than a tenth."
         if detector.gamma_ > 0
-        else "Training found nothing to be robust against: gamma is 0, and every row counted."
+        else f"Training found nothing to be robust against: gamma is 0, and all {what} counted."
     )
     blocks: list[Block] = [Text((said,)), facts]
     parameters = tuple((name, str(value)) for name, value in detector.get_params().items() if name != "verbose")
     blocks.append(Table(("parameter", "value"), parameters, summary="Parameters"))
-    found = _detector_frame(folder, detector, wanted)
+    if of_pictures:
+        if wanted.path is not None:
+            hint = f"pscd score {folder.path} {wanted.path} --out scores.csv draws the strangest of other pictures"
+            raise UserError(f"{folder.path}: a report shows the pictures that the detector learnt from; {hint}")
+        sections = [Section("The detector", tuple(blocks)), strange_pictures(folder, str(source.get("data")))]
+        return Page(_name(folder), "Detector of strange pictures", tuple(sections))
+    found = _detector_frame(source, detector, wanted)
     if isinstance(found, str):
         sections = [_without_rows(found)]
     else:
@@ -153,13 +162,10 @@ def _detector_page(folder: RunFolder, wanted: RowsWanted) -> Page:
 
 
 def _detector_frame(
-    folder: RunFolder, detector: "EnergyDetector", wanted: RowsWanted
+    source: dict[str, Any], detector: "EnergyDetector", wanted: RowsWanted
 ) -> tuple[pd.DataFrame, Path, tuple[str, ...], bool] | str:
     """The table to show, its file, the columns that name rows, and whether it is that of the training; or why not."""
-    source: dict[str, Any] = read_json(folder.source) if folder.source.is_file() else {}
     path = wanted.path or (Path(source["data"]) if "data" in source else None)
-    if source.get("kind") == "pictures" and wanted.path is None:
-        return f"it learnt from the pictures in {path}; scores.png in the run folder shows the strangest"
     if path is None:
         return "the detector does not know its file; give it with --data FILE"
     if wanted.path is None and not path.is_file():

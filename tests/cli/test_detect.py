@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 
 from pscd import EnergyDetector
+from pscd.cli.common import check_run_folder
 from pscd.cli.main import main
 from pscd.detector.reasons import reasons
 from tests.cli.helpers import refused
@@ -196,3 +197,49 @@ def test_a_detector_of_numbers_reads_text(run, csv, tmp_path):
     assert main(["score", str(tmp_path / "old"), str(csv), "--id", "name", "--out", str(tmp_path / "s.csv")]) == 0
     expected = -EnergyDetector.load(tmp_path / "old").score_samples(frame)
     np.testing.assert_allclose(pd.read_csv(tmp_path / "s.csv")["energy"], expected, rtol=1e-6)
+
+
+def test_a_run_folder_that_cannot_be_written_to_is_told_before_the_work(csv, tmp_path, monkeypatch, capsys):
+    def fit(*args):
+        raise AssertionError("work was done")
+
+    monkeypatch.setattr(EnergyDetector, "fit", fit)
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file" / "run", "/proc/none/run"):
+        assert f"cannot write to {out}: " in refused(["detect", csv, "--out", out], capsys)
+
+
+def test_checking_a_run_folder_leaves_nothing_behind_and_nothing_out(tmp_path):
+    check_run_folder(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "a" / "mine").mkdir(parents=True)
+    check_run_folder(tmp_path / "a" / "b")
+    check_run_folder(tmp_path / "a")
+    assert [path.name for path in tmp_path.rglob("*")] == ["a", "mine"]
+
+
+@pytest.fixture
+def commas(tmp_path):
+    """A table with a comma in the name of a column."""
+    x = np.random.default_rng(0).normal(size=(30, 3))
+    pd.DataFrame(x, columns=["Income, CHF", "a=b", "c"]).to_csv(tmp_path / "commas.csv", index=False)
+    return tmp_path / "commas.csv"
+
+
+@pytest.mark.parametrize("flags", [['--columns="Income, CHF",a=b'], ["--columns", '"Income, CHF"', "--columns=a=b"]])
+def test_names_with_commas_are_quoted_and_flags_of_names_may_be_repeated(flags, commas, capsys):
+    out = commas.parent / "run"
+    assert main(["detect", str(commas), *flags, "--id", "c", "--updates", "5", "--out", str(out)]) == 0
+    assert "30 rows, 2 columns" in capsys.readouterr().out
+    learnt = EnergyDetector.load(out).reader_.schema.learnt()
+    assert [column.name for column in learnt] == ["Income, CHF", "a=b"]
+    assert "double quote" in refused(["detect", commas, "--columns", '"Income, CHF'], capsys)
+
+
+def test_names_with_commas_are_told_in_quotes(commas, capsys):
+    out = commas.parent / "run"
+    assert main(["detect", str(commas), "--id", '"Income, CHF",c', "--updates", "5", "--out", str(out)]) == 0
+    (out / "scores.csv.partial").mkdir()
+    capsys.readouterr()
+    line = refused(["detect", commas, "--id", '"Income, CHF",c', "--out", out], capsys)
+    assert """ --id '"Income, CHF",c' --out """ in line

@@ -68,3 +68,20 @@ def test_arrays_are_tables_too(tmp_path, capsys):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(30, 2)))
     assert main(["look", str(tmp_path / "x.npy")]) == 0
     assert "x1" in capsys.readouterr().out
+
+
+def test_a_folder_is_no_table_and_pictures_have_commands_of_their_own(tmp_path, capsys):
+    assert refused(["look", tmp_path], capsys) == f"pscd: {tmp_path}: a folder, not a file; give one table"
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "a.png").write_bytes(b"names decide")
+    line = refused(["look", tmp_path], capsys)
+    assert f"{tmp_path}: a folder of pictures, not a table; pscd detect {tmp_path}" in line
+
+
+def test_advice_about_a_name_with_a_comma_can_be_typed(tmp_path, capsys):
+    path = tmp_path / "x.csv"
+    path.write_text('"Class, old",b\n' + "".join(f"{i % 5},{i * 0.37}\n" for i in range(40)))
+    assert main(["look", str(path)]) == 0
+    assert """--as '"Class, old=category"'""" in capsys.readouterr().out
+    assert main(["look", str(path), "--json", "--as", '"Class, old=category"']) == 0
+    assert json.loads(capsys.readouterr().out)["columns"][0]["kind"] == "category"

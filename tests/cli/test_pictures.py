@@ -1,11 +1,15 @@
+import base64
 import csv
 import io
+import shutil
 from contextlib import redirect_stdout
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
+from pscd import EnergyDetector
 from pscd.cli.main import main
 from tests.cli.helpers import refused
 
@@ -70,6 +74,36 @@ def test_what_is_printed_names_pictures_and_counts_unreadable_ones(run):
     assert "2 pictures are near-duplicates" in said
 
 
+def test_few_pictures_are_told_to_be_few(run):
+    assert "note: 44 pictures are few" in (run / "said").read_text()
+
+
+def disc(rng):
+    """A red disc somewhere on a light ground, with a little noise."""
+    across, down = np.mgrid[:64, :64]
+    pixels = np.full((64, 64, 3), (200.0, 200.0, 190.0))
+    x, y, radius = rng.integers(20, 44), rng.integers(20, 44), rng.integers(8, 16)
+    pixels[(across - x) ** 2 + (down - y) ** 2 < radius**2] = (180, 30 + rng.integers(30), 40)
+    return (pixels + rng.normal(0, 4, pixels.shape)).clip(0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize(("n", "seed"), [(37, 0), (37, 1), (110, 2)])
+def test_ordinary_pictures_are_not_strange(n, seed, tmp_path, capsys):
+    """With squares of 8 x 8 for the layout, a quarter of such discs were called strange."""
+    rng = np.random.default_rng(seed)
+    for i in range(n):
+        save(Image.fromarray(disc(rng)), tmp_path / "discs" / f"{i:03}.png")
+    odd = {"black.png": np.zeros((64, 64, 3), np.uint8), "noise.png": rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)}
+    for name, pixels in odd.items():
+        save(Image.fromarray(pixels), tmp_path / "discs" / name)
+    out = tmp_path / "run"
+    assert main(["detect", str(tmp_path / "discs"), "--updates", "50", "--out", str(out)]) == 0
+    rows = sorted(read(out / "scores.csv"), key=lambda row: -float(row["energy"]))
+    assert {row["file"] for row in rows[:2]} == set(odd)
+    assert sum(row["outlier"] == "1" for row in rows) <= 2 + 0.05 * n
+    assert ("pictures are few" in capsys.readouterr().out) == (n < 100)
+
+
 def test_other_pictures_are_scored_as_the_same_ones_are(run, folder, tmp_path, capsys):
     out = tmp_path / "scores.csv"
     assert main(["score", str(run), str(folder / "good"), "--out", str(out)]) == 0
@@ -78,6 +112,14 @@ def test_other_pictures_are_scored_as_the_same_ones_are(run, folder, tmp_path, c
         assert float(row["energy"]) == pytest.approx(float(before[f"good/{row['file']}"]), rel=1e-6)
     capsys.readouterr()
     assert "folder of pictures" in refused(["score", run, tmp_path / "none", "--out", tmp_path / "x.csv"], capsys)
+
+
+def test_a_detector_that_knows_pictures_by_other_numbers_says_so(folder, tmp_path, capsys):
+    names = ["brightness", "contrast", "detail", "colour 1", "layout 64"]
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 5)), columns=names)
+    EnergyDetector(n_updates=5).fit(frame).save(tmp_path / "old")
+    line = refused(["score", tmp_path / "old", folder, "--out", tmp_path / "x.csv"], capsys)
+    assert "run pscd detect on its pictures again" in line
 
 
 def test_bad_folders_are_one_line(folder, tmp_path, capsys):
@@ -95,6 +137,24 @@ def test_bad_folders_are_one_line(folder, tmp_path, capsys):
     assert not (tmp_path / "nothing").exists()
 
 
-def test_a_report_says_where_the_pictures_are(run, tmp_path):
-    assert main(["report", str(run), "--out", str(tmp_path / "report.html")]) == 0
-    assert "scores.png in the run folder" in (tmp_path / "report.html").read_text()
+def test_a_report_shows_the_strangest_pictures(run, folder, tmp_path, capsys):
+    out = tmp_path / "report.html"
+    assert main(["report", str(run), "--out", str(out)]) == 0
+    page = out.read_text()
+    assert "Detector of strange pictures" in page
+    assert base64.b64encode((run / "scores.png").read_bytes()).decode() in page
+    assert "odd/noise.png" in page
+    assert "too busy" in page
+    assert f"pictures in {folder} are strange" in page
+    assert "pictures learnt from" in page
+    capsys.readouterr()
+    line = refused(["report", run, "--data", folder, "--out", tmp_path / "other.html"], capsys)
+    assert "pscd score" in line
+
+
+def test_a_report_does_without_scores_that_are_damaged(run, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    (copy / "scores.csv").write_text("file,energy\na.png,none\n")
+    assert main(["report", str(copy)]) == 0
+    assert "is not there, or is damaged" in (copy / "report.html").read_text()

@@ -1,11 +1,14 @@
 import json
 import sys
+from argparse import Namespace
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from pscd.cli.images import N_MEASURED
 from pscd.cli.main import main
+from pscd.cli.streams import job_of
 from tests.cli.helpers import SMALL, help_of, refused
 
 
@@ -103,3 +106,34 @@ def test_modules_are_imported_before_a_run_is_read(run, mine, tmp_path):
 
 def test_help_says_how_many_images_are_measured(capsys):
     assert f"of images {N_MEASURED})" in " ".join(help_of(["evaluate", "--help"], capsys).split())
+
+
+@pytest.mark.parametrize(
+    ("command", "writers"),
+    [(name, "train or detect") for name in ("sample", "score")]
+    + [(name, "train") for name in ("evaluate", "plot", "strip", "mend")],
+)
+def test_help_says_whose_folders_a_command_takes(command, writers, capsys):
+    assert f"run folder that {writers} wrote" in " ".join(help_of([command, "--help"], capsys).split())
+
+
+def test_a_file_of_a_model_takes_the_place_of_its_run_folder(run, csv, tmp_path, capsys):
+    model = tmp_path / "mine.safetensors"
+    model.write_bytes((run / "model.safetensors").read_bytes())
+    for name, source in (("a", run), ("b", model)):
+        assert main(["sample", str(source), "--n", "5", "--out", str(tmp_path / f"{name}.npy")]) == 0
+        assert main(["score", str(source), str(csv), "--out", str(tmp_path / f"{name}.csv")]) == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), np.load(tmp_path / "b.npy"))
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    capsys.readouterr()
+    assert "give the run folder" in refused(["evaluate", model], capsys)
+    assert "add --out for the picture" in refused(["plot", model], capsys)
+
+
+def test_parts_of_another_model_are_not_gone_on_with(tmp_path):
+    args = Namespace(n=5)
+    jobs = []
+    for content in (b"one", b"two"):
+        (tmp_path / "m.safetensors").write_bytes(content)
+        jobs.append(job_of("sample", args, tmp_path / "m.safetensors", ["n"], []))
+    assert jobs[0] != jobs[1]

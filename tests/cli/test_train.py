@@ -11,7 +11,7 @@ import torch
 
 from pscd.cli.images import N_MEASURED
 from pscd.cli.main import build_parser, main
-from pscd.cli.train import COMMON, verdict_on
+from pscd.cli.train import COMMON, config_from, verdict_on
 from pscd.config import TrainConfig
 from pscd.errors import UserError
 from pscd.evaluation import evaluate_images
@@ -286,3 +286,11 @@ def test_a_file_as_people_have_them_end_to_end(n, junk, tmp_path, capsys):
     if n == 400:  # 40 of 360: a chance of being right in pairs, whose standard error is about .05 at worst
         higher = (scores["energy"].to_numpy()[:junk, None] > scores["energy"].to_numpy()[None, junk:]).mean()
         assert higher > 0.9
+
+
+def test_a_column_with_a_comma_in_its_name_is_quoted(tmp_path, capsys):
+    rows = np.random.default_rng(0).normal(size=(30, 3))
+    np.savetxt(tmp_path / "x.csv", rows, delimiter=",", header='"Income, CHF",b,c', comments="")
+    argv = ["train", str(tmp_path / "x.csv"), "--columns", '"Income, CHF",c']
+    assert config_from(build_parser(argv).parse_args(argv)).columns == ("Income, CHF", "c")
+    assert "double quote" in refused(["train", tmp_path / "x.csv", "--columns", '"Income, CHF'], capsys)

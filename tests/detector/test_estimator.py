@@ -156,7 +156,7 @@ def test_tables_as_they_come(tmp_path):
     np.testing.assert_allclose(detector.explain(changed)["constant"], np.log(401))
     difference = detector.score_samples(frame) - detector.score_samples(changed)
     np.testing.assert_allclose(difference, np.log(401))
-    assert (detector.sample(5)[:, 4] == 3).all()
+    assert (detector.sample(5).iloc[:, 4] == 3).all()
     with pytest.raises(ValueError, match="feature names"):
         detector.score_samples(frame.rename(columns={"a": "z"}))
 

@@ -3,7 +3,17 @@ import pytest
 import torch
 from PIL import Image
 
-from pscd.images.thumbnails import COLUMNS, GROUPS, SIDE, describe, near_duplicates, numbers_of, reason
+from pscd.images.thumbnails import (
+    COLUMNS,
+    GROUPS,
+    SIDE,
+    columns_for,
+    describe,
+    miniatures_of,
+    near_duplicates,
+    numbers_of,
+    reason,
+)
 
 
 def column(x, name):
@@ -20,21 +30,45 @@ def test_a_plain_picture_has_brightness_and_no_contrast_or_detail():
     torch.testing.assert_close(column(x, "brightness"), torch.tensor([0, 1, 100 / 255]).double(), rtol=1e-6, atol=1e-7)
     for name in ("contrast", "detail"):
         assert column(x, name).allclose(torch.full((3,), -np.log(255)).double(), atol=1e-4)
-    assert numbers_of(x)[:, 3:].abs().max() < 1e-6  # no colours, and no square lighter than another
+    assert numbers_of(x)[:, 3:].abs().max() < 1e-6  # no colours, and no part lighter than another
 
 
 def test_colours_are_opposites():
-    red, yellow = numbers_of(plain((255, 0, 0), (255, 255, 0)))[:, 3:11]
-    torch.testing.assert_close(red, torch.tensor([1.0] * 4 + [0.5] * 4).double())
-    torch.testing.assert_close(yellow, torch.tensor([0.0] * 4 + [1.0] * 4).double())
+    x = plain((255, 0, 0), (255, 255, 0))
+    torch.testing.assert_close(column(x, "colour 1"), torch.tensor([1.0, 0.0]).double())
+    torch.testing.assert_close(column(x, "colour 2"), torch.tensor([0.5, 1.0]).double())
 
 
 def test_layout_says_where_it_is_light():
+    across = torch.cos(torch.pi * (torch.arange(SIDE) + 0.5) / SIDE)  # light on the left, dark on the right
+    down_twice = torch.cos(2 * torch.pi * (torch.arange(SIDE) + 0.5) / SIDE)  # light above and below
+    waves = torch.stack([across.expand(SIDE, -1), down_twice[:, None] * across])
+    x = (127.5 + 127 * waves)[:, None].expand(-1, 3, -1, -1).round().to(torch.uint8)
+    layout = numbers_of(x)[:, 5:]
+    assert layout.shape == (2, 8)
+    expected = torch.zeros(2, 8, dtype=torch.float64)
+    # The mean of cos^2 is 1/2; the slowest waves come first: 01, 10, 11, 02, 20, 12, 21, 22, down before across.
+    expected[0, 0], expected[1, 6] = 127 / 255 / 2, 127 / 255 / 4
+    torch.testing.assert_close(layout, expected, rtol=0, atol=2e-3)  # bytes are rounded to 1/255
+
+
+def test_few_pictures_have_few_columns():
+    assert columns_for(20) == columns_for(35) == ("brightness", "contrast", "detail", "colour 1", "colour 2")
+    assert columns_for(36)[5:] == ("layout 1",)
+    assert len(columns_for(77)) == 12
+    assert columns_for(78) == columns_for(10_000) == COLUMNS
+    assert len(COLUMNS) == 13
+
+
+def test_miniatures_are_colours_of_patches_and_greys_of_squares():
     x = plain((0, 0, 0))
-    x[:, :, : SIDE // 8, : SIDE // 8] = 255  # the first square
-    layout = numbers_of(x)[0, 11:]
-    assert layout[0] == pytest.approx(1 - 1 / 64, abs=1e-6)
-    assert layout[1:].allclose(torch.tensor(-1 / 64).double(), atol=1e-6)
+    x[:, :, 3, 3] = 255  # one of the 16 pixels of the first square
+    x[:, 0, SIDE // 2 :, SIDE // 2 :] = 255  # the last patch red
+    (found,) = miniatures_of(x)
+    assert found[:8].tolist() == pytest.approx([0, 0, 0, 1, 0, 0, 0, 0.5], abs=1e-6)
+    assert found[8] == pytest.approx(1 / 16, abs=1e-6)
+    assert found[9:40].abs().max() < 1e-6
+    assert len(found) == 72
 
 
 def test_detail_and_contrast_tell_noise_from_a_ramp():
@@ -59,8 +93,8 @@ def test_reasons_are_words_for_the_dearest_column():
     assert said("brightness", 1) == "too bright"
     assert said("contrast", -1) == "too flat"
     assert said("detail", 1) == "too busy"
-    assert said("colour 3", 1) == "colour"
-    assert said("layout 64", 1) == "layout"
+    assert said("colour 2", 1) == "colour"
+    assert said("layout 8", 1) == "layout"
     assert reason(typical, typical, typical) == ""
     assert all(any(name.startswith(group) for group in GROUPS) for name in COLUMNS)
 
@@ -91,11 +125,11 @@ def test_copies_are_near_duplicates_and_other_pictures_not(tmp_path):
     pictures[1].resize((40, 40)).save(tmp_path / "5.png")
     pictures[3].save(tmp_path / "6.bmp")
     described = describe(sorted(tmp_path.iterdir()))
-    assert near_duplicates(described.x) == [[1, 4, 5], [3, 6]]
+    assert near_duplicates(described.miniatures) == [[1, 4, 5], [3, 6]]
 
 
 def test_a_darker_copy_is_no_duplicate():
     rng = np.random.default_rng(1)
     x = torch.from_numpy(rng.integers(60, 200, (1, 3, SIDE, SIDE), dtype=np.uint8))
-    assert near_duplicates(numbers_of(torch.cat([x, x])).numpy()) == [[0, 1]]
-    assert near_duplicates(numbers_of(torch.cat([x, x - 6])).numpy()) == []
+    assert near_duplicates(miniatures_of(torch.cat([x, x])).numpy()) == [[0, 1]]
+    assert near_duplicates(miniatures_of(torch.cat([x, x - 6])).numpy()) == []
