@@ -153,17 +153,65 @@ def records_of(file: Iterable[str], delimiter: str, *, quoted: bool = True) -> I
     Yields:
         The fields of a record, and the numbers of its first line and of the line after it, from 0.
     """
+    for record, begin, end in _every_record(file, delimiter, quoted):
+        if _is_filled(record):
+            yield record, begin, end
+
+
+def table_records(file: Iterable[str], layout: Layout) -> Iterator[tuple[list[str], int, int]]:
+    """The records of the table in a file: the header, if there is one, then the rows.
+
+    In a table of one column a blank line between two others is a row whose cell is missing, and so are empty quotation
+    marks; blank lines before the table and after it are none. In wider tables a blank line is no row.
+
+    Args:
+        file: its lines, of one opened with `newline=""`.
+        layout: where the table is.
+
+    Yields:
+        As `records_of`.
+    """
+    if layout.width > 1:
+        yield from islice(records_of(file, layout.delimiter, quoted=layout.quoted), layout.skip, None)
+        return
+    line, n_before = "", 0  # the line that was read last; filled records that were
+
+    def remembered() -> Iterator[str]:
+        nonlocal line
+        for read in file:
+            line = read
+            yield read
+
+    held: list[tuple[list[str], int, int]] = []  # blank lines: rows if another line comes after them
+    for record, begin, end in _every_record(remembered(), layout.delimiter, layout.quoted):
+        if n_before <= layout.skip:
+            n_before += _is_filled(record)
+            if n_before <= layout.skip:
+                continue
+        if not line.strip():
+            held.append(([""], begin, end))
+            continue
+        yield from held
+        held.clear()
+        yield record, begin, end
+
+
+def _every_record(file: Iterable[str], delimiter: str, quoted: bool) -> Iterator[tuple[list[str], int, int]]:
+    """As `records_of`, blank records too."""
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     limit = csv.field_size_limit(LARGEST_FIELD)
     try:
         reader = csv.reader(file, delimiter=delimiter, quoting=quoting, skipinitialspace=True)
         begin = 0
         for record in reader:
-            if record and (len(record) > 1 or record[0].strip()):
-                yield record, begin, reader.line_num
+            yield record, begin, reader.line_num
             begin = reader.line_num
     finally:
         csv.field_size_limit(limit)
+
+
+def _is_filled(record: Sequence[str]) -> bool:
+    return len(record) > 1 or bool(record and record[0].strip())
 
 
 def find_layout(

@@ -1,5 +1,6 @@
 """Files of tables: `.csv` and its kin as text, `.parquet` and `.xlsx` as they are typed."""
 
+import io
 import re
 import zipfile
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ import pandas as pd
 
 from pscd.errors import UserError
 from pscd.files import check_fits, needs, reading, suffix_of
-from pscd.frames.layout import column_names, find_footer, find_layout, is_summary, read_text, records
+from pscd.frames.layout import column_names, find_footer, find_layout, is_summary, read_text, records, table_records
 from pscd.frames.levels import listed
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".tab", ".dat")
@@ -89,8 +90,7 @@ def _read_text_file(
         if next(records(text, ","), None) is None:  # blank lines, or empty quotation marks
             raise UserError(f"{path}: there are no rows in it")
         layout, notes = find_layout(text, encoding, delimiter=delimiter, header=header)
-        every = (record for record, _, _ in records(text, layout.delimiter, quoted=layout.quoted))
-        found = islice(every, layout.skip, None)
+        found = (record for record, _, _ in table_records(io.StringIO(text, newline=""), layout))
         first = next(found)
         names, odd = column_names(first, layout.width, header=layout.header)
         columns, ragged, last = columns_of(found if layout.header else chain([first], found), layout.width)
