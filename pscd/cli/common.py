@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -28,6 +29,11 @@ class Parser(argparse.ArgumentParser):
 
     words: Sequence[str] = ()
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # argparse takes -999 for a value, but -999,-99 for a flag; flags begin with a letter, and this decides.
+        self._negative_number_matcher = re.compile(r"-[^A-Za-z-]")
+
     def error(self, message: str) -> NoReturn:
         """Print the message in one line and exit with code 2.
 
@@ -36,6 +42,22 @@ class Parser(argparse.ArgumentParser):
         """
         print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(2)
+
+
+class AddUp(argparse.Action):
+    """A flag that may be repeated: its tuples or dictionaries are put together."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        """Add the values to those of the flag before.
+
+        Args:
+            parser: not needed.
+            namespace: gets the values.
+            values: of this flag, a tuple or a dictionary.
+            option_string: not needed.
+        """
+        before = getattr(namespace, self.dest) or type(values)()
+        setattr(namespace, self.dest, before | values if isinstance(values, dict) else (*before, *values))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pscd.cli.cells import cell_words, write_cells
-from pscd.cli.common import Command, Parser, add_force, check_out, device, parse_names, whole, write
+from pscd.cli.common import AddUp, Command, Parser, add_force, check_out, device, parse_names, whole, write
 from pscd.cli.pictures import detect_pictures, is_of_pictures, score_pictures
 from pscd.cli.reading import FILES, add_reading_flags, read_args, reading_options
 from pscd.cli.sampling import is_large, rows_of_detector, sample_in_parts
@@ -63,10 +63,13 @@ def add_learning_flags(parser: Parser) -> None:
         parser: the command's parser.
     """
     parser.add_argument(
-        "--columns", type=parse_names, help="columns to learn from, by name (a,b,c; default: all but the ids)"
+        "--columns",
+        action=AddUp,
+        type=parse_names,
+        help="columns to learn from, by name (a,b,c; default: all but the ids)",
     )
     parser.add_argument(
-        "--id", type=parse_names, default=(), help="columns that name a row and are not learnt from (a,b)"
+        "--id", action=AddUp, type=parse_names, default=(), help="columns that name a row and are not learnt from (a,b)"
     )
     parser.add_argument(
         "--gamma",

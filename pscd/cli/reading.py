@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.cli.common import Parser, parse_names
+from pscd.cli.common import AddUp, Parser, parse_names
 from pscd.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def add_reading_flags(parser: Parser) -> None:
     group.add_argument(
         "--as",
         dest="kinds",
+        action=AddUp,
         type=parse_kinds,
         default={},
         metavar="COLUMN=KIND,...",
@@ -32,11 +33,12 @@ def add_reading_flags(parser: Parser) -> None:
     )
     group.add_argument(
         "--missing",
+        action=AddUp,
         type=parse_names,
         default=(),
         metavar="WORD,...",
-        help="more spellings of a missing value, for all columns or one (999,unknown or age=999); known are: empty, "
-        "NA, N/A, nan, null, None, -, ?, .",
+        help="more spellings of a missing value, for all columns or one (-999,unknown or age=999), repeatable; known: "
+        "empty, NA, N/A, nan, null, None, -, ?, .",
     )
     group.add_argument(
         "--delimiter", metavar="SIGN", help="between fields: one character, or tab, semicolon, space, bar"

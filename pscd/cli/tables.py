@@ -5,7 +5,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pscd.cli.common import Command, Parser, add_out, add_run, check_out, in_words, load_model, parse_names, write
+from pscd.cli.common import (
+    AddUp,
+    Command,
+    Parser,
+    add_out,
+    add_run,
+    check_out,
+    in_words,
+    load_model,
+    parse_names,
+    write,
+)
 from pscd.cli.detect import check_ids, is_detector, score_rows
 from pscd.cli.images import add_strangeness, check_strangeness, score_images
 from pscd.cli.reading import ARRAYS, FILES, add_reading_flags
@@ -26,7 +37,9 @@ def add_score(parser: Parser) -> None:
         type=Path,
         help=f"rows to score ({FILES}), or a folder of Parquet files; for an image model also a folder of pictures",
     )
-    parser.add_argument("--id", type=parse_names, default=(), help="columns to carry over, such as a row's name (a,b)")
+    parser.add_argument(
+        "--id", action=AddUp, type=parse_names, default=(), help="columns to carry over, such as a row's name (a,b)"
+    )
     parser.add_argument("--log-density", action="store_true", help="write the log density of every row too, in nats")
     parser.add_argument(
         "--reasons",

@@ -68,3 +68,14 @@ def test_arrays_are_tables_too(tmp_path, capsys):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(30, 2)))
     assert main(["look", str(tmp_path / "x.npy")]) == 0
     assert "x1" in capsys.readouterr().out
+
+
+def test_the_codes_of_all_columns_are_one_flag_that_works(tmp_path, capsys):
+    path = tmp_path / "codes.csv"
+    rows = [f"{40 + i % 9},{100 + i % 7}" for i in range(30)] + ["-999,103", "41,-99"] * 3
+    path.write_text("\n".join(["a,b", *rows]))
+    assert main(["look", str(path)]) == 0
+    advice = capsys.readouterr().out.splitlines()[-1].strip()
+    assert advice == "--missing -999,-99"
+    assert main(["look", str(path), *advice.split()]) == 0
+    assert "looks like a code" not in capsys.readouterr().out

@@ -32,3 +32,22 @@ def test_every_flag_reaches_the_reader(parser, tmp_path):
 
 def test_kinds_may_have_names_with_signs_and_formats_with_colons():
     assert parse_kinds("a=b=date:%d.%m.%Y") == {"a=b": "date:%d.%m.%Y"}
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        ("--missing -999,-99", ("-999", "-99")),
+        ("--missing -999 --missing -99,x", ("-999", "-99", "x")),
+        ("--missing a=-9 --missing -,-.5", ("a=-9", "-", "-.5")),
+        ("", ()),
+    ],
+)
+def test_codes_add_up_and_may_be_negative(parser, words, missing):
+    assert parser.parse_args(["my.csv", *words.split()]).missing == missing
+
+
+def test_kinds_add_up(parser):
+    args = parser.parse_args(["my.csv", "--as", "a=skip,b=date", "--as", "b=number"])
+    assert args.kinds == {"a": "skip", "b": "number"}
+    assert parser.parse_args(["my.csv"]).kinds == {}
