@@ -14,7 +14,7 @@ from pscd.cli.detect import (
     n_learnt,
     read_for,
 )
-from pscd.cli.reading import ARRAYS, FILES, add_reading_flags, read_args
+from pscd.cli.reading import ARRAYS, FILES, add_reading_flags, notes_of, read_args, tell_notes
 from pscd.cli.streams import source_of
 from pscd.errors import UserError
 
@@ -77,6 +77,7 @@ def run_clean(args: argparse.Namespace) -> None:
         detector = fit_detector(args, frame, args.file)
     else:
         frame = read_for(detector, args)
+    tell_notes(notes_of(frame))
     rows = frame[detector.feature_names_in_] if detector.reader_.schema is None else frame
     found = detector.findings(rows, false_alarms=args.false_alarms)
     wrong, gaps = (found[found["what"] == what] for what in ("wrong", "missing"))

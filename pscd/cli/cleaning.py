@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from pscd.cli.cells import SHIFTED, SHOWN, cell_columns, count_gaps, group_cells, merge_groups, print_gaps, print_groups
 from pscd.cli.clean import NOTHING_CHANGED, asked, is_text, layout_flags, mended
 from pscd.cli.detect import n_learnt
-from pscd.cli.reading import reading_options
-from pscd.cli.scoring import check_table_ids, fit_to_sample, tell_notes
+from pscd.cli.reading import reading_options, tell_notes
+from pscd.cli.scoring import check_table_ids, fit_to_sample
 from pscd.cli.streams import Part, in_parts, job_of
 from pscd.errors import UserError
 from pscd.files import suffix_of
@@ -74,7 +74,7 @@ def clean_in_blocks(
     blocks = lambda first: source.blocks(first, some)  # noqa: E731
     beside = args.out if typed else None
     found = in_parts(cells, job, blocks, work, total=source.n_rows, beside=beside, at_end=copy_text)
-    tell_notes(source)
+    tell_notes(source.notes)
     _tell(args, detector, found, cells)
 
 

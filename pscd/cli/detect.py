@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pscd.cli.cells import cell_words, write_cells
 from pscd.cli.common import AddUp, Command, Parser, add_force, check_out, device, parse_names, whole, write
 from pscd.cli.pictures import detect_pictures, is_of_pictures, score_pictures
-from pscd.cli.reading import FILES, add_reading_flags, read_args, reading_options
+from pscd.cli.reading import FILES, add_reading_flags, notes_of, read_args, reading_options, tell_notes
 from pscd.cli.sampling import is_large, rows_of_detector, sample_in_parts
 from pscd.cli.streams import source_of
 from pscd.errors import UserError
@@ -115,6 +115,7 @@ def run_detect(args: argparse.Namespace) -> None:
     detector = fit_detector(args, frame, args.data, contamination=args.contamination, rank=args.rank)
     save_detector(args, detector, out, file_digest(args.data))
     print_learnt(detector, len(frame))
+    tell_notes(notes_of(frame))
     report(detector, frame, args.data, out / "scores.csv", args.id, picture=out / "scores.png")
     _report_cells(detector, frame, out / "cells.csv")
     print(f"run: {out}")
@@ -264,6 +265,7 @@ def score_rows(args: argparse.Namespace, *, in_blocks: bool = False) -> None:
         score_by_detector(args, detector, source, args.out)
         return
     frame = read_for(detector, args)
+    tell_notes(notes_of(frame))
     report(detector, frame, args.file, args.out, args.id, log_density=args.log_density)
 
 

@@ -47,7 +47,11 @@ def add_reading_flags(parser: Parser) -> None:
     group.add_argument("--thousands", metavar="SIGN", help="what separates thousands")
     group.add_argument("--encoding", metavar="NAME", help="of a text file: utf-8, utf-16, cp1252, latin-1 ...")
     group.add_argument("--sheet", metavar="NAME", help="of a workbook (default: the first)")
-    group.add_argument("--no-header", dest="header", action="store_false", default=None, help="the first line is a row")
+    names = group.add_mutually_exclusive_group()
+    names.add_argument(
+        "--header", dest="header", action="store_true", default=None, help="the first line has the names of the columns"
+    )
+    names.add_argument("--no-header", dest="header", action="store_false", help="the first line is a row")
     order = group.add_mutually_exclusive_group()
     order.add_argument(
         "--day-first", dest="day_first", action="store_true", default=None, help="1/2/2020 is in February"
@@ -93,6 +97,29 @@ def reading_options(args: argparse.Namespace) -> dict[str, Any]:
     """
     names = ("delimiter", "decimal", "thousands", "encoding", "missing", "sheet", "header", "day_first")
     return {name: getattr(args, name) for name in names}
+
+
+def tell_notes(notes: Sequence[str]) -> None:
+    """Print what is odd about a file, and what was assumed about it.
+
+    Args:
+        notes: of the table.
+    """
+    for note in notes:
+        print(f"note: {note}")
+
+
+def notes_of(frame: Any) -> Sequence[str]:
+    """What `read_frame` found odd about a file.
+
+    Args:
+        frame: the table.
+
+    Returns:
+        Sentences.
+    """
+    notes: Sequence[str] = frame.attrs.get("pscd", {}).get("notes", ())
+    return notes
 
 
 def look_args(args: argparse.Namespace, frame: Any, ids: Sequence[str] = ()) -> "Schema":

@@ -196,3 +196,17 @@ def test_a_detector_of_numbers_reads_text(run, csv, tmp_path):
     assert main(["score", str(tmp_path / "old"), str(csv), "--id", "name", "--out", str(tmp_path / "s.csv")]) == 0
     expected = -EnergyDetector.load(tmp_path / "old").score_samples(frame)
     np.testing.assert_allclose(pd.read_csv(tmp_path / "s.csv")["energy"], expected, rtol=1e-6)
+
+
+def test_what_was_assumed_about_the_file_is_told(tmp_path, capsys):
+    table, out = tmp_path / "a.csv", tmp_path / "run"
+    table.write_text("\n".join(f"{i % 7}.5,{i % 5}" for i in range(40)))
+    note = "note: no header: columns are called x0, x1, ...; --header says there is one"
+    assert main(["detect", str(table), "--out", str(out), "--updates", "5"]) == 0
+    assert note in capsys.readouterr().out
+    assert main(["score", str(out), str(table), "--out", str(tmp_path / "scores.csv")]) == 0
+    assert note in capsys.readouterr().out
+    assert main(["clean", str(table), "--run", str(out)]) == 0
+    assert note in capsys.readouterr().out
+    assert main(["clean", str(table), "--run", str(out), "--force", "--no-header"]) == 0
+    assert "note:" not in capsys.readouterr().out

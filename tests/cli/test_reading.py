@@ -51,3 +51,12 @@ def test_kinds_add_up(parser):
     args = parser.parse_args(["my.csv", "--as", "a=skip,b=date", "--as", "b=number"])
     assert args.kinds == {"a": "skip", "b": "number"}
     assert parser.parse_args(["my.csv"]).kinds == {}
+
+
+def test_the_header_can_be_told(parser, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("7,8\n1,2\n3,5\n")
+    columns = [list(read_args(parser.parse_args([str(path), *flags]), path)) for flags in ([], ["--header"])]
+    assert columns == [["x0", "x1"], ["7", "8"]]
+    with pytest.raises(SystemExit):
+        parser.parse_args([str(path), "--header", "--no-header"])
