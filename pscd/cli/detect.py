@@ -215,7 +215,7 @@ def print_learnt(detector: "EnergyDetector", n_rows: int) -> None:
     for column in () if schema is None else schema.columns:
         if not column.is_learnt and column.notes and "told" not in column.notes[0]:
             print(f"  left out: {column.name} ({'; '.join(column.notes)})")
-        elif column.stray:
+        elif column.stray or any("as told" in note for note in column.notes):
             print(f"  {column.name}: {'; '.join(column.notes)}")
     from pscd.detector.estimator import IGNORED
 
