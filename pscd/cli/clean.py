@@ -83,15 +83,15 @@ def run_clean(args: argparse.Namespace) -> None:
     wrong, gaps = (found[found["what"] == what] for what in ("wrong", "missing"))
     print_groups(merge_groups(group_cells(wrong)), len(wrong), len(frame) * n_learnt(detector))
     print_gaps(count_gaps(gaps))
+    changed = found[found["what"].isin(asked(args))]
+    if args.out is not None:  # first, so that a copy that cannot be made leaves no list behind
+        _write_mended(args, frame, changed)
     write_cells(found, cells)
     print(f"cells: {cells}")
-    if args.out is None:
-        if len(found):
-            print(NOTHING_CHANGED)
-        return
-    changed = found[found["what"].isin(asked(args))]
-    _write_mended(args, frame, changed)
-    print(f"{len(changed):,} cells changed: {args.out}")
+    if args.out is not None:
+        print(f"{len(changed):,} cells changed: {args.out}")
+    elif len(found):
+        print(NOTHING_CHANGED)
 
 
 def asked(args: argparse.Namespace) -> list[str]:

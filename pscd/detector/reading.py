@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pscd.errors import UserError
 from pscd.frames import Schema, decode, encode, look, spell
+from pscd.frames.dates import in_zone
 from pscd.frames.levels import listed
 from pscd.frames.spelling import meant
 
@@ -228,6 +229,10 @@ class Reader:
         wanted = [name for j, name in enumerate(self.schema.names) if columns is None or j in columns]
         texts = [name for name in wanted if name in typed and frame[name].dtype == nw.String]
         words = spell(typed[texts], self.schema)
+        for name in typed:
+            if name in frame.columns and frame[name].dtype == nw.Datetime and typed[name].dtype.kind == "M":
+                dates = in_zone(typed[name], getattr(frame[name].dtype, "time_zone", None))
+                values[self.schema.names.index(name)] = dates.astype(object).where(dates.notna(), None).tolist()
         return [
             words[name].tolist() if name in texts else found
             for name, found in zip(self.schema.names, values, strict=True)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from pscd.errors import UserError
 from pscd.frames.cells import Cells, as_frame, cells_of
-from pscd.frames.dates import date_spelling, date_values, dates_from, guess_formats, parse_dates
+from pscd.frames.dates import date_spelling, date_values, dates_from, guess_formats, in_zone, parse_dates
 from pscd.frames.levels import level_codes, listed
 from pscd.frames.looking import told_missing
 from pscd.frames.numbers import (
@@ -201,7 +201,9 @@ def _decoded(values: dict[str, np.ndarray], column: Column) -> pd.Series:
         dates = dates_from(values, column.resolution)
         if column.source == "number":  # 20201231
             return pd.Series(pd.to_numeric(pd.Series(date_spelling(dates, column.formats[0])))).astype("Int64")
-        return pd.Series(dates)
+        return (
+            in_zone(pd.Series(dates), column.zones[0]) if column.source == "date" and column.zones else pd.Series(dates)
+        )
     (found,) = values.values()
     gone = ~np.isfinite(found)
     if column.kind in ("category", "boolean"):
@@ -257,8 +259,9 @@ def _date_format(column: Column) -> str:
 
 def _spelled(values: pd.Series, column: Column) -> list[str]:
     if column.kind == "date":
-        dates = pd.to_datetime(values).to_numpy().astype("datetime64[us]")
-        return date_spelling(dates, _date_format(column)).tolist()
+        dates = in_zone(pd.to_datetime(values), None).to_numpy().astype("datetime64[us]")
+        offsets = column.zones if column.source == "text" else ()
+        return date_spelling(dates, _date_format(column), offsets).tolist()
     if column.kind in ("number", "integer"):
         return ["" if pd.isna(value) else number_spelling(float(value), column) for value in values]
     return ["" if pd.isna(value) else str(value) for value in values]

@@ -9,7 +9,7 @@ import numpy as np
 
 from pscd.errors import UserError
 from pscd.frames.cells import Cells, as_frame, cells_of
-from pscd.frames.dates import date_values, guess_formats, parse_dates, parts_of, resolution_of
+from pscd.frames.dates import date_values, guess_formats, offsets_of, parse_dates, parts_of, resolution_of
 from pscd.frames.levels import FLAGS, as_boolean, as_category, few_levels, listed
 from pscd.frames.numbers import (
     NumberFormat,
@@ -108,7 +108,8 @@ def look(
     for name, found in cells.items():
         kind = "id" if name in ids else kinds.get(name)
         column = _told_kind(name, found, kind, told) if kind is not None else _guess(name, found, told)
-        columns.append(replace(column, missing=int((found.codes < 0).sum())))
+        zone = getattr(table[name].dtype, "time_zone", None) if column.kind == "date" else None
+        columns.append(replace(column, missing=int((found.codes < 0).sum()), zones=(zone,) if zone else column.zones))
     notes = tuple(layout.get("notes", ()))
     if len(table) == 1:
         notes += ("one row: there is nothing to compare it with",)
@@ -358,6 +359,7 @@ def _date(name: str, cells: Cells, dates: np.ndarray, formats: tuple[str, ...], 
         formats=formats,
         date_parts=parts_of(dates[good], formats, resolution),
         resolution=resolution,
+        zones=offsets_of(cells.values, dates, counts) if cells.kind == "text" else (),
     )
 
 
