@@ -309,8 +309,8 @@ class CellMethods:
         suggested, mistakes = self._suggested(rows, judged, where)
         cells = reader.cells(rows.table, suggested[some], set(j.tolist()))
         tables = [cells, reader.values(lower[some]), reader.values(upper[some])]
-        names = reader.names(rows.table)
-        columns: dict[str, Any] = {"row": i.numpy(), "column": [names[c] for c in j.tolist()]}
+        labels = reader.labels(rows.table)
+        columns: dict[str, Any] = {"row": i.numpy(), "column": [labels[c] for c in j.tolist()]}
         columns["found"] = [cell for c in j.unique().tolist() for cell in reader.found(rows, c, i[j == c].tolist())]
         for name, values in zip(("suggested", "lower", "upper"), tables, strict=True):
             columns[name] = [values[c][r] for r, c in zip(at.tolist(), j.tolist(), strict=True)]

@@ -188,3 +188,14 @@ def test_numbers_that_were_chosen():
         "IMPOSSIBLE": 50.0,
     }
     assert {name: getattr(module, name) for name in chosen} == chosen
+
+
+def test_columns_that_are_numbered_are_listed_and_mended_by_their_numbers():
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(100, 2)), columns=[2020, 2019])
+    frame.iloc[7, 0] = 500.0
+    detector = EnergyDetector(n_updates=5).fit(frame)
+    worst = detector.suspects(frame).iloc[0]
+    assert (worst["row"], worst["column"], worst["found"]) == (7, 2020, 500.0)
+    mended = detector.repair(frame)
+    assert list(mended.columns) == [2020, 2019]
+    assert abs(mended.loc[7, 2020]) < 5
