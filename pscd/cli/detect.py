@@ -350,7 +350,7 @@ def report(
     for i in strangest:
         label = ", ".join(str(values[i]) for values in carried.values()) or f"row {row[i]}"
         print(f"  {label:<14} energy {energy[i]:>9.2f}   {because[int(i)]}")
-    bad = 0 if detector.reader_.schema is None else int(detector.reader_.read(rows).stray.any(1).sum())
+    bad = int(detector.reader_.read(rows).stray.any(1).sum())
     if bad:
         who = "1 row has" if bad == 1 else f"{bad:,} rows have"
         print(f"{who} a cell that cannot be, such as a word among numbers or a new category; the reasons name it")

@@ -17,6 +17,7 @@ from pscd.frames import Schema, decode, encode, look, spell
 from pscd.frames.cells import with_text_names
 from pscd.frames.dates import in_zone
 from pscd.frames.levels import listed
+from pscd.frames.numbers import LARGEST
 from pscd.frames.spelling import meant
 
 
@@ -108,7 +109,10 @@ class Reader:
         if self.schema is None:
             array = np.asarray(table if numbers is None else numbers, dtype=np.float64)
             x = torch.from_numpy(np.require(array, requirements="W"))  # a frame may lend its memory for reading only
-            return Rows(x, torch.zeros(x.shape, dtype=torch.bool), table)
+            if native_frame(table) is None:  # scikit-learn has refused an array with infinite numbers
+                return Rows(x, torch.zeros(x.shape, dtype=torch.bool), table)
+            stray = x.abs() >= LARGEST
+            return Rows(x.masked_fill(stray, torch.nan) if stray.any() else x, stray, table)
         encoded = encode(table if native_frame(table) is not None else np.asarray(table, dtype=object), self.schema)
         return Rows(torch.from_numpy(encoded.x), torch.from_numpy(encoded.stray), table)
 

@@ -199,3 +199,17 @@ def test_columns_that_are_numbered_are_listed_and_mended_by_their_numbers():
     mended = detector.repair(frame)
     assert list(mended.columns) == [2020, 2019]
     assert abs(mended.loc[7, 2020]) < 5
+
+
+def test_an_infinite_number_is_a_wrong_cell_of_a_frame_and_an_error_of_an_array():
+    x = np.random.default_rng(0).normal(size=(100, 2))
+    clean = EnergyDetector(n_updates=5).fit(pd.DataFrame(x, columns=["a", "b"]))
+    x[7, 1] = -np.inf
+    frame = pd.DataFrame(x, columns=["a", "b"])
+    for detector in (EnergyDetector(n_updates=5).fit(frame), clean):
+        worst = detector.suspects(frame).iloc[0]
+        assert (worst["row"], worst["column"], worst["found"], worst["cost"]) == (7, "b", -np.inf, IMPOSSIBLE)
+        assert np.isfinite(detector.score_samples(frame)).all()
+        assert np.isfinite(detector.repair(frame)).all(axis=None)
+    with pytest.raises(ValueError, match="infinity"):
+        EnergyDetector(n_updates=5).fit(x)

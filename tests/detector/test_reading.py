@@ -257,3 +257,12 @@ def test_names_that_are_numbers_come_back(text):
 def test_a_name_that_is_there_twice_is_told():
     with pytest.raises(UserError, match="column 'a' is there twice; give every column a name of its own"):
         Reader.of(pd.DataFrame(np.zeros((3, 2)), columns=["a", "a"]))
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_infinite_numbers_of_a_frame_cannot_be(kind):
+    table = kind({"a": [1.0, np.inf, 3.0, np.nan], "b": [-np.inf, 2.0, 1e30, 9e29]})
+    rows = Reader.of(table).read(table)
+    assert rows.stray.tolist() == [[False, True], [True, False], [False, True], [False, False]]
+    np.testing.assert_array_equal(rows.x, [[1, np.nan], [np.nan, 2], [3, np.nan], [np.nan, 9e29]])
+    assert (table["b"][0], table["b"][2]) == (-np.inf, 1e30)  # the table itself is left alone
