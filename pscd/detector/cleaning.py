@@ -116,7 +116,7 @@ class CellMethods:
         Returns:
             One row for each cell: `row` (from 0), `column`, `found`, `suggested`, `lower` and `upper` (numbers and
             dates only), `cost` in nats and, where a common one explains the cell, the `mistake`, such as "100 times too
-            large"; the suggestion is then what undoes it.
+            large"; the suggestion is then what undoes it, without an interval if it lies outside.
         """
         rows = self._read(X)
         judged = self._judge(rows, false_alarms)
@@ -315,5 +315,18 @@ class CellMethods:
         for name, values in zip(("suggested", "lower", "upper"), tables, strict=True):
             columns[name] = [values[c][r] for r, c in zip(at.tolist(), j.tolist(), strict=True)]
         columns["cost"] = self._costs(rows, judged.cells)[i, j].numpy()
-        columns["mistake"] = mistakes[i, j]
+        columns["mistake"] = mistakes[i.numpy(), j.numpy()]
+        right = reader.values(suggested[some])
+        _drop_outside(columns, [right[c][r] for r, c in zip(at.tolist(), j.tolist(), strict=True)])
         return pd.DataFrame(columns).sort_values("cost", ascending=False, kind="stable", ignore_index=True)
+
+
+def _drop_outside(columns: dict[str, Any], right: list[Any]) -> None:
+    """Take away the intervals of cells that a mistake explains, if what undoes it lies outside.
+
+    There it is the mistake that tells the right value, and not the row as the model sees it.
+    """
+    lower, upper = columns["lower"], columns["upper"]
+    for k, said in enumerate(columns["mistake"]):
+        if said is not None and lower[k] is not None and not lower[k] <= right[k] <= upper[k]:
+            lower[k] = upper[k] = None

@@ -213,3 +213,14 @@ def test_an_infinite_number_is_a_wrong_cell_of_a_frame_and_an_error_of_an_array(
         assert np.isfinite(detector.repair(frame)).all(axis=None)
     with pytest.raises(ValueError, match="infinity"):
         EnergyDetector(n_updates=5).fit(x)
+
+
+def test_no_suggestion_stands_beside_an_interval_that_it_is_not_in():
+    """Of 100 +- 10, 120 is plausible and outside of the interval to 116, and 101 inside."""
+    frame = pd.DataFrame(np.random.default_rng(0).normal(100, 10, size=(400, 2)), columns=["a", "b"])
+    frame.loc[0, "a"], frame.loc[1, "a"] = 12_000.0, 10_100.0
+    found = EnergyDetector(n_updates=5).fit(frame).suspects(frame).set_index("row").loc[[0, 1]]
+    assert found["mistake"].tolist() == ["100 times too large"] * 2
+    assert found["suggested"].tolist() == [120.0, 101.0]
+    assert found["lower"].isna().tolist() == found["upper"].isna().tolist() == [True, False]
+    assert found["lower"][1] < 101 < found["upper"][1]
