@@ -224,3 +224,14 @@ def test_no_suggestion_stands_beside_an_interval_that_it_is_not_in():
     assert found["suggested"].tolist() == [120.0, 101.0]
     assert found["lower"].isna().tolist() == found["upper"].isna().tolist() == [True, False]
     assert found["lower"][1] < 101 < found["upper"][1]
+
+
+def test_a_wrong_cell_of_a_table_of_one_column_is_found():
+    x = np.random.default_rng(0).normal(5, 1, size=(200, 1))
+    x[51] = 99.0
+    for table in (x, pd.DataFrame(x, columns=["a"])):
+        detector = EnergyDetector(n_updates=5).fit(table)
+        worst = detector.suspects(table).iloc[0]
+        assert (worst["row"], worst["found"]) == (51, 99.0)
+        assert 4 < worst["suggested"] < 6
+        assert np.asarray(detector.repair(table))[51] < 10
