@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.cli.cells import count_gaps, group_cells, merge_groups, print_gaps, print_groups, write_cells
+from pscd.cli.cells import count_gaps, group_cells, in_own_format, merge_groups, print_gaps, print_groups, write_cells
 from pscd.cli.common import Command, Parser, add_force
 from pscd.cli.detect import (
     add_learning_flags,
@@ -79,7 +79,7 @@ def run_clean(args: argparse.Namespace) -> None:
         frame = read_for(detector, args)
     tell_notes(notes_of(frame))
     rows = frame[detector.feature_names_in_] if detector.reader_.schema is None else frame
-    found = detector.findings(rows, false_alarms=args.false_alarms)
+    found = in_own_format(detector.findings(rows, false_alarms=args.false_alarms), detector.reader_.schema)
     wrong, gaps = (found[found["what"] == what] for what in ("wrong", "missing"))
     print_groups(merge_groups(group_cells(wrong)), len(wrong), len(frame) * n_learnt(detector))
     print_gaps(count_gaps(gaps))

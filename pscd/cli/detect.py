@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.cli.cells import cell_words, write_cells
+from pscd.cli.cells import cell_words, in_own_format, write_cells
 from pscd.cli.common import AddUp, Command, Parser, add_force, check_out, device, parse_names, whole, write
 from pscd.cli.pictures import detect_pictures, is_of_pictures, score_pictures
 from pscd.cli.reading import FILES, add_reading_flags, notes_of, read_args, reading_options, tell_notes
@@ -386,7 +386,7 @@ def _draw(
 def _report_cells(detector: "EnergyDetector", frame: "pd.DataFrame", out: Path) -> None:
     """Write and print the cells that look wrong."""
     rows = frame[detector.feature_names_in_] if detector.reader_.schema is None else frame
-    found = detector.suspects(rows)
+    found = in_own_format(detector.suspects(rows), detector.reader_.schema)
     write_cells(found, out)
     if not len(found):
         print("no cell looks wrong by itself")

@@ -60,7 +60,7 @@ class NumberFormat:
         point = re.escape(self.decimal)
         other = "." if self.decimal == "," else ","
         separator = rf"[{other}'\u2019\u00a0\u202f _{re.escape(self.thousands)}]"
-        before = "|".join(filter(None, (re.escape(self.prefix), f"[{CURRENCY}]")))
+        before = "|".join(filter(None, (re.escape(self.prefix.strip()), f"[{CURRENCY}]")))
         after = "|".join(filter(None, (re.escape(self.suffix.strip()), f"[{CURRENCY}]")))
         whole = rf"[1-9]\d{{0,2}}(?P<gap>{separator})\d{{3}}(?:(?P=gap)\d{{3}})*|\d+"
         number = rf"(?P<whole>{whole})?(?:{point}(?P<part>\d*))?(?P<power>[eE][-+]?\d+)?"
@@ -214,6 +214,8 @@ def guess_format(
     prefix, suffix = (_common(counter, total) for counter in (prefixes, suffixes))
     spaced = sum(int(counts[i]) for i in _spaced(len(texts)) if texts[i].endswith(f" {suffix}"))
     space = " " if suffix and 2 * spaced >= suffixes[suffix] else ""
+    apart = sum(int(counts[i]) for i in _spaced(len(texts)) if f"{prefix} " in texts[i])
+    prefix += " " if prefix and 2 * apart >= prefixes[prefix] else ""
     gap = gaps.most_common(1)[0][0] if gaps else ""
     return NumberFormat(decimal, thousands if thousands is not None else gap, prefix, space + suffix)
 

@@ -237,3 +237,14 @@ def test_stated_marks_hold_unless_a_column_can_hardly_be_read_with_them():
 def test_any_sign_may_separate_thousands():
     assert NumberFormat(".", "*").parse(texts("1*234.5"))[0] == 1234.5
     assert np.isnan(NumberFormat(".").parse(texts("1*234.5"))[0])
+
+
+@pytest.mark.parametrize(
+    ("words", "prefix"), [(("€ 5", "€ 6", "€7"), "€ "), (("€5", "€6", "€ 7"), "€"), (("5", "6"), "")]
+)
+def test_a_blank_after_the_currency_stays(words, prefix):
+    form = guess_format(texts(*words), np.ones(len(words), int), ".")
+    assert form.prefix == prefix
+    np.testing.assert_array_equal(form.parse(texts("€ 8", "€8", "-€ 8", "8")), [8, 8, -8, 8])
+    column = Column("pay", "integer", decimals=0, prefix=form.prefix)
+    assert number_spelling(-9.0, column) == f"-{prefix}9"
