@@ -224,6 +224,16 @@ def print_learnt(detector: "EnergyDetector", n_rows: int) -> None:
         print(f"gamma {detector.gamma_:.3g}: {ignored} rows counted less than a tenth")
     else:
         print("gamma 0: nothing to be robust against, every row counted")
+    print(f"outlier: energy above {-detector.offset_:.4g}, {_threshold_words(detector)}")
+
+
+def _threshold_words(detector: "EnergyDetector") -> str:
+    """Where the threshold of a detector comes from."""
+    if detector.contamination != "auto":
+        return f"the strangest {100 * float(detector.contamination):.3g} % of these rows (--contamination)"
+    if detector.contamination_ > 0:
+        return "more than 99 % of the model's own samples have"
+    return "in any case the strangest hundredth of these rows (--contamination)"
 
 
 def n_learnt(detector: "EnergyDetector") -> int:
