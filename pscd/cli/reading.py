@@ -74,6 +74,7 @@ def read_args(args: argparse.Namespace, path: Path | None = None) -> Any:
     """
     from pscd.files import suffix_of
     from pscd.frames import as_frame, read_frame
+    from pscd.frames.reading import about_unused
 
     path = path or getattr(args, "file", None) or args.data
     if suffix_of(path) in ARRAYS:
@@ -82,7 +83,9 @@ def read_args(args: argparse.Namespace, path: Path | None = None) -> Any:
         x = read_array(path)
         if x.ndim > 2:
             raise UserError(f"{path}: rows of {' x '.join(map(str, x.shape[1:]))} numbers are no table; use pscd train")
-        return as_frame(x if x.ndim == 2 else x[:, None]).to_native()
+        frame = as_frame(x if x.ndim == 2 else x[:, None]).to_native()
+        frame.attrs["pscd"] = {"notes": about_unused(suffix_of(path), reading_options(args))}
+        return frame
     return read_frame(path, **reading_options(args))
 
 
