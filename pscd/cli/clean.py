@@ -11,9 +11,9 @@ from pscd.cli.detect import (
     fit_detector,
     is_detector,
     is_nameless,
-    n_learnt,
     read_for,
 )
+from pscd.cli.learnt import n_learnt
 from pscd.cli.reading import ARRAYS, FILES, add_reading_flags, notes_of, read_args, tell_notes
 from pscd.cli.streams import source_of
 from pscd.errors import UserError

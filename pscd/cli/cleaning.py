@@ -19,7 +19,7 @@ from pscd.cli.cells import (
     print_groups,
 )
 from pscd.cli.clean import NOTHING_CHANGED, asked, is_text, layout_flags, mended
-from pscd.cli.detect import n_learnt
+from pscd.cli.learnt import n_learnt
 from pscd.cli.reading import reading_options, tell_notes
 from pscd.cli.scoring import check_table_ids, fit_to_sample
 from pscd.cli.streams import Part, in_parts, job_of

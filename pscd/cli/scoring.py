@@ -35,7 +35,8 @@ def detect_in_blocks(args: argparse.Namespace, source: "BlockSource", out: Path)
     Raises:
         UserError: there is nothing to learn, or a file cannot be read or written.
     """
-    from pscd.cli.detect import print_learnt, save_detector
+    from pscd.cli.detect import save_detector
+    from pscd.cli.learnt import print_learnt
 
     detector, n = fit_to_sample(args, source, contamination=args.contamination, rank=args.rank)
     save_detector(args, detector, out, _fingerprint(source))

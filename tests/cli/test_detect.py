@@ -210,23 +210,3 @@ def test_what_was_assumed_about_the_file_is_told(tmp_path, capsys):
     assert note in capsys.readouterr().out
     assert main(["clean", str(table), "--run", str(out), "--force", "--no-header"]) == 0
     assert "note:" not in capsys.readouterr().out
-
-
-def test_it_is_told_where_the_threshold_comes_from(tmp_path, capsys):
-    table = tmp_path / "a.csv"
-    x = np.random.default_rng(0).normal(size=(200, 2))
-
-    def told(*flags):
-        pd.DataFrame(x, columns=["a", "b"]).to_csv(table, index=False)
-        out = tmp_path / "run"
-        assert main(["detect", str(table), "--out", str(out), "--updates", "5", "--force", *flags]) == 0
-        line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("outlier: "))
-        assert line.split()[3] == f"{-EnergyDetector.load(out).offset_:.4g},"
-        return line.partition(", ")[2]
-
-    assert told("--contamination", "0.05") == "the strangest 5 % of these rows (--contamination)"
-    x[:20] += 9
-    assert told() == "more than 99 % of the model's own samples have"
-    x[:20] -= 9
-    x[np.abs(x).max(1) > 2] = 0  # rows that stand out less than those of the model
-    assert told() == "in any case the strangest hundredth of these rows (--contamination)"
