@@ -10,6 +10,8 @@ from pscd.cli.common import write
 if TYPE_CHECKING:
     import pandas as pd
 
+    from pscd.frames import Schema
+
 SHIFTED = "shifted"  # how the mistake of a whole row begins
 SHOWN = 12  # lines of the summary
 
@@ -22,6 +24,34 @@ def write_cells(found: "pd.DataFrame", out: Path) -> None:
         out: a `.csv` file.
     """
     write(out, found.to_numpy(), cell_columns(found))
+
+
+def in_own_format(found: "pd.DataFrame", schema: "Schema | None") -> "pd.DataFrame":
+    """Cells whose intervals are written as the table writes its own, where it is text.
+
+    Args:
+        found: as `suspects` lists them.
+        schema: what the columns are taken for; None: all are numbers.
+
+    Returns:
+        A copy with texts for `lower` and `upper` of cells of text.
+    """
+    import pandas as pd
+
+    from pscd.frames import spell
+
+    if schema is None:
+        return found
+    made = found.astype({"lower": object, "upper": object})
+    known = {column.name for column in schema.learnt() if column.kind in ("number", "integer", "date")}
+    text = (
+        found["column"].isin(known) & found["lower"].notna() & found["suggested"].map(lambda new: isinstance(new, str))
+    )
+    for name, cells in found[text].groupby("column", sort=False):
+        for bound in ("lower", "upper"):
+            values = pd.DataFrame({str(name): cells[bound].tolist()})
+            made.loc[cells.index, bound] = spell(values, schema)[str(name)].tolist()
+    return made
 
 
 def cell_columns(found: "pd.DataFrame") -> "dict[str, pd.Series]":

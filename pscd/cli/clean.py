@@ -4,17 +4,17 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.cli.cells import count_gaps, group_cells, merge_groups, print_gaps, print_groups, write_cells
+from pscd.cli.cells import count_gaps, group_cells, in_own_format, merge_groups, print_gaps, print_groups, write_cells
 from pscd.cli.common import Command, Parser, add_force
 from pscd.cli.detect import (
     add_learning_flags,
     fit_detector,
     is_detector,
     is_nameless,
-    n_learnt,
     read_for,
 )
-from pscd.cli.reading import ARRAYS, FILES, add_reading_flags, read_args
+from pscd.cli.learnt import n_learnt
+from pscd.cli.reading import ARRAYS, FILES, add_reading_flags, notes_of, read_args, tell_notes
 from pscd.cli.streams import source_of
 from pscd.errors import UserError
 
@@ -77,20 +77,21 @@ def run_clean(args: argparse.Namespace) -> None:
         detector = fit_detector(args, frame, args.file)
     else:
         frame = read_for(detector, args)
+    tell_notes(notes_of(frame))
     rows = frame[detector.feature_names_in_] if detector.reader_.schema is None else frame
-    found = detector.findings(rows, false_alarms=args.false_alarms)
+    found = in_own_format(detector.findings(rows, false_alarms=args.false_alarms), detector.reader_.schema)
     wrong, gaps = (found[found["what"] == what] for what in ("wrong", "missing"))
     print_groups(merge_groups(group_cells(wrong)), len(wrong), len(frame) * n_learnt(detector))
     print_gaps(count_gaps(gaps))
+    changed = found[found["what"].isin(asked(args))]
+    if args.out is not None:  # first, so that a copy that cannot be made leaves no list behind
+        _write_mended(args, frame, changed)
     write_cells(found, cells)
     print(f"cells: {cells}")
-    if args.out is None:
-        if len(found):
-            print(NOTHING_CHANGED)
-        return
-    changed = found[found["what"].isin(asked(args))]
-    _write_mended(args, frame, changed)
-    print(f"{len(changed):,} cells changed: {args.out}")
+    if args.out is not None:
+        print(f"{len(changed):,} cells changed: {args.out}")
+    elif len(found):
+        print(NOTHING_CHANGED)
 
 
 def asked(args: argparse.Namespace) -> list[str]:

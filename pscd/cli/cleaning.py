@@ -7,11 +7,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.cli.cells import SHIFTED, SHOWN, cell_columns, count_gaps, group_cells, merge_groups, print_gaps, print_groups
+from pscd.cli.cells import (
+    SHIFTED,
+    SHOWN,
+    cell_columns,
+    count_gaps,
+    group_cells,
+    in_own_format,
+    merge_groups,
+    print_gaps,
+    print_groups,
+)
 from pscd.cli.clean import NOTHING_CHANGED, asked, is_text, layout_flags, mended
-from pscd.cli.detect import n_learnt
-from pscd.cli.reading import reading_options
-from pscd.cli.scoring import check_table_ids, fit_to_sample, tell_notes
+from pscd.cli.learnt import n_learnt
+from pscd.cli.reading import reading_options, tell_notes
+from pscd.cli.scoring import check_table_ids, fit_to_sample
 from pscd.cli.streams import Part, in_parts, job_of
 from pscd.errors import UserError
 from pscd.files import suffix_of
@@ -74,7 +84,7 @@ def clean_in_blocks(
     blocks = lambda first: source.blocks(first, some)  # noqa: E731
     beside = args.out if typed else None
     found = in_parts(cells, job, blocks, work, total=source.n_rows, beside=beside, at_end=copy_text)
-    tell_notes(source)
+    tell_notes(source.notes)
     _tell(args, detector, found, cells)
 
 
@@ -95,7 +105,7 @@ def _findings(detector: "EnergyDetector", rows: Any, false_alarms: float) -> "pd
     lists = []
     for start in range(0, len(rows), step):
         piece = rows.iloc[start : start + step] if isinstance(rows, pd.DataFrame) else rows[start : start + step]
-        found = detector.findings(piece, false_alarms=false_alarms)
+        found = in_own_format(detector.findings(piece, false_alarms=false_alarms), detector.reader_.schema)
         lists.append(found.assign(row=found["row"] + start))
     return pd.concat(lists, ignore_index=True).sort_values("row", kind="stable", ignore_index=True)
 

@@ -4,6 +4,7 @@ import argparse
 import csv
 import io
 import os
+import re
 import sys
 import tempfile
 import warnings
@@ -32,6 +33,11 @@ class Parser(argparse.ArgumentParser):
 
     words: Sequence[str] = ()
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # argparse takes -999 for a value, but -999,-99 for a flag; flags begin with a letter, and this decides.
+        self._negative_number_matcher = re.compile(r"-[^A-Za-z-]")
+
     def error(self, message: str) -> NoReturn:
         """Print the message in one line and exit with code 2.
 
@@ -40,6 +46,22 @@ class Parser(argparse.ArgumentParser):
         """
         print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(2)
+
+
+class AddUp(argparse.Action):
+    """A flag that may be repeated: its tuples or dictionaries are put together."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        """Add the values to those of the flag before.
+
+        Args:
+            parser: not needed.
+            namespace: gets the values.
+            values: of this flag, a tuple or a dictionary.
+            option_string: not needed.
+        """
+        before = getattr(namespace, self.dest) or type(values)()
+        setattr(namespace, self.dest, before | values if isinstance(values, dict) else (*before, *values))
 
 
 @dataclass(frozen=True)
@@ -315,23 +337,6 @@ def join_names(names: Iterable[str]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(names)
     return text.getvalue()
-
-
-class MoreNames(argparse.Action):
-    """What a flag of names does: names of the flag given again come after those before."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, flag: str | None = None
-    ) -> None:
-        """Add the names.
-
-        Args:
-            parser: the command's parser.
-            namespace: where the flags are collected.
-            values: the names, as `parse_names` gives them.
-            flag: as it was written.
-        """
-        setattr(namespace, self.dest, (*(getattr(namespace, self.dest, None) or ()), *values))
 
 
 def in_words(shape: Sequence[int]) -> str:

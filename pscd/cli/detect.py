@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.cli.cells import cell_words, write_cells
+from pscd.cli.cells import cell_words, in_own_format, write_cells
 from pscd.cli.common import (
+    AddUp,
     Command,
-    MoreNames,
     Parser,
     add_force,
     check_out,
@@ -20,8 +20,9 @@ from pscd.cli.common import (
     whole,
     write,
 )
+from pscd.cli.learnt import n_learnt, print_learnt
 from pscd.cli.pictures import detect_pictures, is_of_pictures, score_pictures
-from pscd.cli.reading import FILES, add_reading_flags, read_args, reading_options
+from pscd.cli.reading import FILES, add_reading_flags, notes_of, read_args, reading_options, tell_notes
 from pscd.cli.streams import source_of
 from pscd.errors import UserError
 from pscd.run_folder import RunFolder
@@ -77,13 +78,13 @@ def add_learning_flags(parser: Parser) -> None:
     parser.add_argument(
         "--columns",
         type=parse_names,
-        action=MoreNames,
+        action=AddUp,
         help="columns to learn from, by name (a,b,c; a name with a comma in double quotes; default: all but the ids)",
     )
     parser.add_argument(
         "--id",
         type=parse_names,
-        action=MoreNames,
+        action=AddUp,
         default=(),
         help="columns that name a row and are not learnt from (a,b)",
     )
@@ -132,6 +133,7 @@ def run_detect(args: argparse.Namespace) -> None:
     detector = fit_detector(args, frame, args.data, contamination=args.contamination, rank=args.rank)
     save_detector(args, detector, out, file_digest(args.data))
     print_learnt(detector, len(frame))
+    tell_notes(notes_of(frame))
     report(detector, frame, args.data, out / "scores.csv", args.id, picture=out / "scores.png")
     _report_cells(detector, frame, out / "cells.csv")
     print(f"run: {out}")
@@ -217,44 +219,6 @@ def _kinds(args: argparse.Namespace, there: Sequence[str], path: Path) -> dict[s
     return {**args.kinds, **left_out}
 
 
-def print_learnt(detector: "EnergyDetector", n_rows: int) -> None:
-    """Print what was learnt from, and what the detector makes of the rows as a whole.
-
-    Args:
-        detector: the fitted detector.
-        n_rows: of the table.
-    """
-    schema = detector.reader_.schema
-    print(
-        f"{n_rows} rows, {n_learnt(detector)} columns; estimated contamination: {100 * detector.contamination_:.1f} %"
-    )
-    for column in () if schema is None else schema.columns:
-        if not column.is_learnt and column.notes and "told" not in column.notes[0]:
-            print(f"  left out: {column.name} ({'; '.join(column.notes)})")
-        elif column.stray:
-            print(f"  {column.name}: {'; '.join(column.notes)}")
-    from pscd.detector.estimator import IGNORED
-
-    ignored = int((detector.sample_weight_ < IGNORED).sum())
-    if detector.gamma_ > 0:
-        print(f"gamma {detector.gamma_:.3g}: {ignored} rows counted less than a tenth")
-    else:
-        print("gamma 0: nothing to be robust against, every row counted")
-
-
-def n_learnt(detector: "EnergyDetector") -> int:
-    """Number of columns that a detector has learnt from.
-
-    Args:
-        detector: the fitted detector.
-
-    Returns:
-        The number, without columns that were left out.
-    """
-    schema = detector.reader_.schema
-    return detector.n_features_in_ if schema is None else len(schema.learnt())
-
-
 def score_rows(args: argparse.Namespace, *, in_blocks: bool = False) -> None:
     """Score the rows of a file by a detector, for `pscd score`.
 
@@ -281,6 +245,7 @@ def score_rows(args: argparse.Namespace, *, in_blocks: bool = False) -> None:
         score_by_detector(args, detector, source, args.out)
         return
     frame = read_for(detector, args)
+    tell_notes(notes_of(frame))
     report(detector, frame, args.file, args.out, args.id, log_density=args.log_density)
 
 
@@ -365,7 +330,7 @@ def report(
     for i in strangest:
         label = ", ".join(str(values[i]) for values in carried.values()) or f"row {row[i]}"
         print(f"  {label:<14} energy {energy[i]:>9.2f}   {because[int(i)]}")
-    bad = 0 if detector.reader_.schema is None else int(detector.reader_.read(rows).stray.any(1).sum())
+    bad = int(detector.reader_.read(rows).stray.any(1).sum())
     if bad:
         who = "1 row has" if bad == 1 else f"{bad:,} rows have"
         print(f"{who} a cell that cannot be, such as a word among numbers or a new category; the reasons name it")
@@ -401,7 +366,7 @@ def _draw(
 def _report_cells(detector: "EnergyDetector", frame: "pd.DataFrame", out: Path) -> None:
     """Write and print the cells that look wrong."""
     rows = frame[detector.feature_names_in_] if detector.reader_.schema is None else frame
-    found = detector.suspects(rows)
+    found = in_own_format(detector.suspects(rows), detector.reader_.schema)
     write_cells(found, out)
     if not len(found):
         print("no cell looks wrong by itself")

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pscd.cli.common import Command, MoreNames, Parser, join_names, parse_names
+from pscd.cli.common import AddUp, Command, Parser, join_names, parse_names
 from pscd.cli.pictures import check_no_folder
 from pscd.cli.reading import FILES, add_reading_flags, look_args, read_args
 
@@ -24,7 +24,7 @@ def add_look(parser: Parser) -> None:
         parser: the command's parser.
     """
     parser.add_argument("file", type=Path, metavar="FILE", help=f"a table as it comes ({FILES})")
-    parser.add_argument("--id", type=parse_names, action=MoreNames, default=(), help="columns that name a row (a,b)")
+    parser.add_argument("--id", action=AddUp, type=parse_names, default=(), help="columns that name a row (a,b)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     add_reading_flags(parser)
 
@@ -108,13 +108,14 @@ def values(column: "Column") -> str:
 
 def _advice(schema: "Schema") -> list[str]:
     """How to correct what is wrong, with columns of this table as the example."""
-    codes = [note.rpartition(": ")[2] for column in schema.columns for note in column.notes if "--missing" in note]
+    notes = [note for column in schema.columns for note in column.notes if "--missing " in note]
+    codes = dict.fromkeys(note.rpartition("--missing ")[2] for note in notes)
     few = next((c for c in schema.learnt() if c.kind == "integer" and _span(c) < FEW), None)
     text = next((c for c in schema.columns if not c.is_learnt and "different" in c.notes[0]), None)
     examples = [f"{c.name}=category" for c in (few, text) if c is not None] or [f"{schema.columns[0].name}=skip"]
     told = join_names(examples)
     lines = [f"not right? --as {_quoted(told)}  (number, integer, boolean, category, date, date:%d.%m.%Y or skip)"]
-    return lines + [f"           {code}" for code in dict.fromkeys(codes)]
+    return lines + [f"           --missing {','.join(codes)}"] * bool(codes)
 
 
 def _span(column: "Column") -> float:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.cli.common import Parser, parse_names
+from pscd.cli.common import AddUp, Parser, parse_names
 from pscd.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def add_reading_flags(parser: Parser) -> None:
     group.add_argument(
         "--as",
         dest="kinds",
+        action=AddUp,
         type=parse_kinds,
         default={},
         metavar="COLUMN=KIND,...",
@@ -32,11 +33,12 @@ def add_reading_flags(parser: Parser) -> None:
     )
     group.add_argument(
         "--missing",
+        action=AddUp,
         type=parse_names,
         default=(),
         metavar="WORD,...",
-        help="more spellings of a missing value, for all columns or one (999,unknown or age=999); known are: empty, "
-        "NA, N/A, nan, null, None, -, ?, .",
+        help="more spellings of a missing value, for all columns or one (-999,unknown or age=999), repeatable; known: "
+        "empty, NA, N/A, nan, null, None, -, ?, .",
     )
     group.add_argument(
         "--delimiter", metavar="SIGN", help="between fields: one character, or tab, semicolon, space, bar"
@@ -45,7 +47,11 @@ def add_reading_flags(parser: Parser) -> None:
     group.add_argument("--thousands", metavar="SIGN", help="what separates thousands")
     group.add_argument("--encoding", metavar="NAME", help="of a text file: utf-8, utf-16, cp1252, latin-1 ...")
     group.add_argument("--sheet", metavar="NAME", help="of a workbook (default: the first)")
-    group.add_argument("--no-header", dest="header", action="store_false", default=None, help="the first line is a row")
+    names = group.add_mutually_exclusive_group()
+    names.add_argument(
+        "--header", dest="header", action="store_true", default=None, help="the first line has the names of the columns"
+    )
+    names.add_argument("--no-header", dest="header", action="store_false", help="the first line is a row")
     order = group.add_mutually_exclusive_group()
     order.add_argument(
         "--day-first", dest="day_first", action="store_true", default=None, help="1/2/2020 is in February"
@@ -68,6 +74,7 @@ def read_args(args: argparse.Namespace, path: Path | None = None) -> Any:
     """
     from pscd.files import suffix_of
     from pscd.frames import as_frame, read_frame
+    from pscd.frames.reading import about_unused
 
     path = path or getattr(args, "file", None) or args.data
     if suffix_of(path) in ARRAYS:
@@ -76,7 +83,9 @@ def read_args(args: argparse.Namespace, path: Path | None = None) -> Any:
         x = read_array(path)
         if x.ndim > 2:
             raise UserError(f"{path}: rows of {' x '.join(map(str, x.shape[1:]))} numbers are no table; use pscd train")
-        return as_frame(x if x.ndim == 2 else x[:, None]).to_native()
+        frame = as_frame(x if x.ndim == 2 else x[:, None]).to_native()
+        frame.attrs["pscd"] = {"notes": about_unused(suffix_of(path), reading_options(args))}
+        return frame
     return read_frame(path, **reading_options(args))
 
 
@@ -91,6 +100,29 @@ def reading_options(args: argparse.Namespace) -> dict[str, Any]:
     """
     names = ("delimiter", "decimal", "thousands", "encoding", "missing", "sheet", "header", "day_first")
     return {name: getattr(args, name) for name in names}
+
+
+def tell_notes(notes: Sequence[str]) -> None:
+    """Print what is odd about a file, and what was assumed about it.
+
+    Args:
+        notes: of the table.
+    """
+    for note in notes:
+        print(f"note: {note}")
+
+
+def notes_of(frame: Any) -> Sequence[str]:
+    """What `read_frame` found odd about a file.
+
+    Args:
+        frame: the table.
+
+    Returns:
+        Sentences.
+    """
+    notes: Sequence[str] = frame.attrs.get("pscd", {}).get("notes", ())
+    return notes
 
 
 def look_args(args: argparse.Namespace, frame: Any, ids: Sequence[str] = ()) -> "Schema":

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from pscd.cli.common import Command, MoreNames, Parser, add_force, add_import, check_out, parse_names, whole
+from pscd.cli.common import AddUp, Command, Parser, add_force, add_import, check_out, parse_names, whole
 
 
 def add_report(parser: Parser) -> None:
@@ -21,7 +21,7 @@ def add_report(parser: Parser) -> None:
         "--data", type=Path, metavar="FILE", help="rows to show (default: those of the training, if they are unchanged)"
     )
     parser.add_argument(
-        "--id", type=parse_names, action=MoreNames, help="columns that name a row (a,b; default: those of pscd detect)"
+        "--id", action=AddUp, type=parse_names, help="columns that name a row (a,b; default: those of pscd detect)"
     )
     parser.add_argument("--seed", type=whole(0), default=0, help="of the samples (default: 0)")
     add_import(parser)

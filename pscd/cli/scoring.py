@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.cli.reading import reading_options
+from pscd.cli.reading import reading_options, tell_notes
 from pscd.cli.streams import Part, in_parts, job_of, source_of
 from pscd.errors import UserError
 from pscd.run_folder import RunFolder
@@ -35,7 +35,8 @@ def detect_in_blocks(args: argparse.Namespace, source: "BlockSource", out: Path)
     Raises:
         UserError: there is nothing to learn, or a file cannot be read or written.
     """
-    from pscd.cli.detect import print_learnt, save_detector
+    from pscd.cli.detect import save_detector
+    from pscd.cli.learnt import print_learnt
 
     detector, n = fit_to_sample(args, source, contamination=args.contamination, rank=args.rank)
     save_detector(args, detector, out, _fingerprint(source))
@@ -97,7 +98,7 @@ def score_by_detector(args: argparse.Namespace, detector: "EnergyDetector", sour
 
     job = job_of("score", args, args.run, FLAGS, source.files)
     found = in_parts(out, job, lambda first: source.blocks(first, some), work, total=source.n_rows)
-    tell_notes(source)
+    tell_notes(source.notes)
     n, outliers = (sum(summary[name] for summary in found) for name in ("rows", "outliers"))
     print(f"{outliers:,} of {n:,} rows of {source.path} are outliers; the strangest:")
     for energy, row, label, because in _strangest(found):
@@ -172,7 +173,7 @@ def score_by_model(args: argparse.Namespace, model: "Model", source: "BlockSourc
     threads = None if model.shift.device.type == "cpu" else 1
     blocks = lambda first: source.blocks(first, some)  # noqa: E731
     found = in_parts(out, job, blocks, work, total=source.n_rows, threads=threads)
-    tell_notes(source)
+    tell_notes(source.notes)
     n, bad = (sum(summary[name] for summary in found) for name in ("rows", "bad"))
     print(f"{n - bad:,} rows scored: {out}")
     if bad:
@@ -310,13 +311,3 @@ def check_table_ids(args: argparse.Namespace, source: "BlockSource") -> None:
     gone = [name for name in args.id if name not in (source.names or ())]
     if gone:
         raise UserError(f"{source.path}: has no column {gone[0]!r} for --id")
-
-
-def tell_notes(source: "BlockSource") -> None:
-    """Print what is odd about a table.
-
-    Args:
-        source: the table.
-    """
-    for note in source.notes:
-        print(f"note: {note}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,14 +55,19 @@ def source_of(
     Raises:
         UserError: it cannot be read.
     """
+    from pscd.files import suffix_of
     from pscd.frames.blocks import BLOCK_ROWS, open_blocks
+    from pscd.frames.reading import about_unused
 
     most = BLOCK_ROWS if most is None else min(most, BLOCK_ROWS)
     told = {"delimiter": args.delimiter, "encoding": args.encoding, "header": args.header}
     source = open_blocks(path, size=most if always else None, most=most, **told)
     if source is None and always and path.is_file():
         raise UserError(f"{path}: cannot be read in blocks, which --out and --reasons as they are ask for")
-    return source
+    if source is None:
+        return None
+    unused = about_unused(".parquet" if path.is_dir() else suffix_of(path), {**told, "sheet": args.sheet})
+    return replace(source, notes=(*unused, *source.notes))
 
 
 def in_parts(

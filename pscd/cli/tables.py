@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pscd.cli.common import (
+    AddUp,
     Command,
-    MoreNames,
     Parser,
     add_out,
     add_run,
@@ -38,7 +38,7 @@ def add_score(parser: Parser) -> None:
         help=f"rows to score ({FILES}), or a folder of Parquet files; for an image model also a folder of pictures",
     )
     parser.add_argument(
-        "--id", type=parse_names, action=MoreNames, default=(), help="columns to carry over, such as a row's name (a,b)"
+        "--id", action=AddUp, type=parse_names, default=(), help="columns to carry over, such as a row's name (a,b)"
     )
     parser.add_argument("--log-density", action="store_true", help="write the log density of every row too, in nats")
     parser.add_argument(

@@ -53,7 +53,7 @@ def fitting_blocks(detector: "EnergyDetector", source: BlockSource, told: dict[s
 
         def rows(block: Any) -> Any:
             x = _values(block, wanted) if numbers is None else encode(block[wanted], numbers).x
-            return pd.DataFrame(x, columns=wanted) if named else x
+            return pd.DataFrame(x, columns=wanted) if named else _finite(x)
 
         return rows
     first = _framed(first, wanted, known)
@@ -87,9 +87,13 @@ def _numbers(first: pd.DataFrame, wanted: Sequence[str], known: dict[str, Any]) 
 
 
 def _values(block: Any, wanted: Sequence[str]) -> np.ndarray:
-    """Numbers as they are, NaN for those that cannot be."""
+    """Numbers as they are."""
     x = block.reshape(len(block), -1) if isinstance(block, np.ndarray) else block[list(wanted)].to_numpy(np.float64)
-    x = x.astype(np.float64)
+    return x.astype(np.float64)
+
+
+def _finite(x: np.ndarray) -> np.ndarray:
+    """Numbers with NaN for those that cannot be, which an array must not have."""
     with np.errstate(invalid="ignore"):
         x[~(np.abs(x) < LARGEST)] = np.nan
     return x

@@ -116,7 +116,7 @@ class CellMethods:
         Returns:
             One row for each cell: `row` (from 0), `column`, `found`, `suggested`, `lower` and `upper` (numbers and
             dates only), `cost` in nats and, where a common one explains the cell, the `mistake`, such as "100 times too
-            large"; the suggestion is then what undoes it.
+            large"; the suggestion is then what undoes it, without an interval if it lies outside.
         """
         rows = self._read(X)
         judged = self._judge(rows, false_alarms)
@@ -309,11 +309,24 @@ class CellMethods:
         suggested, mistakes = self._suggested(rows, judged, where)
         cells = reader.cells(rows.table, suggested[some], set(j.tolist()))
         tables = [cells, reader.values(lower[some]), reader.values(upper[some])]
-        names = reader.names(rows.table)
-        columns: dict[str, Any] = {"row": i.numpy(), "column": [names[c] for c in j.tolist()]}
+        labels = reader.labels(rows.table)
+        columns: dict[str, Any] = {"row": i.numpy(), "column": [labels[c] for c in j.tolist()]}
         columns["found"] = [cell for c in j.unique().tolist() for cell in reader.found(rows, c, i[j == c].tolist())]
         for name, values in zip(("suggested", "lower", "upper"), tables, strict=True):
             columns[name] = [values[c][r] for r, c in zip(at.tolist(), j.tolist(), strict=True)]
         columns["cost"] = self._costs(rows, judged.cells)[i, j].numpy()
-        columns["mistake"] = mistakes[i, j]
+        columns["mistake"] = mistakes[i.numpy(), j.numpy()]
+        right = reader.values(suggested[some])
+        _drop_outside(columns, [right[c][r] for r, c in zip(at.tolist(), j.tolist(), strict=True)])
         return pd.DataFrame(columns).sort_values("cost", ascending=False, kind="stable", ignore_index=True)
+
+
+def _drop_outside(columns: dict[str, Any], right: list[Any]) -> None:
+    """Take away the intervals of cells that a mistake explains, if what undoes it lies outside.
+
+    There it is the mistake that tells the right value, and not the row as the model sees it.
+    """
+    lower, upper = columns["lower"], columns["upper"]
+    for k, said in enumerate(columns["mistake"]):
+        if said is not None and lower[k] is not None and not lower[k] <= right[k] <= upper[k]:
+            lower[k] = upper[k] = None

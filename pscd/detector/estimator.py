@@ -133,7 +133,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
             The detector itself.
 
         Raises:
-            ValueError: a parameter is out of range, a number is infinite, or all columns are constant.
+            ValueError: a parameter is out of range, a number of an array is infinite, or all columns are constant.
         """
         self._check_parameters()
         rows = self._read(X, first=True)
@@ -190,7 +190,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
             X,
             reset=first,
             dtype=[np.float64, np.float32],
-            ensure_all_finite="allow-nan",
+            ensure_all_finite="allow-nan" if frame is None else False,  # in a frame an infinite number is a wrong cell
             ensure_min_samples=2 if first else 1,
         )
         self.reader_ = Reader(numbers.shape[1])

@@ -5,7 +5,9 @@ mistake is a hypothesis about the right value v = T(found), and weighed against 
 
     odds = share of the mistake * p(T(found) | other cells) |T'(found)|  /  share of the rest * a broad density,
 
-where the shares are those in the column: a mistake that explains several cells is more believable for the next one.
+where the shares are those in the column: a mistake that explains several cells is more believable for the next one. A
+cell far enough out would make any mistake likelier than "just wrong"; hence v must also be plausible in itself, unless
+another cell of the column shows the same mistake.
 """
 
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ COMMON, RARE = 0.05, 0.01  # share of a mistake among the wrong cells of a colum
 PSEUDO_CELLS = 2.0  # wrong cells that this first guess is worth
 ROUNDS = 3  # of weighing the hypotheses and counting them
 BROAD = 3.0  # deviations of the column: half-width at half-maximum of the density of cells that are just wrong
+PLAUSIBLE = 2.576  # deviations from its mean within which 99 % of a Gaussian lies: farther out nothing is explained
 WIDEST = 1e-9  # least deviation, relative to the column's
 
 
@@ -78,9 +81,17 @@ class Expected:
 
     def log_density(self, value: Floats, columns: slice | NDArray[np.int_] = np.s_[:]) -> Floats:
         """Log density of values `(n, d')` of some columns, as if Gaussian."""
-        deviation = np.maximum(self.deviation, WIDEST * self.scale)[:, columns]
+        deviation = self._deviation()[:, columns]
         away = (value - self.mean[:, columns]) / deviation
         return -0.5 * away**2 - np.log(deviation) - 0.5 * np.log(2 * np.pi)
+
+    def is_plausible(self, value: Floats) -> NDArray[np.bool_]:
+        """Whether values `(..., n, d)` are among the 99 % that lie nearest to their means."""
+        near: NDArray[np.bool_] = np.abs(value - self.mean) <= PLAUSIBLE * self._deviation()
+        return near
+
+    def _deviation(self) -> Floats:
+        return np.maximum(self.deviation, WIDEST * self.scale)
 
     def log_broad(self) -> Floats:
         """Log density of cells that are just wrong, `(n, d)`: a Cauchy density, since they may be far out."""
@@ -118,6 +129,7 @@ def find_mistakes(expected: Expected, names: list[str]) -> tuple[Floats, NDArray
     # (hypotheses, n, d); what is no wrong number is explained by nothing.
     score = np.where(expected.wrong, np.nan_to_num(np.stack(scores), nan=-np.inf), -np.inf)
     score = np.where(np.isclose(np.stack(values), expected.found), -np.inf, score)
+    plausible = expected.is_plausible(np.stack(values))
     first = np.array([*(m.share for m in MISTAKES), COMMON, COMMON])[:, None, None]
     chance, total = np.zeros_like(score), expected.wrong.sum(0)
     for _ in range(ROUNDS):
@@ -125,6 +137,7 @@ def find_mistakes(expected: Expected, names: list[str]) -> tuple[Floats, NDArray
         others = chance.sum(1, keepdims=True) - chance
         share = (others + PSEUDO_CELLS * first) / (np.maximum(total - 1, 0) + PSEUDO_CELLS)
         odds = np.exp(np.minimum(score, 700.0)) * share / np.maximum(1 - share.sum(0), 1e-3)
+        odds = np.where(plausible | (others > 0.5), odds, 0.0)
         chance = odds / (1 + odds.sum(0))
     best = chance.argmax(0)[None]
     explained = np.take_along_axis(chance, best, 0)[0] > 0.5

@@ -14,7 +14,10 @@ from torch import Tensor
 
 from pscd.errors import UserError
 from pscd.frames import Schema, decode, encode, look, spell
+from pscd.frames.cells import with_text_names
+from pscd.frames.dates import in_zone
 from pscd.frames.levels import listed
+from pscd.frames.numbers import LARGEST
 from pscd.frames.spelling import meant
 
 
@@ -106,7 +109,10 @@ class Reader:
         if self.schema is None:
             array = np.asarray(table if numbers is None else numbers, dtype=np.float64)
             x = torch.from_numpy(np.require(array, requirements="W"))  # a frame may lend its memory for reading only
-            return Rows(x, torch.zeros(x.shape, dtype=torch.bool), table)
+            if native_frame(table) is None:  # scikit-learn has refused an array with infinite numbers
+                return Rows(x, torch.zeros(x.shape, dtype=torch.bool), table)
+            stray = x.abs() >= LARGEST
+            return Rows(x.masked_fill(stray, torch.nan) if stray.any() else x, stray, table)
         encoded = encode(table if native_frame(table) is not None else np.asarray(table, dtype=object), self.schema)
         return Rows(torch.from_numpy(encoded.x), torch.from_numpy(encoded.stray), table)
 
@@ -128,7 +134,14 @@ class Reader:
             return values
         columns = {name: values[:, j] for j, name in enumerate(self.names(rows.table))}
         made = nw.from_dict(columns, backend=nw.get_native_namespace(frame)).to_native()
-        return made.set_axis(rows.table.index, axis=0) if is_pandas_dataframe(made) else made
+        if not is_pandas_dataframe(made):
+            return made
+        return made.set_axis(rows.table.index, axis=0).set_axis(self.labels(rows.table), axis=1)
+
+    def labels(self, table: Any) -> list[Any]:
+        """Names of the table's columns as it has them; those of a pandas frame may be numbers."""
+        own = {str(name): name for name in table.columns} if is_pandas_dataframe(table) else {}
+        return [own.get(name, name) for name in self.names(table)]
 
     def found(self, rows: Rows, column: int, index: Sequence[int]) -> list[Any]:
         """What stands in some cells of a column of the table.
@@ -207,7 +220,8 @@ class Reader:
                 if old.dtype.is_integer() and any(value != int(value) for value in values):
                     old = old.cast(nw.Float64)
                 columns.append(old.scatter(some[at].tolist(), values))
-        return frame.with_columns(*columns).to_native()
+        made = frame.with_columns(*columns).to_native()
+        return made.set_axis(rows.table.columns, axis=1) if is_pandas_dataframe(made) else made
 
     def cells(self, table: Any, x: Tensor, columns: Collection[int] | None = None) -> list[list[Any]]:
         """Rows `(n, D)` as cells of a table, d lists: text where it has text, written as its own is.
@@ -228,6 +242,10 @@ class Reader:
         wanted = [name for j, name in enumerate(self.schema.names) if columns is None or j in columns]
         texts = [name for name in wanted if name in typed and frame[name].dtype == nw.String]
         words = spell(typed[texts], self.schema)
+        for name in typed:
+            if name in frame.columns and frame[name].dtype == nw.Datetime and typed[name].dtype.kind == "M":
+                dates = in_zone(typed[name], getattr(frame[name].dtype, "time_zone", None))
+                values[self.schema.names.index(name)] = dates.astype(object).where(dates.notna(), None).tolist()
         return [
             words[name].tolist() if name in texts else found
             for name, found in zip(self.schema.names, values, strict=True)
@@ -235,9 +253,11 @@ class Reader:
 
 
 def native_frame(table: Any) -> "nw.DataFrame[Any] | None":
-    """A data frame in narwhals' common form; None for anything else."""
+    """A data frame in narwhals' common form, its columns named by texts; None for anything else."""
     if isinstance(table, np.ndarray):  # it would be asked whether it is a frame of a dozen libraries
         return None
+    if is_pandas_dataframe(table):
+        table = with_text_names(table)
     frame = nw.from_native(table, pass_through=True, eager_only=True)
     return frame if isinstance(frame, nw.DataFrame) else None
 

@@ -15,12 +15,7 @@ import pandas as pd
 
 from pscd.errors import UserError
 from pscd.files import needs, parquet_files, reading, suffix_of
-from pscd.frames.layout import (
-    Layout,
-    column_names,
-    find_footer,
-    records_of,
-)
+from pscd.frames.layout import Layout, column_names, find_footer, table_records
 from pscd.frames.levels import listed
 from pscd.frames.reading import TEXT_SUFFIXES, columns_of
 from pscd.frames.text_files import open_text, text_table
@@ -276,9 +271,9 @@ def _open_text(
 
 def _rows(file: IO[str], layout: Layout) -> Iterator[list[str]]:
     """The records that are rows: without header, lines before it, and a footer."""
-    found = (record for record, _, _ in records_of(file, layout.delimiter, quoted=layout.quoted))
+    found = (record for record, _, _ in table_records(file, layout))
     last: deque[list[str]] = deque()
-    for record in islice(found, layout.skip + layout.header, None):
+    for record in islice(found, int(layout.header), None):
         last.append(record)
         if len(last) > 3:
             yield last.popleft()

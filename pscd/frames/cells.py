@@ -81,17 +81,31 @@ def as_frame(frame: Any) -> "nw.DataFrame[Any]":
             raise UserError(f"a table has two dimensions, this array has {frame.ndim}")
         frame = pd.DataFrame(frame, columns=[f"x{j}" for j in range(frame.shape[1])])
     if isinstance(frame, pd.DataFrame):
-        names = [str(name) for name in frame.columns]
-        twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-        if twice:
-            raise UserError(f"column {twice[0]!r} is there twice; give every column a name of its own")
-        if names != list(frame.columns):
-            frame = frame.set_axis(names, axis=1)
+        frame = with_text_names(frame)
     try:
         native = nw.from_native(frame)
     except TypeError:
         raise UserError(f"expected a data frame of pandas, polars or pyarrow, got {type(frame).__name__}") from None
     return native.collect() if isinstance(native, nw.LazyFrame) else native
+
+
+def with_text_names(frame: pd.DataFrame) -> pd.DataFrame:
+    """A pandas frame whose columns go by texts, as those of other libraries do.
+
+    Args:
+        frame: its names may be numbers.
+
+    Returns:
+        The same frame if they are texts already.
+
+    Raises:
+        UserError: two columns have one name.
+    """
+    names = [str(name) for name in frame.columns]
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise UserError(f"column {twice[0]!r} is there twice; give every column a name of its own")
+    return frame if names == list(frame.columns) else frame.set_axis(names, axis=1)
 
 
 def cells_of(series: "nw.Series[Any]", missing: Sequence[str] = ()) -> Cells:

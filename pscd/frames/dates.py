@@ -151,6 +151,54 @@ def has_year(form: str) -> bool:
     return "%Y" in form or "%y" in form
 
 
+def offsets_of(texts: np.ndarray, dates: np.ndarray, counts: np.ndarray) -> tuple[str, ...]:
+    """What stands after dates in text: an offset, or Z.
+
+    Args:
+        texts: distinct texts.
+        dates: the date in each, NaT where there is none.
+        counts: how often each occurs.
+
+    Returns:
+        Nothing if most have none; one text if all have the same; otherwise the commonest of each month, since it
+        changes with summer time.
+
+    >>> some = np.array(["2020-01-01 12:00Z", "2020-01-02 12:00Z"], dtype=object)
+    >>> offsets_of(some, parse_dates(some, ("%Y-%m-%d %H:%M",)), np.array([1, 1]))
+    ('Z',)
+    """
+    every: Counter[str] = Counter()
+    by_month: list[Counter[str]] = [Counter() for _ in range(12)]
+    for text, date, count in zip(texts, dates, counts.tolist(), strict=True):
+        if not np.isnat(date):
+            found = ZONE.search(text) if ":" in text else None
+            every[found[0] if found else ""] += count
+            by_month[date.astype("datetime64[M]").astype(int) % 12][found[0] if found else ""] += count
+    if not every or 2 * every[""] >= sum(every.values()):
+        return ()
+    commonest = every.most_common(1)[0][0]
+    if len(every) == 1:
+        return (commonest,)
+    return tuple(month.most_common(1)[0][0] if month else commonest for month in by_month)
+
+
+def in_zone(dates: pd.Series, zone: str | None) -> pd.Series:
+    """Dates that show the same time on a clock in a time zone.
+
+    Args:
+        dates: with or without a zone.
+        zone: its name; None: none.
+
+    Returns:
+        Dates of that zone. An hour that there is twice is taken for the first of them, one that there is not for the
+        moment after it.
+    """
+    plain = dates.dt.tz_localize(None)
+    if zone is None:
+        return plain
+    return plain.dt.tz_localize(zone, ambiguous=np.ones(len(plain), bool), nonexistent="shift_forward")
+
+
 def resolution_of(dates: np.ndarray) -> str:
     """The coarsest unit that all dates are whole numbers of.
 
@@ -261,14 +309,20 @@ def _whole_months(days: np.ndarray, resolution: str) -> np.ndarray:
     return exact.astype(unit).astype("datetime64[us]")
 
 
-def date_spelling(dates: np.ndarray, form: str) -> np.ndarray:
+def date_spelling(dates: np.ndarray, form: str, offsets: tuple[str, ...] = ()) -> np.ndarray:
     """Dates as text.
 
     Args:
         dates: datetime64 in microseconds.
         form: the `strftime` format.
+        offsets: what stands after them, as `offsets_of` has it.
 
     Returns:
         An object array of texts, empty for NaT.
     """
-    return pd.Series(dates).dt.strftime(form).fillna("").to_numpy(object)
+    texts = pd.Series(dates).dt.strftime(form).fillna("").to_numpy(object)
+    if not offsets:
+        return texts
+    months = dates.astype("datetime64[M]").astype(np.int64) % len(offsets)
+    added = [text and text + offsets[month] for text, month in zip(texts, months.tolist(), strict=True)]
+    return np.array([*added, ""], dtype=object)[:-1]

@@ -10,10 +10,18 @@ import pandas as pd
 
 from pscd.errors import UserError
 from pscd.frames.cells import Cells, as_frame, cells_of
-from pscd.frames.dates import date_spelling, date_values, dates_from, guess_formats, parse_dates
+from pscd.frames.dates import date_spelling, date_values, dates_from, guess_formats, in_zone, parse_dates
 from pscd.frames.levels import level_codes, listed
 from pscd.frames.looking import told_missing
-from pscd.frames.numbers import LARGEST, NumberFormat, decimal_votes, guess_format, number_spelling
+from pscd.frames.numbers import (
+    LARGEST,
+    NumberFormat,
+    decimal_votes,
+    guess_format,
+    number_spelling,
+    stated_marks,
+    stated_or_shown,
+)
 from pscd.frames.schema import Column, Schema
 
 
@@ -65,7 +73,7 @@ def encode(frame: Any, schema: Schema) -> Encoded:
     stray, missing = np.zeros((n, n_source), bool), np.zeros((n, n_source), bool)
     there = [(i, column) for i, column in enumerate(schema.columns) if column.name in table.columns]
     found_cells = {i: _cells(table, column, schema) for i, column in there}
-    decimal = getattr(frame, "attrs", {}).get("pscd", {}).get("decimal") or _other_decimal(found_cells, schema)
+    decimal = _stated_decimal(frame) or _other_decimal(found_cells, schema)
     for i, column in there:
         cells = found_cells[i]
         missing[:, i] = cells.codes < 0
@@ -89,10 +97,14 @@ def other_decimal(frame: Any, schema: Schema) -> str | None:
     Returns:
         The sign, for the `attrs` of other blocks of the same table; None: that of the first.
     """
-    told = getattr(frame, "attrs", {}).get("pscd", {}).get("decimal")
     table = as_frame(frame)
     there = [(i, column) for i, column in enumerate(schema.columns) if column.name in table.columns]
-    return told or _other_decimal({i: _cells(table, column, schema) for i, column in there}, schema)
+    return _stated_decimal(frame) or _other_decimal({i: _cells(table, column, schema) for i, column in there}, schema)
+
+
+def _stated_decimal(frame: Any) -> str | None:
+    about = getattr(frame, "attrs", {}).get("pscd", {})
+    return stated_marks(about.get("decimal"), about.get("thousands"))[0]
 
 
 def _cells(table: "nw.DataFrame[Any]", column: Column, schema: Schema) -> Cells:
@@ -138,7 +150,10 @@ def _numbers(cells: Cells, column: Column, decimal: str | None) -> np.ndarray:
         return np.full(len(cells.values), np.nan)
     if cells.kind != "text":
         return np.where(np.abs(cells.values) < LARGEST, cells.values, np.nan)
-    form = NumberFormat(decimal or column.decimal, column.thousands, column.prefix, column.suffix)
+    form = NumberFormat(column.decimal, column.thousands, column.prefix, column.suffix)
+    if decimal not in (None, column.decimal):
+        stated = NumberFormat(decimal, "", column.prefix, column.suffix)
+        form = stated_or_shown(stated, form, cells.values, cells.counts)[0]
     numbers = form.parse(cells.values)
     if not _fits(cells, np.isfinite(numbers)):  # a new file may write numbers another way
         again = guess_format(cells.values, cells.counts, form.decimal).parse(cells.values)
@@ -186,7 +201,9 @@ def _decoded(values: dict[str, np.ndarray], column: Column) -> pd.Series:
         dates = dates_from(values, column.resolution)
         if column.source == "number":  # 20201231
             return pd.Series(pd.to_numeric(pd.Series(date_spelling(dates, column.formats[0])))).astype("Int64")
-        return pd.Series(dates)
+        return (
+            in_zone(pd.Series(dates), column.zones[0]) if column.source == "date" and column.zones else pd.Series(dates)
+        )
     (found,) = values.values()
     gone = ~np.isfinite(found)
     if column.kind in ("category", "boolean"):
@@ -242,8 +259,9 @@ def _date_format(column: Column) -> str:
 
 def _spelled(values: pd.Series, column: Column) -> list[str]:
     if column.kind == "date":
-        dates = pd.to_datetime(values).to_numpy().astype("datetime64[us]")
-        return date_spelling(dates, _date_format(column)).tolist()
+        dates = in_zone(pd.to_datetime(values), None).to_numpy().astype("datetime64[us]")
+        offsets = column.zones if column.source == "text" else ()
+        return date_spelling(dates, _date_format(column), offsets).tolist()
     if column.kind in ("number", "integer"):
         return ["" if pd.isna(value) else number_spelling(float(value), column) for value in values]
     return ["" if pd.isna(value) else str(value) for value in values]

@@ -24,6 +24,7 @@ STEADY = 0.8  # share of the records that must have the same number of fields
 PIECE, CELLS_PER_TEXT = 1 << 24, 8  # bytes unpacked at a time, and memory that a frame takes for each of them
 LARGEST_FIELD = 1 << 24  # characters
 NUMBER = re.compile(r"[-+]?(?:\d[\d.,' ]*|[.,]\d+)(?:[eE][-+]?\d+)?%?")
+YEARS = (1900, 2100)  # that may name columns
 SUMMARY = re.compile(r"(?:grand |sub)?(?:total|totals|sum|average|mean|summe|gesamt|count|n)[.:]?", re.IGNORECASE)
 
 
@@ -153,17 +154,65 @@ def records_of(file: Iterable[str], delimiter: str, *, quoted: bool = True) -> I
     Yields:
         The fields of a record, and the numbers of its first line and of the line after it, from 0.
     """
+    for record, begin, end in _every_record(file, delimiter, quoted):
+        if _is_filled(record):
+            yield record, begin, end
+
+
+def table_records(file: Iterable[str], layout: Layout) -> Iterator[tuple[list[str], int, int]]:
+    """The records of the table in a file: the header, if there is one, then the rows.
+
+    In a table of one column a blank line between two others is a row whose cell is missing, and so are empty quotation
+    marks; blank lines before the table and after it are none. In wider tables a blank line is no row.
+
+    Args:
+        file: its lines, of one opened with `newline=""`.
+        layout: where the table is.
+
+    Yields:
+        As `records_of`.
+    """
+    if layout.width > 1:
+        yield from islice(records_of(file, layout.delimiter, quoted=layout.quoted), layout.skip, None)
+        return
+    line, n_before = "", 0  # the line that was read last; filled records that were
+
+    def remembered() -> Iterator[str]:
+        nonlocal line
+        for read in file:
+            line = read
+            yield read
+
+    held: list[tuple[list[str], int, int]] = []  # blank lines: rows if another line comes after them
+    for record, begin, end in _every_record(remembered(), layout.delimiter, layout.quoted):
+        if n_before <= layout.skip:
+            n_before += _is_filled(record)
+            if n_before <= layout.skip:
+                continue
+        if not line.strip():
+            held.append(([""], begin, end))
+            continue
+        yield from held
+        held.clear()
+        yield record, begin, end
+
+
+def _every_record(file: Iterable[str], delimiter: str, quoted: bool) -> Iterator[tuple[list[str], int, int]]:
+    """As `records_of`, blank records too."""
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     limit = csv.field_size_limit(LARGEST_FIELD)
     try:
         reader = csv.reader(file, delimiter=delimiter, quoting=quoting, skipinitialspace=True)
         begin = 0
         for record in reader:
-            if record and (len(record) > 1 or record[0].strip()):
-                yield record, begin, reader.line_num
+            yield record, begin, reader.line_num
             begin = reader.line_num
     finally:
         csv.field_size_limit(limit)
+
+
+def _is_filled(record: Sequence[str]) -> bool:
+    return len(record) > 1 or bool(record and record[0].strip())
 
 
 def find_layout(
@@ -203,9 +252,12 @@ def find_layout(
         skip += 1
     if skip:
         notes.append(f"{skip} {'line' if skip == 1 else 'lines'} before the table skipped")
-    has_names = _is_header(head[skip], head[skip + 1 :]) if header is None else header
+    counts = _counts_columns(head[skip], head[skip + 1 :])
+    has_names = counts or _is_header(head[skip], head[skip + 1 :]) if header is None else header
     if not has_names and header is None:
-        notes.append("no header: columns are called x0, x1, ...")
+        notes.append("no header: columns are called x0, x1, ...; --header says there is one")
+    elif header is None and counts:
+        notes.append(f"header: the first line, {_shown(head[skip])}; --no-header says that it is a row")
     # One name too few is how R writes row names, unless each line ends with a delimiter.
     ends = all(not record[-1].strip() for record in head[skip + 1 :] if len(record) == width)
     if has_names and (len(head[skip]) != width - 1 or ends):
@@ -305,6 +357,31 @@ def _find_delimiter(text: str, quoted: bool) -> str:
         if score > best_score:
             best, best_score = delimiter, score
     return best
+
+
+def _counts_columns(first: list[str], below: list[list[str]]) -> bool:
+    """Whether a line of whole numbers names the columns: 0, 1, 2, ... as pandas writes them, or years in order."""
+    names = first[1:] if first and not first[0].strip() else first  # pandas leaves the index without a name
+    run = _run(names)
+    if run is None or not (run[0] == 0 or (YEARS[0] <= run[0] and run[-1] <= YEARS[1])) or len(names) < 2:
+        return False
+    rows = [row[len(first) - len(names) :] for row in below]
+    if not rows or any(_run(row) is not None for row in rows):
+        return False  # a row is like this one
+    # Among whole numbers 0, 1 may well be the first row; 0, 1, 2 hardly.
+    return len(names) > 2 or not any(field.strip().isdigit() for row in rows for field in row)
+
+
+def _shown(fields: Sequence[str]) -> str:
+    return ",".join(fields[:3]) + ",..." * (len(fields) > 3)
+
+
+def _run(fields: Sequence[str]) -> list[int] | None:
+    """The whole numbers in these fields, if each is one more than the one before."""
+    if not fields or not all(field.strip().isdecimal() for field in fields):
+        return None
+    numbers = [int(field) for field in fields]
+    return numbers if numbers == list(range(numbers[0], numbers[0] + len(numbers))) else None
 
 
 def _is_header(first: list[str], below: list[list[str]]) -> bool:

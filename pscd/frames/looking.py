@@ -9,9 +9,17 @@ import numpy as np
 
 from pscd.errors import UserError
 from pscd.frames.cells import Cells, as_frame, cells_of
-from pscd.frames.dates import date_values, guess_formats, parse_dates, parts_of, resolution_of
+from pscd.frames.dates import date_values, guess_formats, offsets_of, parse_dates, parts_of, resolution_of
 from pscd.frames.levels import FLAGS, as_boolean, as_category, few_levels, listed
-from pscd.frames.numbers import NumberFormat, decimal_votes, decimals_of, guess_format, least_decimals
+from pscd.frames.numbers import (
+    NumberFormat,
+    decimal_votes,
+    decimals_of,
+    guess_format,
+    least_decimals,
+    stated_marks,
+    stated_or_shown,
+)
 from pscd.frames.oddities import odd_levels, odd_numbers
 from pscd.frames.schema import KINDS, Column, Schema
 
@@ -34,11 +42,13 @@ class Told:
     """What somebody said about the whole table.
 
     Args:
+        shown: the decimal sign of the table where a column does not show it.
         decimal: the decimal sign; None: as each column shows it.
         thousands: the separator of thousands.
         day_first: whether the day comes before the month.
     """
 
+    shown: str = "."
     decimal: str | None = None
     thousands: str | None = None
     day_first: bool | None = None
@@ -88,15 +98,18 @@ def look(
     missing = tuple(missing) or tuple(layout.get("missing", ()))
     cells = {name: cells_of(table[name], told_missing(name, missing)) for name in table.columns}
     told = Told(
-        decimal or layout.get("decimal") or common_decimal(cells, layout.get("delimiter", ",")),
-        thousands if thousands is not None else layout.get("thousands"),
+        common_decimal(cells, layout.get("delimiter", ",")),
+        *stated_marks(
+            decimal or layout.get("decimal"), thousands if thousands is not None else layout.get("thousands")
+        ),
         day_first if day_first is not None else layout.get("day_first"),
     )
     columns = []
     for name, found in cells.items():
         kind = "id" if name in ids else kinds.get(name)
         column = _told_kind(name, found, kind, told) if kind is not None else _guess(name, found, told)
-        columns.append(replace(column, missing=int((found.codes < 0).sum())))
+        zone = getattr(table[name].dtype, "time_zone", None) if column.kind == "date" else None
+        columns.append(replace(column, missing=int((found.codes < 0).sum()), zones=(zone,) if zone else column.zones))
     notes = tuple(layout.get("notes", ()))
     if len(table) == 1:
         notes += ("one row: there is nothing to compare it with",)
@@ -176,11 +189,23 @@ def _guess_text(name: str, cells: Cells, told: Told) -> Column:
     if _is_code(cells):
         column = _text(name, cells)
         return replace(column, notes=("a code: numbers with leading zeros", *column.notes))
-    form = guess_format(cells.values, cells.counts, told.decimal or ".", told.thousands)
+    form, odd = _format(cells, told)
     numbers = form.parse(cells.values)
     if _are_numbers(cells, numbers):
-        return _numeric(name, cells, numbers, form)
+        column = _numeric(name, cells, numbers, form)
+        return replace(column, notes=(*odd, *column.notes))
     return _text(name, cells)
+
+
+def _format(cells: Cells, told: Told) -> tuple[NumberFormat, tuple[str, ...]]:
+    """How the numbers of a column of text are written, and what is odd about that."""
+    shown = guess_format(cells.values, cells.counts, told.shown, told.thousands)
+    if told.decimal is None:
+        return shown, ()
+    stated = guess_format(cells.values, cells.counts, told.decimal, told.thousands, stated=True)
+    form, example = stated_or_shown(stated, shown, cells.values, cells.counts)
+    odd = f"decimal sign {form.decimal!r}, not {told.decimal!r} as told: {example}"
+    return form, (odd,) if example else ()
 
 
 def _told_kind(name: str, cells: Cells, kind: str, told: Told) -> Column:
@@ -199,14 +224,13 @@ def _told_kind(name: str, cells: Cells, kind: str, told: Told) -> Column:
         return as_boolean(name, cells, flags or (two[0], two[1]))
     if kind == "date" or kind.startswith("date:"):
         return _told_date(name, cells, kind.partition(":")[2], told)
-    form = NumberFormat()
-    if cells.kind == "text":
-        form = guess_format(cells.values, cells.counts, told.decimal or ".", told.thousands)
+    form, odd = _format(cells, told) if cells.kind == "text" else (NumberFormat(), ())
     values = form.parse(cells.values) if cells.kind == "text" else cells.values
     if cells.kind == "date" or not np.isfinite(values).any():
         raise UserError(f"column {name!r} holds no numbers, but for example {_short(cells.texts()[0])}")
     column = _number(name, cells, values, form)
-    return replace(column, kind=kind, decimals=0 if kind == "integer" else column.decimals)
+    decimals = 0 if kind == "integer" else column.decimals
+    return replace(column, kind=kind, decimals=decimals, notes=(*odd, *column.notes))
 
 
 def _told_date(name: str, cells: Cells, form: str, told: Told) -> Column:
@@ -335,6 +359,7 @@ def _date(name: str, cells: Cells, dates: np.ndarray, formats: tuple[str, ...], 
         formats=formats,
         date_parts=parts_of(dates[good], formats, resolution),
         resolution=resolution,
+        zones=offsets_of(cells.values, dates, counts) if cells.kind == "text" else (),
     )
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from pscd.errors import UserError
+
 if TYPE_CHECKING:
     from pscd.frames.schema import Column
 
@@ -17,6 +19,7 @@ LARGEST = 1e30  # squares of columns are summed on the way, in float64
 SAMPLE = 2000  # distinct values that a guess is made from
 MOST = 0.99  # share of the cells that a rule about decimals has to fit
 MOST_DECIMALS = 8
+ENOUGH = 0.9  # share of a column's numbers that can be read with the marks that were stated
 ORDINALS = ("st", "nd", "rd", "th")
 
 SIGN = r"[-+\u2212]?"
@@ -55,8 +58,9 @@ class NumberFormat:
     def pattern(self) -> re.Pattern[str]:
         """What a number looks like. Currencies and blanks are let through even where none were seen."""
         point = re.escape(self.decimal)
-        separator = r"[.'\u2019\u00a0\u202f _]" if self.decimal == "," else r"[,'\u2019\u00a0\u202f _]"
-        before = "|".join(filter(None, (re.escape(self.prefix), f"[{CURRENCY}]")))
+        other = "." if self.decimal == "," else ","
+        separator = rf"[{other}'\u2019\u00a0\u202f _{re.escape(self.thousands)}]"
+        before = "|".join(filter(None, (re.escape(self.prefix.strip()), f"[{CURRENCY}]")))
         after = "|".join(filter(None, (re.escape(self.suffix.strip()), f"[{CURRENCY}]")))
         whole = rf"[1-9]\d{{0,2}}(?P<gap>{separator})\d{{3}}(?:(?P=gap)\d{{3}})*|\d+"
         number = rf"(?P<whole>{whole})?(?:{point}(?P<part>\d*))?(?P<power>[eE][-+]?\d+)?"
@@ -125,7 +129,53 @@ def decimal_votes(texts: np.ndarray, counts: np.ndarray) -> tuple[int, int]:
     return points, commas
 
 
-def guess_format(texts: np.ndarray, counts: np.ndarray, decimal: str, thousands: str | None = None) -> NumberFormat:
+def stated_marks(decimal: str | None, thousands: str | None) -> tuple[str | None, str | None]:
+    """The decimal sign and the separator of thousands that somebody stated.
+
+    Args:
+        decimal: the decimal sign, if it was.
+        thousands: the separator, if it was.
+
+    Returns:
+        Both; a point between thousands leaves the comma for decimals, and the other way round.
+
+    Raises:
+        UserError: one sign cannot be both.
+
+    >>> stated_marks(None, ".")
+    (',', '.')
+    """
+    if decimal is not None and decimal == thousands:
+        raise UserError(f"{decimal!r} cannot be both the decimal sign and the separator of thousands")
+    if decimal is None and thousands in (".", ","):
+        decimal = "," if thousands == "." else "."
+    return decimal, thousands
+
+
+def stated_or_shown(
+    stated: NumberFormat, shown: NumberFormat, texts: np.ndarray, counts: np.ndarray
+) -> tuple[NumberFormat, str]:
+    """The format that somebody stated, unless a column can hardly be read with it, and better otherwise.
+
+    Args:
+        stated: what was said about the whole table.
+        shown: what the column shows.
+        texts: its distinct texts.
+        counts: how often each occurs.
+
+    Returns:
+        One of the two; and a text that only `shown` can read, if it is that.
+    """
+    by_stated, by_shown = np.isfinite(stated.parse(texts)), np.isfinite(shown.parse(texts))
+    only_shown = np.flatnonzero(by_shown & ~by_stated)
+    if counts[by_stated].sum() >= ENOUGH * counts[by_shown].sum() or not len(only_shown):
+        return stated, ""
+    return shown, str(texts[only_shown[0]])
+
+
+def guess_format(
+    texts: np.ndarray, counts: np.ndarray, decimal: str, thousands: str | None = None, *, stated: bool = False
+) -> NumberFormat:
     """How the numbers among these texts are written.
 
     Args:
@@ -133,13 +183,16 @@ def guess_format(texts: np.ndarray, counts: np.ndarray, decimal: str, thousands:
         counts: how often each occurs.
         decimal: the decimal sign where the column itself does not show it.
         thousands: the separator of thousands, if somebody told it.
+        stated: whether the decimal sign is certain, whatever the column shows.
 
     Returns:
         The format; the plain one if there are no numbers.
     """
     points, commas = decimal_votes(texts, counts)
-    if points != commas:
+    if points != commas and not stated:
         decimal = "." if points > commas else ","
+    if thousands == decimal:
+        thousands = None
     prefixes: Counter[str] = Counter()
     suffixes: Counter[str] = Counter()
     gaps: Counter[str] = Counter()
@@ -161,6 +214,8 @@ def guess_format(texts: np.ndarray, counts: np.ndarray, decimal: str, thousands:
     prefix, suffix = (_common(counter, total) for counter in (prefixes, suffixes))
     spaced = sum(int(counts[i]) for i in _spaced(len(texts)) if texts[i].endswith(f" {suffix}"))
     space = " " if suffix and 2 * spaced >= suffixes[suffix] else ""
+    apart = sum(int(counts[i]) for i in _spaced(len(texts)) if f"{prefix} " in texts[i])
+    prefix += " " if prefix and 2 * apart >= prefixes[prefix] else ""
     gap = gaps.most_common(1)[0][0] if gaps else ""
     return NumberFormat(decimal, thousands if thousands is not None else gap, prefix, space + suffix)
 

@@ -1,8 +1,9 @@
 """Files of tables: `.csv` and its kin as text, `.parquet` and `.xlsx` as they are typed."""
 
+import io
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pandas as pd
 
 from pscd.errors import UserError
 from pscd.files import check_fits, needs, reading, suffix_of
-from pscd.frames.layout import column_names, find_footer, find_layout, is_summary, read_text, records
+from pscd.frames.layout import column_names, find_footer, find_layout, is_summary, read_text, records, table_records
 from pscd.frames.levels import listed
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".tab", ".dat")
@@ -72,11 +73,12 @@ def read_frame(
         raise UserError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
     told = {"decimal": decimal, "thousands": thousands, "missing": tuple(missing), "day_first": day_first}
     if suffix in TEXT_SUFFIXES:
-        if suffix in (".tsv", ".tab") and delimiter is None:
-            delimiter = "\t"
-        frame, found = _read_text_file(path, delimiter, encoding, header)
+        by_name = "\t" if suffix in (".tsv", ".tab") else None
+        frame, found = _read_text_file(path, delimiter or by_name, encoding, header)
     else:
         frame, found = _read_typed_file(path, sheet)
+    layout = {"delimiter": delimiter, "encoding": encoding, "header": header, "sheet": sheet}
+    found["notes"] = (*about_unused(suffix, layout), *found["notes"])
     frame.attrs["pscd"] = found | {name: value for name, value in told.items() if value not in (None, ())}
     return frame
 
@@ -84,13 +86,13 @@ def read_frame(
 def _read_text_file(
     path: Path, delimiter: str | None, encoding: str | None, header: bool | None
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    text, encoding = read_text(path, encoding)
+    told = encoding
+    text, encoding = read_text(path, told)
     with reading(path, f"not a readable {suffix_of(path)} file"):
         if next(records(text, ","), None) is None:  # blank lines, or empty quotation marks
-            raise UserError(f"{path}: there are no rows in it")
+            raise UserError(f"{path}: {no_rows(told)}")
         layout, notes = find_layout(text, encoding, delimiter=delimiter, header=header)
-        every = (record for record, _, _ in records(text, layout.delimiter, quoted=layout.quoted))
-        found = islice(every, layout.skip, None)
+        found = (record for record, _, _ in table_records(io.StringIO(text, newline=""), layout))
         first = next(found)
         names, odd = column_names(first, layout.width, header=layout.header)
         columns, ragged, last = columns_of(found if layout.header else chain([first], found), layout.width)
@@ -104,7 +106,7 @@ def _read_text_file(
     ragged = {kind: [row for row in rows if row <= len(frame)] for kind, rows in ragged.items()}
     odd += [_about_ragged(kind, rows) for kind, rows in ragged.items() if rows]
     if len(frame) == 0:
-        raise UserError(f"{path}: there are no rows in it")
+        raise UserError(f"{path}: {no_rows(told)}")
     short = layout.header and len(first) < layout.width
     found_out = {"short_header": short, "delimiter": layout.delimiter, "encoding": encoding, "header": layout.header}
     twice = sorted({name.strip() for name in first if first.count(name) > 1 and name.strip()}) if layout.header else []
@@ -113,6 +115,36 @@ def _read_text_file(
         "ragged": {kind: rows[:MOST_ROWS] for kind, rows in ragged.items()},
         "twice": twice,
     }
+
+
+def no_rows(encoding: str | None) -> str:
+    """What to say of a text file without rows.
+
+    Args:
+        encoding: that somebody said it is written in, if so.
+
+    Returns:
+        The end of a sentence.
+    """
+    if encoding is None:
+        return "there are no rows in it"
+    return f"there are no rows in it, read as {encoding}; leave --encoding out to have it found out"
+
+
+def about_unused(suffix: str, told: Mapping[str, Any]) -> tuple[str, ...]:
+    """What somebody said about a file that means nothing for its kind.
+
+    Args:
+        suffix: of the file.
+        told: options of `read_frame` by name, None where nothing was said.
+
+    Returns:
+        A sentence, or none.
+    """
+    names = ("delimiter", "encoding", "header") * (suffix not in TEXT_SUFFIXES) + ("sheet",) * (suffix != ".xlsx")
+    flags = {"header": "--no-header" if told.get("header") is False else "--header"}
+    unused = [flags.get(name, f"--{name}") for name in names if told.get(name) is not None]
+    return (f"{' and '.join(unused)} ignored: of no use for a {suffix} file",) if unused else ()
 
 
 def _about_ragged(kind: str, rows: list[int]) -> str:

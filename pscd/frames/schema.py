@@ -34,6 +34,8 @@ class Column:
         formats: how dates are written (`strptime`), the commonest first.
         date_parts: what a model sees of a date: `days`, `season`, `weekday`, `clock`.
         resolution: what dates are whole numbers of: `year`, `month`, `day`, `minute`, `second` or `microsecond`.
+        zones: the time zone of dates that are typed; of dates in text what stands after them, such as "+01:00" or "Z",
+            twelve of them if it differs by month.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Column:
     formats: tuple[str, ...] = ()
     date_parts: tuple[str, ...] = ()
     resolution: str = ""
+    zones: tuple[str, ...] = ()
 
     @property
     def is_learnt(self) -> bool:

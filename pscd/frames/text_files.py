@@ -5,13 +5,12 @@ import csv
 import gzip
 import io
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 from pscd.errors import UserError
 from pscd.files import one_line, reading, suffix_of
-from pscd.frames.layout import SAMPLE_CHARACTERS, Layout, column_names, encodings, find_layout, records_of
+from pscd.frames.layout import SAMPLE_CHARACTERS, Layout, column_names, encodings, find_layout, table_records
 
 PIECE = 1 << 22  # bytes of a text file at a time
 
@@ -58,7 +57,7 @@ def text_table(
         if odd_quotes != (not layout.quoted):
             layout = replace(layout, quoted=not (odd_quotes and _is_unclosed(path, encoding)))
     with open_text(path, encoding) as file:
-        first = next(islice(records_of(file, layout.delimiter, quoted=layout.quoted), layout.skip, None))[0]
+        first = next(table_records(file, layout))[0]
     names, odd = column_names(first, layout.width, header=layout.header)
     return TextTable(layout, tuple(names), lines, (*notes, *odd))
 

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from pscd.errors import UserError
 from pscd.files import replacing, suffix_of, writing_to
-from pscd.frames.layout import Layout, records_of
+from pscd.frames.layout import Layout, table_records
 from pscd.frames.levels import listed
 from pscd.frames.reading import TEXT_SUFFIXES
 from pscd.frames.text_files import open_bytes, open_text, text_table
@@ -101,24 +101,26 @@ def _copy(
     lines: Iterable[str], layout: Layout, wanted: Iterator[tuple[int, dict[int, str]]], copy: IO[str]
 ) -> tuple[int, int | None]:
     """Copy lines, with new fields in some rows; returns the number of rows, and the first that was not there."""
-    read: list[str] = []  # since the last record
+    read: list[str] = []  # lines that are not copied yet, the first of them number `copied`
+    copied = 0
 
     def remembered() -> Iterator[str]:
         for line in lines:
             read.append(line)
             yield line
 
-    row = -layout.skip - layout.header
+    row = -int(layout.header)
     at, fields = next(wanted, (None, {}))
-    for _, begin, end in records_of(remembered(), layout.delimiter, quoted=layout.quoted):
+    for _, begin, end in table_records(remembered(), layout):
         if row >= 0 and row == at:
-            own = begin - end  # lines of the record; before them there may be blank ones
-            copy.writelines(read[:own])
-            copy.write(_changed("".join(read[own:]), layout.delimiter, layout.quoted, fields))
+            copy.writelines(read[: begin - copied])
+            own = "".join(read[begin - copied : end - copied])
+            copy.write(_changed(own, layout.delimiter, layout.quoted, fields))
             at, fields = next(wanted, (None, {}))
         else:
-            copy.writelines(read)
-        read.clear()
+            copy.writelines(read[: end - copied])
+        del read[: end - copied]
+        copied = end
         row += 1
     copy.writelines(read)
     return row, at

@@ -175,7 +175,8 @@ def trusted_cells(model: "MixedMixture", x: Tensor, false_alarms: float) -> Tens
 
     The most surprising cell of a row goes first, and the others are looked at again without it, because one wrong cell
     makes right ones look wrong. At the end cells come back that are no surprise given those that are left. At most half
-    of the cells of a row go: if even that leaves surprises, the row as a whole is strange, and its energy shows it.
+    of the cells of a row go: if even that leaves surprises, the row as a whole is strange, and its energy shows it. The
+    only cell of a row may go, too.
 
     Args:
         model: the mixture.
@@ -188,7 +189,7 @@ def trusted_cells(model: "MixedMixture", x: Tensor, false_alarms: float) -> Tens
     x = x.double()
     there = ~x.isnan()
     trusted = there.clone()
-    most = (MOST_DISTRUSTED * there.sum(1)).long()
+    most = (MOST_DISTRUSTED * there.sum(1)).long().clamp(min=1)
     least = -math.log(false_alarms)
     active = torch.arange(len(x))
     while len(active):

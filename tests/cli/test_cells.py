@@ -1,6 +1,15 @@
 import pandas as pd
 
-from pscd.cli.cells import cell_words, group_cells, merge_groups, print_gaps, print_groups, write_cells
+from pscd.cli.cells import (
+    cell_words,
+    group_cells,
+    in_own_format,
+    merge_groups,
+    print_gaps,
+    print_groups,
+    write_cells,
+)
+from pscd.frames import Column, Schema
 
 
 def test_days_are_told_without_a_time():
@@ -46,3 +55,27 @@ def test_gaps_are_told_by_column(capsys):
     assert capsys.readouterr().out.splitlines() == [
         "no cell is missing", "1 cell is missing: 1 in a", "1,201 cells are missing: 1,200 in b, 1 in a"
     ]  # fmt: skip
+
+
+def test_intervals_are_written_as_the_table_writes_its_own():
+    schema = Schema(
+        (
+            Column("pay", "number", decimals=2, least_decimals=2, decimal=",", thousands=".", prefix="€ "),
+            Column("since", "date", formats=("%d.%m.%Y",), resolution="day"),
+            Column("pet", "category", ("cat", "dog")),
+        )
+    )
+    day = pd.Timestamp("2020-12-31")
+    found = pd.DataFrame(
+        {
+            "column": ["pay", "since", "pay", "pet", "pay"],
+            "suggested": ["€ 2.000,00", "31.12.2020", 2000.0, "cat", "€ 3,00"],
+            "lower": [1234.5, day, 1234.5, None, None],
+            "upper": [3000.0, day, 3000.0, None, None],
+        }
+    )
+    made = in_own_format(found, schema)
+    assert made["lower"].tolist() == ["€ 1.234,50", "31.12.2020", 1234.5, None, None]
+    assert made["upper"].tolist() == ["€ 3.000,00", "31.12.2020", 3000.0, None, None]
+    assert found["lower"][0] == 1234.5
+    assert in_own_format(found, None) is found

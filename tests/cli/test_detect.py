@@ -41,7 +41,7 @@ def test_detect_names_the_strange_row_and_the_column(csv, capsys):
     out = csv.parent / "other"
     assert main(["detect", str(csv), "--id", "name", "--updates", "20", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
-    first = next(line for line in printed.splitlines() if "energy" in line)
+    first = next(line for line in printed.splitlines() if line.startswith("  ") and " energy " in line)
     assert first.split("energy")[0].strip() == "person 6"
     assert "height = 170.0" in first
     assert "estimated contamination" in printed
@@ -243,3 +243,17 @@ def test_names_with_commas_are_told_in_quotes(commas, capsys):
     capsys.readouterr()
     line = refused(["detect", commas, "--id", '"Income, CHF",c', "--out", out], capsys)
     assert """ --id '"Income, CHF",c' --out """ in line
+
+
+def test_what_was_assumed_about_the_file_is_told(tmp_path, capsys):
+    table, out = tmp_path / "a.csv", tmp_path / "run"
+    table.write_text("\n".join(f"{i % 7}.5,{i % 5}" for i in range(40)))
+    note = "note: no header: columns are called x0, x1, ...; --header says there is one"
+    assert main(["detect", str(table), "--out", str(out), "--updates", "5"]) == 0
+    assert note in capsys.readouterr().out
+    assert main(["score", str(out), str(table), "--out", str(tmp_path / "scores.csv")]) == 0
+    assert note in capsys.readouterr().out
+    assert main(["clean", str(table), "--run", str(out)]) == 0
+    assert note in capsys.readouterr().out
+    assert main(["clean", str(table), "--run", str(out), "--force", "--no-header"]) == 0
+    assert "note:" not in capsys.readouterr().out

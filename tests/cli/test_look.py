@@ -85,3 +85,14 @@ def test_advice_about_a_name_with_a_comma_can_be_typed(tmp_path, capsys):
     assert """--as '"Class, old=category"'""" in capsys.readouterr().out
     assert main(["look", str(path), "--json", "--as", '"Class, old=category"']) == 0
     assert json.loads(capsys.readouterr().out)["columns"][0]["kind"] == "category"
+
+
+def test_the_codes_of_all_columns_are_one_flag_that_works(tmp_path, capsys):
+    path = tmp_path / "codes.csv"
+    rows = [f"{40 + i % 9},{100 + i % 7}" for i in range(30)] + ["-999,103", "41,-99"] * 3
+    path.write_text("\n".join(["a,b", *rows]))
+    assert main(["look", str(path)]) == 0
+    advice = capsys.readouterr().out.splitlines()[-1].strip()
+    assert advice == "--missing -999,-99"
+    assert main(["look", str(path), *advice.split()]) == 0
+    assert "looks like a code" not in capsys.readouterr().out

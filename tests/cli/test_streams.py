@@ -7,7 +7,7 @@ from pscd.cli.streams import Part, in_parts, job_of, source_of
 from pscd.errors import UserError
 from pscd.parts import Parts
 
-READING = {"delimiter": None, "encoding": None, "header": None}
+READING = {"sheet": None, "delimiter": None, "encoding": None, "header": None}
 
 
 def test_work_is_done_once_for_each_block(tmp_path):

@@ -188,3 +188,50 @@ def test_numbers_that_were_chosen():
         "IMPOSSIBLE": 50.0,
     }
     assert {name: getattr(module, name) for name in chosen} == chosen
+
+
+def test_columns_that_are_numbered_are_listed_and_mended_by_their_numbers():
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(100, 2)), columns=[2020, 2019])
+    frame.iloc[7, 0] = 500.0
+    detector = EnergyDetector(n_updates=5).fit(frame)
+    worst = detector.suspects(frame).iloc[0]
+    assert (worst["row"], worst["column"], worst["found"]) == (7, 2020, 500.0)
+    mended = detector.repair(frame)
+    assert list(mended.columns) == [2020, 2019]
+    assert abs(mended.loc[7, 2020]) < 5
+
+
+def test_an_infinite_number_is_a_wrong_cell_of_a_frame_and_an_error_of_an_array():
+    x = np.random.default_rng(0).normal(size=(100, 2))
+    clean = EnergyDetector(n_updates=5).fit(pd.DataFrame(x, columns=["a", "b"]))
+    x[7, 1] = -np.inf
+    frame = pd.DataFrame(x, columns=["a", "b"])
+    for detector in (EnergyDetector(n_updates=5).fit(frame), clean):
+        worst = detector.suspects(frame).iloc[0]
+        assert (worst["row"], worst["column"], worst["found"], worst["cost"]) == (7, "b", -np.inf, IMPOSSIBLE)
+        assert np.isfinite(detector.score_samples(frame)).all()
+        assert np.isfinite(detector.repair(frame)).all(axis=None)
+    with pytest.raises(ValueError, match="infinity"):
+        EnergyDetector(n_updates=5).fit(x)
+
+
+def test_no_suggestion_stands_beside_an_interval_that_it_is_not_in():
+    """Of 100 +- 10, 120 is plausible and outside of the interval to 116, and 101 inside."""
+    frame = pd.DataFrame(np.random.default_rng(0).normal(100, 10, size=(400, 2)), columns=["a", "b"])
+    frame.loc[0, "a"], frame.loc[1, "a"] = 12_000.0, 10_100.0
+    found = EnergyDetector(n_updates=5).fit(frame).suspects(frame).set_index("row").loc[[0, 1]]
+    assert found["mistake"].tolist() == ["100 times too large"] * 2
+    assert found["suggested"].tolist() == [120.0, 101.0]
+    assert found["lower"].isna().tolist() == found["upper"].isna().tolist() == [True, False]
+    assert found["lower"][1] < 101 < found["upper"][1]
+
+
+def test_a_wrong_cell_of_a_table_of_one_column_is_found():
+    x = np.random.default_rng(0).normal(5, 1, size=(200, 1))
+    x[51] = 99.0
+    for table in (x, pd.DataFrame(x, columns=["a"])):
+        detector = EnergyDetector(n_updates=5).fit(table)
+        worst = detector.suspects(table).iloc[0]
+        assert (worst["row"], worst["found"]) == (51, 99.0)
+        assert 4 < worst["suggested"] < 6
+        assert np.asarray(detector.repair(table))[51] < 10

@@ -105,8 +105,9 @@ def chances_by_hand(found, mean, deviation, scale):
 
 @pytest.mark.parametrize(("clear", "words"), [(0, "10 times too large"), (1, "inches, not centimetres"),
                                               (3, "Fahrenheit, not Celsius"), (4, "wrong sign")])  # fmt: skip
-def test_a_cell_is_explained_from_even_odds_on(clear, words):
+def test_a_cell_is_explained_from_even_odds_on(clear, words, monkeypatch):
     """Beside some clear cases of a mistake, one cell moves away from what is expected until nobody believes it."""
+    monkeypatch.setattr("pscd.detector.mistakes.PLAUSIBLE", np.inf)  # the odds alone
     mistake = next(m for m in MISTAKES if m.words == words)
     place = [m.words for m in MISTAKES].index(words)
     mean, deviation, scale = 180.0, 3.0, 8.0
@@ -199,3 +200,19 @@ def test_however_common_a_mistake_is_one_cell_in_a_thousand_is_just_wrong():
         found[-1] = -(mean + away * deviation)
         rows = expected(found, np.full_like(found, mean), deviation, scale=[scale])
         assert find_mistakes(rows, ["a"])[1][-1, 0] == said
+
+
+@pytest.mark.parametrize(("right", "undone"), [(125.0, True), (75.0, True), (126.0, False), (74.0, False)])
+def test_a_mistake_must_give_a_plausible_value(right, undone):
+    """100 +- 10 is expected: 2.576 deviations to either side hold 99 % of a Gaussian."""
+    value, words = find_mistakes(expected([100 * right], [100.0], [10.0], scale=[10.0]), ["a"])
+    assert (words[0, 0] == "100 times too large") is undone
+    assert bool(np.isnan(value[0, 0])) is not undone
+
+
+def test_what_another_cell_shows_too_need_not_be_plausible():
+    """127 is 2.7 deviations away; two such cells do not speak for each other, a plausible one does."""
+    for others, undone in (([], False), ([127.0], False), ([101.0], True)):
+        found = 100 * np.array([*others, 127.0])[:, None]
+        words = find_mistakes(expected(found, np.full_like(found, 100.0), 10.0, scale=[10.0]), ["a"])[1]
+        assert (words[-1, 0] == "100 times too large") is undone

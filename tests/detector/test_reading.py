@@ -233,3 +233,36 @@ def test_text_among_numbers_and_what_is_no_table():
     assert has_text(np.array([["1", "b"]]))
     assert native_frame([[1]]) is None
     assert native_frame(np.zeros((1, 1))) is None
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_names_that_are_numbers_come_back(text):
+    frame = pd.DataFrame(np.arange(8.0).reshape(4, 2), columns=[2019, 7], index=[5, 6, 7, 8])
+    if text:
+        frame[7] = ["a", "b", "a", "b"]
+    reader = Reader.of(frame)
+    rows = reader.read(frame)
+    assert reader.names(frame) == ["2019", "7"]
+    assert reader.labels(frame) == [2019, 7]
+    assert reader.found(rows, 1, [2]) == [frame[7].iloc[2]]
+    assert list(reader.labelled(rows, np.zeros((4, 2))).columns) == [2019, 7]
+    where = torch.zeros(4, 2, dtype=torch.bool)
+    where[1, 0] = True
+    made = reader.replaced(rows, torch.full_like(rows.x, 1), where)
+    expected = frame.copy()
+    expected.loc[6, 2019] = 1
+    pd.testing.assert_frame_equal(made, expected)
+
+
+def test_a_name_that_is_there_twice_is_told():
+    with pytest.raises(UserError, match="column 'a' is there twice; give every column a name of its own"):
+        Reader.of(pd.DataFrame(np.zeros((3, 2)), columns=["a", "a"]))
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_infinite_numbers_of_a_frame_cannot_be(kind):
+    table = kind({"a": [1.0, np.inf, 3.0, np.nan], "b": [-np.inf, 2.0, 1e30, 9e29]})
+    rows = Reader.of(table).read(table)
+    assert rows.stray.tolist() == [[False, True], [True, False], [False, True], [False, False]]
+    np.testing.assert_array_equal(rows.x, [[1, np.nan], [np.nan, 2], [3, np.nan], [np.nan, 9e29]])
+    assert (table["b"][0], table["b"][2]) == (-np.inf, 1e30)  # the table itself is left alone

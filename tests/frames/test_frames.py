@@ -155,4 +155,5 @@ def test_every_default_of_a_column():
         "name": "a", "kind": "number", "levels": (), "decimals": None, "missing": 0, "stray": 0, "notes": (),
         "source": "text", "slips": (), "others": False, "lowest": None, "highest": None, "least_decimals": 0,
         "decimal": ".", "thousands": "", "prefix": "", "suffix": "", "formats": (), "date_parts": (), "resolution": "",
+            "zones": (),
     }  # fmt: skip

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from pscd.errors import UserError
-from pscd.frames import look
+from pscd.frames import encode, look
 from pscd.frames.cells import cells_of
 from pscd.frames.levels import MOST_LEVELS
 from pscd.frames.looking import common_decimal
@@ -318,3 +318,16 @@ def test_columns_that_are_told_must_be_there():
         look(frame, kinds={"d": "number"}, ids=["c"])
     assert [c.kind for c in look(frame, kinds={"a": "left out"}, ids=["b"]).columns] == ["left out", "left out"]
     assert look(frame, kinds={"a": "skip"}, ids=["a"]).columns[0].notes == ("told to be an id",)
+
+
+def test_stated_marks_are_used_and_what_does_not_fit_is_told():
+    frame = pd.DataFrame({"v": ["1.193", "5.357", "7.320"], "w": ["1.64", "-0.60", "0.97"]})
+    for marks in ({"thousands": "."}, {"decimal": ","}):
+        frame.attrs["pscd"] = marks
+        v, w = look(frame).columns
+        assert (v.kind, v.lowest, v.highest, v.notes) == ("integer", 1193.0, 7320.0, ())
+        assert (w.decimal, w.lowest, w.notes) == (".", -0.6, ("decimal sign '.', not ',' as told: 1.64",))
+        np.testing.assert_array_equal(encode(frame, look(frame)).x, [[1193.0, 1.64], [5357.0, -0.6], [7320.0, 0.97]])
+    assert look(frame, kinds={"w": "number"}).columns[1].notes == w.notes
+    frame.attrs["pscd"] = {"thousands": "."}
+    assert look(frame, thousands="").columns[0].lowest == 1.193  # what is said last

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from pscd.errors import UserError
 from pscd.frames.numbers import (
     NumberFormat,
     _spaced,
@@ -9,6 +10,8 @@ from pscd.frames.numbers import (
     guess_format,
     least_decimals,
     number_spelling,
+    stated_marks,
+    stated_or_shown,
 )
 from pscd.frames.schema import Column
 
@@ -212,3 +215,36 @@ def test_places_that_all_but_a_tenth_of_the_numbers_have():
 )
 def test_numbers_are_written_with_the_places_of_their_column(value, column, text):
     assert number_spelling(value, column) == text
+
+
+def test_stated_marks_leave_the_other_sign():
+    assert stated_marks(None, ".") == (",", ".")
+    assert stated_marks(None, ",") == (".", ",")
+    assert stated_marks(None, "'") == (None, "'")
+    assert stated_marks(",", None) == (",", None)
+    with pytest.raises(UserError, match=r"'\.' cannot be both"):
+        stated_marks(".", ".")
+
+
+def test_stated_marks_hold_unless_a_column_can_hardly_be_read_with_them():
+    comma, point = NumberFormat(",", "."), NumberFormat(".")
+    words = texts("1.234", "2.500", "0.75")
+    assert stated_or_shown(comma, point, words, np.array([9, 9, 2])) == (comma, "")  # nine in ten
+    assert stated_or_shown(comma, point, words, np.array([9, 8, 2])) == (point, "0.75")
+    assert stated_or_shown(comma, point, texts("x", "y"), np.array([1, 1])) == (comma, "")
+
+
+def test_any_sign_may_separate_thousands():
+    assert NumberFormat(".", "*").parse(texts("1*234.5"))[0] == 1234.5
+    assert np.isnan(NumberFormat(".").parse(texts("1*234.5"))[0])
+
+
+@pytest.mark.parametrize(
+    ("words", "prefix"), [(("€ 5", "€ 6", "€7"), "€ "), (("€5", "€6", "€ 7"), "€"), (("5", "6"), "")]
+)
+def test_a_blank_after_the_currency_stays(words, prefix):
+    form = guess_format(texts(*words), np.ones(len(words), int), ".")
+    assert form.prefix == prefix
+    np.testing.assert_array_equal(form.parse(texts("€ 8", "€8", "-€ 8", "8")), [8, 8, -8, 8])
+    column = Column("pay", "integer", decimals=0, prefix=form.prefix)
+    assert number_spelling(-9.0, column) == f"-{prefix}9"

@@ -303,7 +303,7 @@ def test_the_delimiter_gives_most_records_one_width(text, delimiter):
 def test_where_the_table_begins_and_how_wide_it_is(text, skip, header, width):
     found, notes = layout(text)
     assert (found.skip, found.header, found.width) == (skip, header, width)
-    assert ("no header: columns are called x0, x1, ..." in notes) is not header
+    assert ("no header: columns are called x0, x1, ...; --header says there is one" in notes) is not header
     assert (f"{skip} {'line' if skip == 1 else 'lines'} before the table skipped" in notes) is (skip > 0)
     for told in (True, False):
         found, notes = layout(text, header=told)

@@ -186,3 +186,19 @@ def test_numbers_that_were_chosen():
         "MOST_DISTRUSTED": 0.5,
     }
     assert {name: getattr(module, name) for name in chosen} == chosen
+
+
+def test_the_only_cell_of_a_row_is_judged_by_itself():
+    """3.29 deviations are surprising at one in a thousand; a row with nothing in it has nothing to distrust."""
+    model = MixedMixture(
+        torch.ones(1).double(),
+        torch.zeros(1, 2).double(),
+        torch.eye(2).double()[None],
+        torch.zeros(1, 0).double(),
+        torch.zeros(2, dtype=torch.long),
+    )
+    nothing = torch.nan
+    x = torch.tensor([[3.28, nothing], [3.30, nothing], [nothing, -3.30], [nothing, nothing], [9.0, 9.0]])
+    trusted = model.trusted(x.double(), 0.001)
+    assert trusted[:4].tolist() == [[True, False], [False, False], [False, False], [False, False]]
+    assert trusted[4].sum() == 1  # no more than half of a row

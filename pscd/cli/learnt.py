@@ -1,0 +1,54 @@
+"""What a detector has learnt from a table, in a few lines."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pscd.detector.estimator import EnergyDetector
+
+
+def print_learnt(detector: "EnergyDetector", n_rows: int) -> None:
+    """Print what was learnt from, and what the detector makes of the rows as a whole.
+
+    Args:
+        detector: the fitted detector.
+        n_rows: of the table.
+    """
+    from pscd.detector.estimator import IGNORED
+
+    schema = detector.reader_.schema
+    print(
+        f"{n_rows} rows, {n_learnt(detector)} columns; estimated contamination: {100 * detector.contamination_:.1f} %"
+    )
+    for column in () if schema is None else schema.columns:
+        if not column.is_learnt and column.notes and "told" not in column.notes[0]:
+            print(f"  left out: {column.name} ({'; '.join(column.notes)})")
+        elif column.stray or any("as told" in note for note in column.notes):
+            print(f"  {column.name}: {'; '.join(column.notes)}")
+    ignored = int((detector.sample_weight_ < IGNORED).sum())
+    if detector.gamma_ > 0:
+        print(f"gamma {detector.gamma_:.3g}: {ignored} rows counted less than a tenth")
+    else:
+        print("gamma 0: nothing to be robust against, every row counted")
+    print(f"outlier: energy above {-detector.offset_:.4g}, {_threshold_words(detector)}")
+
+
+def _threshold_words(detector: "EnergyDetector") -> str:
+    """Where the threshold of a detector comes from."""
+    if detector.contamination != "auto":
+        return f"the strangest {100 * float(detector.contamination):.3g} % of these rows (--contamination)"
+    if detector.contamination_ > 0:
+        return "more than 99 % of the model's own samples have"
+    return "in any case the strangest hundredth of these rows (--contamination)"
+
+
+def n_learnt(detector: "EnergyDetector") -> int:
+    """Number of columns that a detector has learnt from.
+
+    Args:
+        detector: the fitted detector.
+
+    Returns:
+        The number, without columns that were left out.
+    """
+    schema = detector.reader_.schema
+    return detector.n_features_in_ if schema is None else len(schema.learnt())
