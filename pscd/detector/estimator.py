@@ -349,6 +349,9 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
     def sample(self, n_samples: int = 1, *, random_state: int | np.random.RandomState | None = 0) -> Any:
         """New rows of the model; columns that never varied keep their value.
 
+        A detector is smooth on purpose: where columns depend on each other tightly, its rows do so more loosely than
+        those of the table. `pscd.fit` learns a density whose samples keep such relations.
+
         Args:
             n_samples: number of rows.
             random_state: the same number gives the same rows.
