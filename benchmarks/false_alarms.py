@@ -1,20 +1,23 @@
-"""How often a table of one or two columns is taken for a dirty one: `python -m benchmarks.false_alarms`.
+"""How often a table of one or two columns is taken for a dirty one: `python -m benchmarks.false_alarms docs/results`.
 
-Prints a table: of so many tables of each kind, each with a seed of its own, those for which gamma auto is above 0, as
+Writes a page: of so many tables of each kind, each with a seed of its own, those for which gamma auto is above 0, as
 they are and with a tenth of junk. Nothing is trained; it takes a few minutes of one core.
 """
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from pscd.files import markdown_table
+from pscd.files import markdown_table, write_text_atomic
+from pscd.paper.artefact import with_reading
 from pscd.presets import PRESETS
 from pscd.rng import generator
 from pscd.training.prepare import prepare
+from pscd.version import machine
 
 Draw = Callable[[int, int, torch.Generator], Tensor]
 
@@ -59,23 +62,44 @@ def is_taken_for_dirty(kind: str, n: int, d: int, share: float, seed: int) -> bo
     return bool(gamma > 0)
 
 
+PAGE = """\
+# How often a small table is taken for a dirty one
+
+Made by `python -m benchmarks.false_alarms docs/results --seeds {seeds} --rows {rows}`. {machine}.
+
+For how many of {seeds} tables, each drawn with a seed of its own, gamma auto is above 0: as they are, and with a tenth
+of the rows replaced by ones that are spread evenly over twice the range of each column. Nothing is trained.
+
+{table}
+"""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=20, help="tables of each kind (20)")
-    parser.add_argument("--rows", type=int, nargs="*", default=[200, 500, 2000], help="rows of a table")
+    parser.add_argument("folder", type=Path, help="where the page goes")
+    parser.add_argument("--seeds", type=int, default=12, help="tables of each kind (12)")
+    parser.add_argument("--rows", type=int, nargs="*", default=[200, 500, 2000], help="rows of a table (200 500 2000)")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     cases = [(kind, d, n) for kind in KINDS for d in (1, 2) for n in asked.rows]
-    found = {
-        (*case, share): sum(is_taken_for_dirty(case[0], case[2], case[1], share, seed) for seed in range(asked.seeds))
-        for case in tqdm(cases)
-        for share in (0.0, 0.1)
-    }
-    rows = [
-        [kind, str(d), f"{n:,}", *(f"{found[kind, d, n, s]} of {asked.seeds}" for s in (0.0, 0.1))]
-        for kind, d, n in cases
+    lines = [
+        [
+            kind,
+            str(d),
+            f"{n:,}",
+            *(f"{_count(kind, n, d, share, asked.seeds)} of {asked.seeds}" for share in (0.0, 0.1)),
+        ]
+        for kind, d, n in tqdm(cases)
     ]
-    print(markdown_table(["rows are", "columns", "rows", "clean, taken for dirty", "a tenth of even junk, seen"], rows))
+    table = markdown_table(["rows are", "columns", "rows", "clean, taken for dirty", "with junk, seen"], lines)
+    path = asked.folder / "false-alarms.md"
+    text = PAGE.format(seeds=asked.seeds, rows=" ".join(map(str, asked.rows)), machine=machine(), table=table)
+    write_text_atomic(path, with_reading(text, path))
+
+
+def _count(kind: str, n: int, d: int, share: float, seeds: int) -> int:
+    """Tables that are taken for dirty."""
+    return sum(is_taken_for_dirty(kind, n, d, share, seed) for seed in range(seeds))
 
 
 if __name__ == "__main__":
