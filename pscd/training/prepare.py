@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -62,7 +63,13 @@ class Prepared:
         """Which of the rows `(n, d)` lie where no chain comes, so that nothing would hold their energy up: `(n,)`."""
         if self.mixture is None or self.edge == -math.inf:
             return torch.zeros(len(z), dtype=torch.bool)
-        return proposal_of(self.mixture).log_prob(z) < self.edge
+        return self._proposal.log_prob(z) < self.edge
+
+    @cached_property
+    def _proposal(self) -> Mixture:
+        """What tells rows out of reach: made once, since a stream asks for every batch."""
+        assert self.mixture is not None
+        return proposal_of(self.mixture)
 
     def transform(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
         """Bring other rows of the same data into the same form.
@@ -124,15 +131,16 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
     found = Prepared(z.float(), coordinates, mixture, None, (), ties, edge)
     parts = [found.chances(part) for part in z.split(BLOCK)]
     clean = None if all(part is None for part in parts) else _joined(parts, len(z))
+    is_weighed = mixture.background is not None
     notes = notes_of(
         x,
         z,
-        None if mixture.background is None else clean,
+        clean if is_weighed else None,
         coordinates,
         junk=mixture.share_of_junk,
         gamma=getattr(config.objective, "gamma", 0.0),
         columns=columns,
-        beyond=torch.cat([found.beyond(part) for part in z.split(BLOCK)]),
+        beyond=None if is_weighed or clean is None else clean == 0,  # where nothing else weighs rows
     )
     return replace(found, clean=clean, notes=notes), config
 
