@@ -23,6 +23,7 @@ MECHANISM = {
     "ess_pos": "ESS of the data",
     "cosine_to_cd": "cosine to CD",
     "cosine_of_batches": "of two batches",
+    "energy_step": "step of the energy",
 }
 
 
@@ -49,7 +50,10 @@ APART = """
 FID less that of CD with the same seed, mean and 95 % interval (Student's t, over seeds), and the mechanism: temperature
 of the chains, spread of the energies of held-out images, effective share of the data in the last tenth of the run, and
 the cosine between the gradient of the objective and that of CD, on the same batch, at the weights that training ended
-with. What chance does in an update is the cosine between CD's gradients on two batches, in the last column.
+with. What chance does in an update is the cosine between CD's gradients on two batches, in the column after it. The
+last one is by how much an update of Adam changes the energies of held-out images against each other, as a share of
+their standard deviation: where it is the same for all, no objective learns faster than another merely because its steps
+are longer.
 
 """
 
@@ -94,7 +98,14 @@ def _interval(values: Sequence[float]) -> str:
 
 
 def gradient_agreement(
-    energy: nn.Module, objective: PseudoSpherical, real: Tensor, fake: Tensor, *, batch_size: int, n_batches: int = 16
+    energy: nn.Module,
+    objective: PseudoSpherical,
+    real: Tensor,
+    fake: Tensor,
+    *,
+    batch_size: int,
+    lr: float,
+    n_batches: int = 16,
 ) -> Result:
     """How near the gradient of an objective is to that of CD: what a gamma changes in an update, beside its noise.
 
@@ -104,11 +115,13 @@ def gradient_agreement(
         real: images of bytes, `(n, *shape)`.
         fake: samples of the model, as bytes.
         batch_size: images of each phase in a batch.
+        lr: learning rate of Adam.
         n_batches: number of batches, at most as many as there are images for.
 
     Returns:
-        `cosine_to_cd`, between the gradients of both on the same batch, and `cosine_of_batches`, between those of CD on
-        two batches: means over batches.
+        `cosine_to_cd`, between the gradients of both on the same batch; `cosine_of_batches`, between those of CD on two
+        batches; `energy_step`, the standard deviation, over real images, of what an update changes in their energies,
+        divided by that of the energies. Means over batches.
     """
     n_batches = min(n_batches, len(real) // batch_size, len(fake) // batch_size)
     energy = copy.deepcopy(energy).requires_grad_()  # that of a trained model asks for no gradients
@@ -120,8 +133,28 @@ def gradient_agreement(
             part = slice(i * batch_size, (i + 1) * batch_size)
             loss, _ = of.of_energies(energy(to_unit(real[part])), energy(to_unit(fake[part])))
             rows.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)]))
-        return functional.normalize(torch.stack(rows).double(), dim=1)
+        return torch.stack(rows).double()
 
-    own, cd = gradients(objective), gradients(replace(objective, gamma=0.0))
-    between = (cd @ cd.T)[~torch.eye(n_batches, dtype=torch.bool)]
-    return {"cosine_to_cd": float((own * cd).sum(1).mean()), "cosine_of_batches": float(between.mean())}
+    own = gradients(objective)
+    own_way, cd_way = (functional.normalize(g, dim=1) for g in (own, gradients(replace(objective, gamma=0.0))))
+    between = (cd_way @ cd_way.T)[~torch.eye(n_batches, dtype=torch.bool)]
+    # Adam without momentum divides by the root of the mean square; a weight that no batch moves stays.
+    updates = -lr * own / own.square().mean(0).sqrt().clamp(min=torch.finfo(own.dtype).tiny)
+    return {
+        "cosine_to_cd": float((own_way * cd_way).sum(1).mean()),
+        "cosine_of_batches": float(between.mean()),
+        "energy_step": _energy_step(energy, updates, to_unit(real[: n_batches * batch_size])),
+    }
+
+
+@torch.no_grad()
+def _energy_step(energy: nn.Module, updates: Tensor, x: Tensor) -> float:
+    """Mean over updates, `(n, parameters)`, of the deviation of the change of energy, over that of the energies."""
+    before = energy(x).double()
+    weights = nn.utils.parameters_to_vector(energy.parameters())
+    changes = []
+    for update in updates:
+        nn.utils.vector_to_parameters(weights + update.to(weights.dtype), energy.parameters())
+        changes.append((energy(x).double() - before).std())
+    nn.utils.vector_to_parameters(weights, energy.parameters())
+    return float(torch.stack(changes).mean() / before.std())

@@ -148,7 +148,7 @@ def compute(settings: Settings, runs: Path) -> Result:
     samples = to_bytes(model.sample(settings["n"], seed=config.seed))
     assert isinstance(config.objective, PseudoSpherical)
     held_out, batch = data.held_out[: settings["n"]], min(config.batch_size, settings["n"] // 2)
-    weights |= gradient_agreement(model, config.objective, held_out, samples, batch_size=batch)
+    weights |= gradient_agreement(model, config.objective, held_out, samples, batch_size=batch, lr=config.lr)
     n, others = settings["n"], other_images(data, config.data, settings["n"], config.seed)
     return {
         **measure(samples, data, settings["features"]),

@@ -43,8 +43,8 @@ def test_differences_from_cd_are_of_the_same_seed():
         for g, s, fid in ((0.0, 0, 8.0), (0.0, 1, 10.0), (1.0, 1, 14.0), (1.0, 0, 10.0), (2.0, 0, 9.0), (2.0, 1, None))
     ]
     lines = differences(cells).splitlines()
-    assert "| gamma 1 | 3.0 +- 12.7 | 0.0002 | 0.25 | 0.5 |  |  |" in lines
-    assert "| gamma 2 |  | 0.0002 | 0.25 | 0.5 |  |  |" in lines  # one seed is no interval
+    assert "| gamma 1 | 3.0 +- 12.7 | 0.0002 | 0.25 | 0.5 |  |  |  |" in lines
+    assert "| gamma 2 |  | 0.0002 | 0.25 | 0.5 |  |  |  |" in lines  # one seed is no interval
     assert differences([c for c in cells if c.settings["seed"] == 0]) == ""
 
 
@@ -64,12 +64,18 @@ def test_gradients_agree_as_worked_out_by_hand():
 
     First batch: CD (1/2, 1/2), gamma 1 (1/3, 2/3), a cosine of 3 / sqrt(10). Second: (1, -1) for both. The two
     of CD are at a right angle.
+
+    Adam divides CD's two gradients by sqrt(5/8), the root of their mean square. The first then changes the energies
+    of all real images alike, the second by -s, s, -s and -s with s = lr sqrt(8/5): a deviation of s; that of the
+    energies, log 2 times 1, 0, 1 and 1, is log(2) / 2.
     """
     real = torch.tensor([[1, 0], [0, 1], [1, 0], [1, 0]], dtype=torch.uint8).view(4, 1, 1, 2) * 255
     fake = torch.tensor([[0, 0], [0, 0], [0, 1], [0, 1]], dtype=torch.uint8).view(4, 1, 1, 2) * 255
     objective = PseudoSpherical(gamma=1.0, warmup=0.0)
-    found = gradient_agreement(Linear(), objective, real, fake, batch_size=2)
+    found = gradient_agreement(Linear(), objective, real, fake, batch_size=2, lr=0.1)
     assert found["cosine_to_cd"] == pytest.approx((3 / math.sqrt(10) + 1) / 2, abs=1e-6)
     assert found["cosine_of_batches"] == pytest.approx(0, abs=1e-6)
-    same = gradient_agreement(Linear(), replace(objective, gamma=0.0), real, fake, batch_size=2, n_batches=2)
+    same = gradient_agreement(Linear(), replace(objective, gamma=0.0), real, fake, batch_size=2, lr=0.1, n_batches=2)
     assert same["cosine_to_cd"] == pytest.approx(1, abs=1e-6)
+    step = (0 + 0.1 * math.sqrt(8 / 5)) / 2
+    assert same["energy_step"] == pytest.approx(step / (math.log(2) / 2), rel=1e-5)
