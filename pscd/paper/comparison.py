@@ -151,10 +151,12 @@ def gradient_agreement(
 def _energy_step(energy: nn.Module, updates: Tensor, x: Tensor) -> float:
     """Mean over updates, `(n, parameters)`, of the deviation of the change of energy, over that of the energies."""
     before = energy(x).double()
-    weights = nn.utils.parameters_to_vector(energy.parameters())
-    changes = []
+    parameters = list(energy.parameters())
+    sizes, changes = [p.numel() for p in parameters], []
     for update in updates:
-        nn.utils.vector_to_parameters(weights + update.to(weights.dtype), energy.parameters())
+        # Not `vector_to_parameters`, which takes no weights in channels-last order.
+        parts = [part.view(p.shape).to(p.dtype) for part, p in zip(update.split(sizes), parameters, strict=True)]
+        torch._foreach_add_(parameters, parts)
         changes.append((energy(x).double() - before).std())
-    nn.utils.vector_to_parameters(weights, energy.parameters())
+        torch._foreach_sub_(parameters, parts)
     return float(torch.stack(changes).mean() / before.std())

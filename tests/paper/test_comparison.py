@@ -79,3 +79,16 @@ def test_gradients_agree_as_worked_out_by_hand():
     assert same["cosine_to_cd"] == pytest.approx(1, abs=1e-6)
     step = (0 + 0.1 * math.sqrt(8 / 5)) / 2
     assert same["energy_step"] == pytest.approx(step / (math.log(2) / 2), rel=1e-5)
+
+
+def test_weights_may_lie_in_memory_as_they_like():
+    """Those of convolutions in channels-last order are no view of a vector."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 4, 2), nn.Flatten(), nn.Linear(16, 1), nn.Flatten(0))
+    real, fake = (torch.randint(256, (8, 3, 3, 3), dtype=torch.uint8) for _ in range(2))
+    objective = PseudoSpherical(gamma=1.0, warmup=0.0)
+    plain, last = (
+        gradient_agreement(network.to(memory_format=order), objective, real, fake, batch_size=4, lr=0.01)
+        for order in (torch.contiguous_format, torch.channels_last)
+    )
+    assert plain == pytest.approx(last, rel=1e-4)
