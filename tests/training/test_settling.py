@@ -1,8 +1,13 @@
 from dataclasses import replace
 
 import torch
+from torch import nn
 
+from pscd import losses
+from pscd.coordinates import Coordinates
+from pscd.model import Model
 from pscd.objectives import OBJECTIVES
+from pscd.presets import PRESETS
 from pscd.rng import Stream, generator
 from pscd.sampling import Langevin, Mala
 from pscd.sampling.proposals import Chains
@@ -43,3 +48,50 @@ def test_nothing_settles_without_draws_to_start_from(small):
     model = fit(x, replace(small, steps=2, objective=OBJECTIVES["dsm"]))
     model.proposal, model.step_size = Chains(x[:8]), torch.tensor(50.0)
     assert settled(model).step_size == 50.0
+
+
+class Brightness(nn.Module):
+    """E(x) is the sum of the pixels; with a label, so many times five more unless they are black."""
+
+    def forward(self, x, label=None):
+        e = x.flatten(1).sum(1)
+        return e if label is None else e + 5.0 * label * (e > 0)
+
+
+def painted(bytes_, label=None, *, classes=0):
+    """A model of single pixels whose chains have these bytes."""
+    chains = Chains(torch.tensor(bytes_, dtype=torch.uint8).view(-1, 1, 1, 1), label)
+    config = PRESETS["mnist"].changed({"energy.classes": classes})
+    identity = Coordinates.identity((1, 1, 1))
+    return Model(Brightness(), config, coordinates=identity, step_size=torch.tensor(1.0), proposal=chains)
+
+
+def test_chains_far_above_the_others_are_left_behind():
+    """The energies are 0 to 99 and 190, 200, 206, over 255, in an order of their own."""
+    order = torch.randperm(103, generator=generator(0))
+    bytes_ = torch.tensor([*range(100), 190, 200, 206])[order]
+    e = bytes_ / 255
+    limit = float(e.median() + 3 * losses.energy_spread(e))
+    assert 200 / 255 < limit < 206 / 255  # so that the test says where the limit is
+    model = painted(bytes_.tolist())
+    assert settled(model) is model
+    assert model.proposal.points.flatten().tolist() == bytes_[bytes_ <= 200].tolist()
+
+
+def test_more_chains_than_a_block_holds():
+    model = painted([*range(100)] * 12 + [255])
+    assert len(settled(model).proposal.points) == 1200
+
+
+def test_chains_are_judged_by_their_labels_and_every_label_keeps_some():
+    """With label 1 the grey chain has strayed and the black one has not; with label 2 both have, and both stay."""
+    bytes_, label = [*range(100), 255, 0, 10, 20, 30], torch.tensor([0] * 100 + [0, 1, 1, 2, 2])
+    model = settled(painted(bytes_, label, classes=3))
+    assert model.proposal.label.tolist() == [0] * 100 + [1, 2, 2]
+    assert model.proposal.points.flatten().tolist() == [*range(100), 0, 20, 30]
+    # To a model without labels they are pixels like others.
+    assert len(settled(painted(bytes_, label)).proposal.points) == 104
+
+
+def test_no_chains_are_none():
+    assert len(settled(painted([])).proposal.points) == 0
