@@ -9,7 +9,9 @@ from torch import Tensor
 from pscd.coordinates import GAUSSIAN_IQR, Coordinates
 
 BOXES = (0.0, 0.01, 0.03)  # share of each column's values that a box leaves out on either side
-BROAD = 3.0  # deviation of the broad Gaussian, in robust deviations of each column
+BROAD = (3.0,)  # deviations of the broad Gaussians, in robust deviations of each column
+BROAD_IN_THE_PLANE = (1.5, 2.0, 3.0)  # with more columns, the narrow ones would pass for the majority
+PLANE = 2  # columns
 THINNEST = 1e-3  # least half-width of a box, so that a column that hardly varies has a density too
 OUTSIDE = -300.0  # log density of a box outside itself
 LOG_2PI = math.log(2 * math.pi)
@@ -17,7 +19,7 @@ LOG_2PI = math.log(2 * math.pi)
 
 @dataclass(frozen=True)
 class Background:
-    """Uniform densities on nested boxes, and a broad Gaussian with independent columns.
+    """Uniform densities on nested boxes, and broad Gaussians with independent columns.
 
     Where coordinates bend the columns, junk that is spread evenly over the data's own units crowds at one end of the
     network's. So the boxes are there twice then: even in the network's coordinates, and even in the units of the data.
@@ -25,8 +27,8 @@ class Background:
     Args:
         low: lower corners of the boxes, `(boxes, d)`.
         high: upper corners, `(boxes, d)`.
-        centre: mean of the Gaussian, `(d,)`.
-        deviation: its standard deviations, `(d,)`.
+        centre: mean of the Gaussians, `(d,)`.
+        deviation: their standard deviations, `(Gaussians, d)`.
         coordinates: the map from the units of the data, if it is not linear.
     """
 
@@ -38,7 +40,7 @@ class Background:
 
     @classmethod
     def of(cls, z: Tensor, coordinates: Coordinates | None = None) -> "Background":
-        """Boxes and Gaussian from the quantiles of rows.
+        """Boxes and Gaussians from the quantiles of rows.
 
         Args:
             z: rows, `(n, d)` in float64.
@@ -50,7 +52,8 @@ class Background:
         shares = torch.tensor(BOXES, dtype=z.dtype)
         low, high = torch.quantile(z, shares, 0), torch.quantile(z, 1 - shares, 0)
         quartiles = torch.quantile(z, torch.tensor([0.25, 0.5, 0.75], dtype=z.dtype), 0)
-        deviation = BROAD * ((quartiles[2] - quartiles[0]) / GAUSSIAN_IQR).clamp(min=THINNEST)
+        widths = z.new_tensor(BROAD if z.shape[1] > PLANE else BROAD_IN_THE_PLANE)
+        deviation = widths[:, None] * ((quartiles[2] - quartiles[0]) / GAUSSIAN_IQR).clamp(min=THINNEST)
         middle = (low + high) / 2
         # Not middle and reach: rounding would put the outermost rows outside of their own box.
         low, high = torch.minimum(low, middle - THINNEST), torch.maximum(high, middle + THINNEST)
@@ -59,20 +62,18 @@ class Background:
 
     @property
     def kinds(self) -> int:
-        """Number of densities: the boxes, once or twice, and the Gaussian."""
-        return len(self.low) * (1 if self.coordinates is None else 2) + 1
+        """Number of densities: the boxes, once or twice, and the Gaussians."""
+        return len(self.low) * (1 if self.coordinates is None else 2) + len(self.deviation)
 
     def log_prob(self, z: Tensor) -> Tensor:
         """Log of each density at rows `(n, d)`: `(n, kinds)`."""
         inside = torch.stack([((z >= a) & (z <= b)).all(1) for a, b in zip(self.low, self.high, strict=True)], 1)
         even = torch.where(inside, -(self.high - self.low).log().sum(1), OUTSIDE)
-        standard = (z - self.centre) / self.deviation
-        broad = (-0.5 * standard.square() - self.deviation.log() - 0.5 * LOG_2PI).sum(1)
+        standard = (z - self.centre)[:, None] / self.deviation
+        broad = (-0.5 * standard.square() - self.deviation.log() - 0.5 * LOG_2PI).sum(2)
         if self.coordinates is None:
-            return torch.cat([even, broad[:, None]], 1)
-        return torch.cat(
-            [even, torch.where(inside, self._even_in_data(z, self.coordinates), OUTSIDE), broad[:, None]], 1
-        )
+            return torch.cat([even, broad], 1)
+        return torch.cat([even, torch.where(inside, self._even_in_data(z, self.coordinates), OUTSIDE), broad], 1)
 
     def _even_in_data(self, z: Tensor, coordinates: Coordinates) -> Tensor:
         """Log density, in the network's coordinates, of boxes that are even in the units of the data: `(n, boxes)`."""

@@ -10,7 +10,7 @@ from pscd.rng import Stream, generator
 from pscd.sampling import Chains
 
 SETTLE_CHAINS, SETTLE_ROUNDS = 256, 300  # enough for an initial step size off by a factor of a thousand
-STRAY = 3.0  # spreads above the median energy of all chains; 1 in 100 clean digits is one spread above it
+STRAY = 6.0  # spreads above the median energy of all chains; of clean digits 1 in 100 is one spread above it
 BLOCK = 500  # chains at a time
 
 
