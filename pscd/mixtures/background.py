@@ -8,10 +8,9 @@ from torch import Tensor
 
 from pscd.coordinates import GAUSSIAN_IQR, Coordinates
 
-BOXES = (0.0, 0.01, 0.03)  # share of each column's values that a box leaves out on either side
-BROAD = (3.0,)  # deviations of the broad Gaussians, in robust deviations of each column
-BROAD_IN_THE_PLANE = (1.5, 2.0, 3.0)  # with more columns, the narrow ones would pass for the majority
-PLANE = 2  # columns
+PLANE = 2  # columns; with more, a finer background would pass for the majority
+BOXES, BOXES_IN_THE_PLANE = (0.0, 0.01, 0.03), (0.0, 0.003, 0.01, 0.03)  # share of values that a box leaves out, a side
+BROAD, BROAD_IN_THE_PLANE = (3.0,), (1.5, 2.0, 3.0)  # widths of the Gaussians, in robust deviations of each column
 THINNEST = 1e-3  # least half-width of a box, so that a column that hardly varies has a density too
 OUTSIDE = -300.0  # log density of a box outside itself
 LOG_2PI = math.log(2 * math.pi)
@@ -49,10 +48,11 @@ class Background:
         Returns:
             The densities.
         """
-        shares = torch.tensor(BOXES, dtype=z.dtype)
+        in_the_plane = z.shape[1] <= PLANE
+        shares = z.new_tensor(BOXES_IN_THE_PLANE if in_the_plane else BOXES)
         low, high = torch.quantile(z, shares, 0), torch.quantile(z, 1 - shares, 0)
         quartiles = torch.quantile(z, torch.tensor([0.25, 0.5, 0.75], dtype=z.dtype), 0)
-        widths = z.new_tensor(BROAD if z.shape[1] > PLANE else BROAD_IN_THE_PLANE)
+        widths = z.new_tensor(BROAD_IN_THE_PLANE if in_the_plane else BROAD)
         deviation = widths[:, None] * ((quartiles[2] - quartiles[0]) / GAUSSIAN_IQR).clamp(min=THINNEST)
         middle = (low + high) / 2
         # Not middle and reach: rounding would put the outermost rows outside of their own box.

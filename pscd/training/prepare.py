@@ -261,8 +261,9 @@ def has_junk(
     n, d = z.shape
     share = robust.share_of_junk
     margin = MARGIN if d > PLANE else MARGIN_IN_THE_PLANE
-    if share >= MOST_JUNK or n < FEWEST_ROWS * d or robust.held_out <= plain.held_out + margin:
+    gain = robust.held_out - plain.held_out
+    if share >= MOST_JUNK or n < FEWEST_ROWS * d or gain <= margin:
         return False
     if d > PLANE:
         return share > CLEAN_SHARE + CLEAN_FEW / math.sqrt(n)
-    return stands_out(robust, z, seed=seed, coordinates=coordinates)
+    return stands_out(robust, z, gain=gain, seed=seed, coordinates=coordinates)

@@ -55,11 +55,9 @@ def _adapt_step(model: Model, proposal: Mixture) -> None:
 
 
 def _without_strays(model: Model, chains: Chains) -> Chains:
-    """The chains of the training without those that are far from where data are.
-
-    Some are still on their way from noise. And a robust training stops listening to some: junk that has no weight among
-    the data has none among the samples either, so a chain that came to rest in junk early on is never driven out.
-    """
+    """The chains of the training without those that are far above the others."""
+    # Some are still on their way from noise. And a robust training stops listening to some: junk that has no weight
+    # among the data has none among the samples either, so a chain that came to rest in junk is never driven out.
     if not len(chains.points):
         return chains
     e = _energies(model, chains)

@@ -357,14 +357,14 @@ def test_in_the_plane_the_rows_themselves_say_what_clean_rows_look_like(d, monke
     """With three columns a share of .2 is enough; with fewer, what is drawn from the majority has the last word."""
     asked = []
 
-    def stands_out(mixture, z, *, seed, coordinates):
-        asked.append((tuple(z.shape), seed, coordinates))
+    def stands_out(mixture, z, *, gain, seed, coordinates):
+        asked.append((tuple(z.shape), gain, seed, coordinates))
         return False
 
     monkeypatch.setattr(prepare_module, "stands_out", stands_out)
-    robust, plain = (SimpleNamespace(share_of_junk=0.2, held_out=held_out) for held_out in (1.0, 0.0))
+    robust, plain = (SimpleNamespace(share_of_junk=0.2, held_out=held_out) for held_out in (1.0, 0.75))
     assert has_junk(robust, plain, torch.zeros(50, d), seed=3, coordinates="those") is (d == 3)
-    assert asked == ([] if d == 3 else [((50, d), 3, "those")])
+    assert asked == ([] if d == 3 else [((50, d), 0.25, 3, "those")])
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
