@@ -102,14 +102,17 @@ def summary(done: Sequence[CellResult]) -> str:
         for name in objectives:
             of = by.get((kind, name), [])
             line += [_fid(of, by.get((CLEAN, objectives[0]), []))]
-            values = ([d.result[v] for d in of if d.result.get(v) is not None] for v in ("ap", "like_junk"))
-            line += [number(fmean(found)) if found and kind != CLEAN else "" for found in values]
-        seen = [
-            d.result["junk_seen"] for name in objectives for d in by.get((kind, name), []) if "junk_seen" in d.result
-        ]
-        lines.append([*line, number(fmean(seen)) if seen and kind != CLEAN else ""])
+            line += ["" if kind == CLEAN else _mean(of, value) for value in ("ap", "like_junk")]
+        both = [d for name in objectives for d in by.get((kind, name), [])]
+        lines.append([*line, "" if kind == CLEAN else _mean(both, "junk_seen")])
     head = [words for name in objectives for words in (f"{name}: FID", "AP", "like junk")]
     return markdown_table(["junk", *head, "junk that looks like junk"], lines)
+
+
+def _mean(cells: Sequence[CellResult], value: str) -> str:
+    """The mean of a value over the runs that have one, which those that diverged have not."""
+    found = [d.result[value] for d in cells if d.result.get(value) is not None]
+    return number(fmean(found)) if found else ""
 
 
 def _fid(cells: Sequence[CellResult], clean: Sequence[CellResult]) -> str:

@@ -3,7 +3,7 @@ from dataclasses import replace
 from pscd.paper import Choice
 from pscd.paper.artefact import CellResult
 from pscd.paper.junk_images import KINDS, junk_cells, summary
-from pscd.paper.scratch_images import SHORT
+from pscd.paper.scratch_images import COLUMNS, SHORT
 
 DIGITS = Choice(data="digits", features="pixels", n=60)
 
@@ -30,7 +30,7 @@ def test_the_summary_by_hand():
     results = [
         (clean[0], {"fid": 10.0}),
         (clean[1], {"fid": 20.0}),
-        (dirty[0], {"fid": None, "ap": None}),
+        (dirty[0], {"error": "it diverged", **dict.fromkeys(COLUMNS)}),
         (dirty[1], {"fid": 15.0, "ap": 0.5, "like_junk": 0.25, "junk_seen": 0.75}),
         (dirty[0] | {"gamma": 0.3, "warmup": 0.05}, {"fid": 12.0, "ap": 0.9, "like_junk": 0.0, "junk_seen": 0.25}),
         (dirty[1] | {"gamma": 0.3, "warmup": 0.05}, {"fid": 24.0, "ap": 1.0, "like_junk": 0.5, "junk_seen": 0.5}),
