@@ -10,7 +10,7 @@ from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.images.features import Pixels
 from pscd.metrics import auroc, frechet_distance
-from pscd.presets import DEFAULT_OF, PRESETS, default_preset, for_rows, preset
+from pscd.presets import DEFAULT_OF, MEASURED, PRESETS, default_preset, for_rows, preset
 from pscd.rng import generator
 from pscd.training.loop import fit
 
@@ -166,16 +166,16 @@ def test_images_and_files_of_ones_own_find_their_preset(tmp_path):
     assert {data: default_preset(data) for data in ("celeba", "svhn", "notmnist", "digits")} == {
         "celeba": PRESETS["paper-celeba"],
         "svhn": PRESETS["cifar10-small"],
-        "notmnist": PRESETS["mnist"],
+        "notmnist": PRESETS["mnist-robust"],
         "digits": PRESETS["digits"],
     }
 
 
 def test_data_find_their_preset():
-    assert default_preset("mnist") is PRESETS["mnist"]
+    assert default_preset("mnist") is PRESETS["mnist-robust"]
     assert default_preset("cifar10") is PRESETS["cifar10-small"]
     assert default_preset("moon") == TrainConfig()
-    assert set(DEFAULT_OF.values()) <= set(PRESETS)
+    assert {*DEFAULT_OF.values(), *MEASURED.values()} <= set(PRESETS)
     with pytest.raises(UserError, match="digits"):
         preset("nonsense")
 

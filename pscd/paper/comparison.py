@@ -151,7 +151,7 @@ def gradient_agreement(
 def _energy_step(energy: nn.Module, updates: Tensor, x: Tensor) -> float:
     """Mean over updates, `(n, parameters)`, of the deviation of the change of energy, over that of the energies."""
     before = energy(x).double()
-    parameters = list(energy.parameters())
+    parameters: list[Tensor] = list(energy.parameters())
     sizes, changes = [p.numel() for p in parameters], []
     for update in updates:
         # Not `vector_to_parameters`, which takes no weights in channels-last order.

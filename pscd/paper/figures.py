@@ -138,14 +138,17 @@ def histograms(
     return save(figure, path)
 
 
-def bars(rows: list[Row], path: Path, *, quantity: str = "MMD x 1e4", floor: float = 0.02) -> Path:
-    """One group of bars for each row's name, one colour for each column; what has no number has no bar.
+def bars(
+    rows: list[Row], path: Path, *, quantity: str = "MMD x 1e4", floor: float | None = 0.02, missing: str = ""
+) -> Path:
+    """One group of bars for each row's name, one colour for each column.
 
     Args:
         rows: of the table.
         path: where to write the picture.
         quantity: what is measured.
-        floor: where lower numbers are drawn, since the axis is logarithmic.
+        floor: where lower numbers are drawn on a logarithmic axis; None: a linear one from 0.
+        missing: what stands in the place of a bar without a number.
 
     Returns:
         The path.
@@ -154,12 +157,16 @@ def bars(rows: list[Row], path: Path, *, quantity: str = "MMD x 1e4", floor: flo
     figure, axis = plt.subplots(figsize=(6.6, max(0.34, 0.11 * len(columns)) * len(names) + 1), layout="constrained")
     height = 0.8 / len(columns)
     for i, (colour, column) in enumerate(zip(CYCLE, columns, strict=False)):
-        value = {r.row: max(r.measured, floor) for r in rows if r.column == column and r.measured is not None}
-        places = [names.index(name) + (i - (len(columns) - 1) / 2) * height for name in value]
-        axis.barh(places, list(value.values()), height, color=colour, label=column)
-    label = f"{quantity} (below {floor:g}: at {floor:g})"
-    axis.set(yticks=range(len(names)), yticklabels=names, xscale="log", xlabel=label)
-    axis.set_xlim(left=floor / 2)
+        value = {r.row: max(r.measured, floor or 0.0) for r in rows if r.column == column and r.measured is not None}
+        place = {name: names.index(name) + (i - (len(columns) - 1) / 2) * height for name in names}
+        axis.barh([place[name] for name in value], list(value.values()), height, color=colour, label=column)
+        for name in names:
+            if name not in value:
+                axis.text(floor or 0.0, place[name], f" {missing}", color=colour, fontsize=6, va="center")
+    if floor is not None:
+        axis.set(xscale="log", xlim=(floor / 2, None))
+        quantity = f"{quantity} (below {floor:g}: at {floor:g})"
+    axis.set(yticks=range(len(names)), yticklabels=names, xlabel=quantity)
     axis.tick_params(axis="y", labelsize=8)
     axis.invert_yaxis()
     figure.legend(loc="outside upper center", ncols=min(len(columns), 3), frameon=False, fontsize=8)

@@ -26,7 +26,7 @@ from pscd.paper.ood import measure_ood, ood_rows, other_images
 from pscd.paper.ood_scores import OF_A_BACKGROUND, OF_A_MODEL, background_settings, measure_sets, sets_to_judge
 from pscd.paper.ood_scores import score_rows as scores_of
 from pscd.parallel import Result, Settings, digest
-from pscd.presets import DEFAULT_OF, PRESETS
+from pscd.presets import MEASURED, PRESETS
 from pscd.rng import Stream, generator
 from pscd.training.loop import fit
 
@@ -73,7 +73,7 @@ class Choice:
         Raises:
             UserError: there is no preset for these data.
         """
-        name = self.preset or DEFAULT_OF.get(self.data, self.data)
+        name = self.preset or MEASURED.get(self.data, self.data)
         if name not in PRESETS:
             raise UserError(f"there is no preset for {self.data!r}; choose one with --preset: {', '.join(PRESETS)}")
         changes = {"data": self.data, "objective.gamma": gamma, "seed": seed}

@@ -80,7 +80,7 @@ def _draw(done: Sequence[CellResult], path: Path) -> list[Path]:
     from pscd.paper import figures
 
     rows = mean_rows(done, lambda s: (_kind(s), _objective(s)), "fid")
-    return [figures.bars(rows, path, quantity="FID", floor=10.0)]
+    return [figures.bars(rows, path, quantity="FID", floor=None, missing="diverged")]
 
 
 def summary(done: Sequence[CellResult]) -> str:
