@@ -6,7 +6,7 @@ from torch import Tensor
 
 from pscd.coordinates import Coordinates
 from pscd.mixtures.mixture import Mixture
-from pscd.mixtures.robust import RobustMixture, fit_robust_mixture
+from pscd.mixtures.robust import RobustMixture, fit_robust_mixture, is_full, refit
 from pscd.rng import Stream, generator
 
 SURELY = 0.1  # a row that is less likely than this to belong to the majority is surely junk
@@ -54,6 +54,8 @@ def stands_out(
         rows = mixture.density.sample(min(n, SIMULATED_ROWS), generator(seed, Stream.CLEAN_ROWS, i))
         components = (len(mixture.components.weights),)
         found = fit_robust_mixture(rows, robust=True, seed=seed, components=components, coordinates=coordinates)
+        if is_full(found):  # its start has missed a component, which the background stands in for
+            found = refit(mixture, rows, coordinates=coordinates)
         clean = (surely_junk(found, rows), found.share_of_junk)
         limits = [limit if value < limit else 0.0 for limit, value in zip(limits, clean, strict=True)]
     return max(limits) > 0

@@ -122,13 +122,34 @@ def fit_robust_mixture(
         score = float(found.log_parts(held).logsumexp(1).mean()) if n_held else 0.0
         if best is None or score > best_score + BETTER:
             best, best_score, worse = found, score, 0
-        elif not _is_full(found) and (worse := worse + 1) == 2:
+        elif not is_full(found) and (worse := worse + 1) == 2:
             break
     assert best is not None
     return replace(_em(best, rows, LAST_ROUNDS), held_out=best_score)
 
 
-def _is_full(found: RobustMixture) -> bool:
+def refit(found: RobustMixture, z: Tensor, *, coordinates: Coordinates | None = None) -> RobustMixture:
+    """Fit a mixture with a background to other rows, starting from the components that were found before.
+
+    Args:
+        found: where EM starts; its background is made anew.
+        z: the rows, `(n, d)`.
+        coordinates: that the rows are in, for the background.
+
+    Returns:
+        The mixture, in float64.
+    """
+    background = Background.of(z, coordinates)
+    return _em(replace(found, junk=_little_junk(background, z), background=background), z, ROUNDS)
+
+
+def _little_junk(background: Background | None, z: Tensor) -> Tensor:
+    """The weights of the background's densities at the start of EM."""
+    kinds = 0 if background is None else background.kinds
+    return z.new_full((kinds,), FIRST_JUNK / max(1, kinds))
+
+
+def is_full(found: RobustMixture) -> bool:
     """Whether the background has as much as it may have: then it stands in for components that are missing."""
     return found.share_of_junk > FULL * MOST_JUNK
 
@@ -147,9 +168,8 @@ def _first(z: Tensor, k: int, background: Background | None, generator: torch.Ge
     covariance = torch.cov(z.T, correction=0).reshape(d, d)
     ridge = torch.diag((d / (d + len(z)) + RIDGE) * covariance.diagonal() + 1e-12)
     tail = _gaussians(z.new_ones(1), z.mean(0, keepdim=True), TAIL_SCALE**2 * (covariance + ridge)[None])
-    kinds = 0 if background is None else background.kinds
-    junk = z.new_full((kinds,), FIRST_JUNK / max(1, kinds))
-    return RobustMixture(_maximise(z, one_hot(group, k).to(z.dtype)), tail, junk, background)
+    components = _maximise(z, one_hot(group, k).to(z.dtype))
+    return RobustMixture(components, tail, _little_junk(background, z), background)
 
 
 def _em(found: RobustMixture, z: Tensor, rounds: int) -> RobustMixture:

@@ -22,6 +22,8 @@ AUTO_GAMMA = 0.1  # per spread, where there is junk; with rows weighed already, 
 PLANE = 2  # columns; with more, an even background fits junk and nothing else
 MOST_JUNK = 0.4  # a larger background is not junk, but a broad majority
 MARGIN, MARGIN_IN_THE_PLANE = 0.05, -0.05  # nats per held-out row that the background must gain
+LONG_TAIL = 2.0  # outer eighths of a column, one so many times as long as the other; of an exponential one, 4.5
+MARGIN_OF_A_TAIL, NATS_OF_A_TAIL = 0.002, 30.0  # that the background must gain where they are bent: a row, and in all
 FEWEST_ROWS = 4  # per column; with fewer, nothing can be said about junk
 BLOCK = 16_384  # rows at a time
 CHOOSING_ROWS = 4_000  # that choose the coordinates, at most
@@ -120,9 +122,11 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
     mixture = fit_robust_mixture(z, robust=robust, seed=config.seed, coordinates=coordinates)
     objective = config.objective
     if isinstance(objective, PseudoSpherical) and objective.gamma == "auto":
-        k = len(mixture.components.weights)
-        plain = fit_robust_mixture(z, robust=False, seed=config.seed, components=(k, 2 * k))
-        dirty = has_junk(mixture, plain, z, seed=config.seed, coordinates=coordinates)
+        plain = _plain(mixture, z, seed=config.seed)
+        if z.shape[1] <= PLANE and _has_long_tail(rows):
+            dirty = _has_junk_beside_a_tail(rows, seed=config.seed)
+        else:
+            dirty = has_junk(mixture, plain, z, seed=config.seed, coordinates=coordinates)
         config = replace(config, objective=replace(objective, gamma=AUTO_GAMMA if dirty else 0.0))
         mixture = mixture if dirty else plain
     # A bounded network cannot sink where no chain comes; and a mixture of many columns is too rough to say where.
@@ -143,6 +147,32 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
         beyond=None if is_weighed or clean is None else clean == 0,  # where nothing else weighs rows
     )
     return replace(found, clean=clean, notes=notes), config
+
+
+def _plain(robust: RobustMixture, z: Tensor, *, seed: int) -> RobustMixture:
+    """The mixture without a background, for which it may have twice as many components."""
+    k = len(robust.components.weights)
+    return fit_robust_mixture(z, robust=False, seed=seed, components=(k, 2 * k))
+
+
+def _has_long_tail(x: Tensor) -> bool:
+    """Whether a column has a long tail on one side."""
+    # Not the quartiles about the median, which may lie anywhere between two modes.
+    eighths = torch.quantile(x, x.new_tensor([0.125, 0.25, 0.75, 0.875]), 0)
+    left, right = eighths[1] - eighths[0], eighths[3] - eighths[2]
+    return bool((torch.maximum(left, right) > LONG_TAIL * torch.minimum(left, right)).any())
+
+
+def _has_junk_beside_a_tail(x: Tensor, *, seed: int) -> bool:
+    """Whether rows with long tails, which look like junk themselves, hold junk where the tails are bent."""
+    bent = Coordinates.robust(x).bent(x)
+    z = bent.forward(x, torch.float64)
+    robust = fit_robust_mixture(z, robust=True, seed=seed, coordinates=bent)
+    plain = _plain(robust, z, seed=seed)
+    gain = robust.held_out - plain.held_out
+    if gain <= MARGIN_OF_A_TAIL + NATS_OF_A_TAIL / len(z):
+        return False
+    return has_junk(robust, plain, z, seed=seed, coordinates=bent)
 
 
 def proposal_of(mixture: RobustMixture) -> Mixture:

@@ -64,10 +64,10 @@ def simulated(monkeypatch):
 def test_every_clean_table_must_have_clearly_less(of_rows, of_clean, expected, simulated):
     found, asked = simulated
     found += map(Fitted, of_clean)
-    assert stands_out(Fitted(of_rows), torch.zeros(1000, 1), gain=0.0, seed=4) is expected
-    assert len(asked) == (3 if of_rows > 0.01 else 0)
-    for n, settings in asked:
-        assert (n, settings) == (1000, {"robust": True, "seed": 4, "components": (7,), "coordinates": None})
+    mixture = Fitted(of_rows)
+    assert stands_out(mixture, torch.zeros(1000, 1), gain=0.0, seed=4, coordinates="those") is expected
+    settings = {"robust": True, "seed": 4, "components": (7,), "coordinates": "those"}
+    assert asked == [(1000, settings)] * (3 if of_rows > 0.01 else 0)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +94,21 @@ def test_either_kind_of_junk_is_enough(clean, simulated):
     found, _ = simulated
     found += [clean] * 3
     assert stands_out(Fitted(0.05, 0.1), torch.zeros(10_000, 1), gain=0.1, seed=4)
+
+
+def test_a_simulated_table_whose_background_is_full_is_fitted_again_from_the_components(simulated, monkeypatch):
+    """Its start has missed a component, which says nothing about clean tables."""
+    found, asked = simulated
+    found += [Fitted(0.0), Fitted(0.2, 0.5), Fitted(0.0)]
+    mixture, again = Fitted(0.05), []
+
+    def refit(start, rows, *, coordinates):
+        again.append((start, len(rows), coordinates))
+        return Fitted(0.0)
+
+    monkeypatch.setattr(module, "refit", refit)
+    assert stands_out(mixture, torch.zeros(1000, 1), gain=0.0, seed=4, coordinates="those")
+    assert (len(asked), again) == (3, [(mixture, 1000, "those")])
 
 
 def test_the_edge_is_passed_by_two_draws_in_ten_thousand():

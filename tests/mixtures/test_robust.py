@@ -7,7 +7,7 @@ import torch
 from pscd.mixtures import fit_robust_mixture
 from pscd.mixtures import robust as module
 from pscd.mixtures.background import Background
-from pscd.mixtures.robust import RobustMixture, _em, _first, _maximise, _near_rows, k_means
+from pscd.mixtures.robust import RobustMixture, _em, _first, _maximise, _near_rows, k_means, refit
 from pscd.rng import generator
 
 MEANS = torch.tensor([[-2.0, 0.0, 1.0], [2.0, 1.0, -1.0]], dtype=torch.float64)
@@ -322,3 +322,28 @@ def test_numbers_that_were_chosen():
         "RIDGE": 1e-6,
     }
     assert {name: getattr(module, name) for name in chosen} == chosen
+
+
+def test_a_refit_starts_from_what_was_found_with_a_little_junk(found):
+    """On half of the rows, of which the background is made anew: EM from there, and nothing else."""
+    z = mixed()[0][:4000]
+    background = Background.of(z)
+    start = replace(found, junk=torch.full((4,), 0.05 / 4, dtype=torch.float64), background=background)
+    expected, again = _em(start, z, 60), refit(found, z)
+    for ours, theirs in zip(again.components.tensors().values(), expected.components.tensors().values(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert torch.equal(again.junk, expected.junk)
+    assert torch.equal(again.background.low, background.low)
+    assert again.share_of_junk == pytest.approx(JUNK, abs=0.03)
+
+
+def test_a_refit_keeps_components_that_a_new_start_may_miss():
+    """Two modes beside each other, as wide apart as they are high: k-means may cut both into halves."""
+    rng = generator(0)
+    z = 0.5 * torch.randn(4000, 2, generator=rng, dtype=torch.float64)
+    z[:, 0] += 4.0 * (2.0 * (torch.arange(4000) % 2) - 1)
+    z = z / z.std(0)
+    shares = [fit_robust_mixture(z, robust=True, seed=seed, components=(2,)).share_of_junk for seed in range(20)]
+    assert max(shares) > 0.4  # the background stands in for a mode
+    best = fit_robust_mixture(z, robust=True, seed=shares.index(min(shares)), components=(2,))
+    assert refit(best, z).share_of_junk < 0.02

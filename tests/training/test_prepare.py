@@ -14,7 +14,15 @@ from pscd.mixtures import fit_robust_mixture
 from pscd.presets import PRESETS, for_rows
 from pscd.rng import Stream, generator
 from pscd.training.notes import notes_of
-from pscd.training.prepare import AUTO_GAMMA, _best_coordinates, coordinates_of, has_junk, prepare, sampled_note
+from pscd.training.prepare import (
+    AUTO_GAMMA,
+    _best_coordinates,
+    _has_long_tail,
+    coordinates_of,
+    has_junk,
+    prepare,
+    sampled_note,
+)
 
 
 def clean_rows(n=600, d=4, seed=0):
@@ -374,6 +382,57 @@ def test_a_clean_gaussian_is_not_taken_for_a_dirty_one(d, seed):
     prepared, config = prepare(x, PRESETS["plane"])
     assert config.objective.gamma == 0
     assert prepared.clean is None
+
+
+def lognormal(n, d, junk, seed):
+    """Long tails on one side; the first `junk` rows lie evenly between 0 and 30 in every column."""
+    x = torch.randn(n, d, generator=generator(seed), dtype=torch.float64).exp()
+    x[:junk] = 30 * torch.rand(junk, d, generator=generator(seed, 1), dtype=torch.float64)
+    return x
+
+
+@pytest.mark.parametrize(("d", "junk", "gamma"), [(1, 0, 0.0), (2, 0, 0.0), (1, 100, 0.1), (2, 100, 0.1)])
+def test_a_long_tail_on_one_side_is_no_junk_and_hides_none(d, junk, gamma):
+    x = lognormal(1000, d, junk, seed=0)
+    _, config = prepare(x, PRESETS["plane"])
+    assert config.objective.gamma == gamma
+
+
+@pytest.mark.parametrize(
+    ("stretch", "side", "long"), [(2.1, 1, True), (2.1, -1, True), (1.9, 1, False), (1.9, -1, False)]
+)
+def test_a_tail_is_long_if_one_outer_eighth_is_twice_as_long_as_the_other(stretch, side, long):
+    """Those next to the outermost eighths, of either column; where the median lies does not matter."""
+    even = torch.linspace(-4, 4, 1000, dtype=torch.float64)
+    tailed = side * torch.where(even > 2, 2 + stretch * (even - 2), even)
+    assert _has_long_tail(torch.stack([even, tailed], 1)) is long
+    assert _has_long_tail(torch.stack([tailed, even], 1)) is long
+    assert not _has_long_tail(torch.where(even > 0.3, 10.0, -10.0)[:, None] + even[:, None])
+
+
+@pytest.mark.parametrize(
+    ("gain", "seems_dirty", "dirty"), [(0.031, True, False), (0.033, True, True), (0.033, False, False)]
+)
+def test_beside_a_tail_a_background_must_gain_thirty_nats_in_all(gain, seems_dirty, dirty, monkeypatch):
+    """And .002 for each of 1,000 rows, in bent coordinates, in which they must look dirty too."""
+    bent = SimpleNamespace(forward=lambda x, dtype: x + 1)
+    monkeypatch.setattr(prepare_module.Coordinates, "robust", lambda x: SimpleNamespace(bent=lambda x: bent))
+    robust, plain, asked = SimpleNamespace(held_out=gain), SimpleNamespace(held_out=0.0), []
+
+    def fit(z, *, robust, seed, coordinates):
+        asked.append((float(z.sum()), robust, seed, coordinates))
+        return found
+
+    def look(*mixtures, seed, coordinates):
+        asked.append((mixtures[:2], float(mixtures[2].sum()), seed, coordinates))
+        return seems_dirty
+
+    found = robust
+    monkeypatch.setattr(prepare_module, "fit_robust_mixture", fit)
+    monkeypatch.setattr(prepare_module, "_plain", lambda robust, z, *, seed: plain)
+    monkeypatch.setattr(prepare_module, "has_junk", look)
+    assert prepare_module._has_junk_beside_a_tail(torch.zeros(1000, 2), seed=5) is dirty
+    assert asked == [(2000.0, True, 5, bent), ((robust, plain), 2000.0, 5, bent)][: 1 + (gain > 0.032)]
 
 
 def test_a_row_that_no_chain_reaches_is_left_out_and_told():
