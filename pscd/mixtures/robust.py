@@ -122,7 +122,7 @@ def fit_robust_mixture(
         score = float(found.log_parts(held).logsumexp(1).mean()) if n_held else 0.0
         if best is None or score > best_score + BETTER:
             best, best_score, worse = found, score, 0
-        elif not is_full(found) and (worse := worse + 1) == 2:
+        elif not (is_full(found) or is_full(best)) and (worse := worse + 1) == 2:
             break
     assert best is not None
     return replace(_em(best, rows, LAST_ROUNDS), held_out=best_score)

@@ -254,7 +254,9 @@ def test_which_rows_are_near_does_not_depend_on_the_units():
             [1, 2, 4, 8, 16, 32, 64],
             16,
         ),
-        ({1: 5.0, 2: 4.0, 4: 3.0, 8: 1.0, 16: 2.0, 32: 9.0}, (1, 2, 4), [1, 2, 4, 8, 16], 1),
+        # Nor does one that is the best so far.
+        ({1: 5.0, 2: 4.0, 4: 3.0, 8: 1.0, 16: 2.0, 32: 9.0}, (1,), [1, 2, 4, 8, 16, 32], 32),
+        ({1: 5.0, 2: 6.0, 4: 3.0, 8: 1.0, 16: 2.0, 32: 9.0}, (1, 4), [1, 2, 4, 8, 16], 2),
     ],
 )
 def test_numbers_of_components_are_tried_until_two_in_a_row_are_no_better(scores, full, tried, best, monkeypatch):
