@@ -13,13 +13,13 @@ from pscd.coordinates import Coordinates
 from pscd.data.streams import SAMPLE_ROWS, distinct
 from pscd.errors import UserError
 from pscd.mixtures import Mixture, RobustMixture, Ties, edge_of_reach, fit_robust_mixture, stands_out
+from pscd.mixtures.background import PLANE
 from pscd.objectives import PseudoSpherical
 from pscd.rng import Stream, generator
 from pscd.training.notes import notes_of
 
 CLEAN_SHARE, CLEAN_FEW = 0.03, 1.0  # n clean rows have a background of up to CLEAN_SHARE + CLEAN_FEW / sqrt(n)
 AUTO_GAMMA = 0.1  # per spread, where there is junk; with rows weighed already, a larger gamma cuts off tails
-PLANE = 2  # columns; with more, an even background fits junk and nothing else
 MOST_JUNK = 0.4  # a larger background is not junk, but a broad majority
 MARGIN, MARGIN_IN_THE_PLANE = 0.05, -0.05  # nats per held-out row that the background must gain
 LONG_TAIL = 2.0  # outer eighths of a column, one so many times as long as the other; of an exponential one, 4.5

@@ -5,13 +5,12 @@ from torch import Tensor
 
 from pscd import losses
 from pscd.mixtures import Mixture
-from pscd.model import Model, run_chains
+from pscd.model import IMAGE_BLOCK, Model, run_chains
 from pscd.rng import Stream, generator
 from pscd.sampling import Chains
 
 SETTLE_CHAINS, SETTLE_ROUNDS = 256, 300  # enough for an initial step size off by a factor of a thousand
 STRAY = 6.0  # spreads above the median energy of all chains; of clean digits 1 in 100 is one spread above it
-BLOCK = 500  # chains at a time
 
 
 def settled(model: Model) -> Model:
@@ -72,7 +71,7 @@ def _energies(model: Model, chains: Chains) -> Tensor:
     """The energy of each chain, given its label if the model is conditional."""
     model.eval()
     labels = chains.label if model.config.energy.classes else None
-    parts = torch.arange(len(chains.points), device=chains.points.device).split(BLOCK)
+    parts = torch.arange(len(chains.points), device=chains.points.device).split(IMAGE_BLOCK)
     z = (chains.at(part) for part in parts)
     return torch.cat(
         [model.energy(x) if labels is None else model.energy(x, labels[part]) for x, part in zip(z, parts, strict=True)]
