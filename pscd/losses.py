@@ -39,7 +39,9 @@ def contrastive_divergence(e_pos: Tensor, e_neg: Tensor) -> Tensor:
     return (e_pos - centre).mean() - (e_neg - centre).mean()
 
 
-def pseudo_spherical(e_pos: Tensor, e_neg: Tensor, gamma: float, *, drawn_from_r: bool = False) -> Tensor:
+def pseudo_spherical(
+    e_pos: Tensor, e_neg: Tensor, gamma: float, *, drawn_from_r: bool = False, log_ratio: Tensor | None = None
+) -> Tensor:
     """Negative gamma-score (Eq. 17): -1/gamma log E_p[exp(-gamma E)] - E_r[E], r proportional to q^(gamma+1).
 
     The second term has the gradient of log ||exp(-E)||_(gamma+1). By default it is the self-normalised importance
@@ -52,6 +54,7 @@ def pseudo_spherical(e_pos: Tensor, e_neg: Tensor, gamma: float, *, drawn_from_r
         e_neg: energies of samples, `(B',)`.
         gamma: robustness, at least -1.
         drawn_from_r: the samples come from r instead of q and need no weights.
+        log_ratio: they come from another density g, and this is log(q / g), see `importance_weights`.
 
     Returns:
         A scalar, differentiable with respect to both energies.
@@ -66,10 +69,10 @@ def pseudo_spherical(e_pos: Tensor, e_neg: Tensor, gamma: float, *, drawn_from_r
     """
     check_gamma(gamma)
     _check(e_pos=e_pos, e_neg=e_neg)
-    if gamma == 0:
+    if gamma == 0 and log_ratio is None:
         return contrastive_divergence(e_pos, e_neg)
     centre = e_pos.detach().mean()
-    weights = importance_weights(e_neg.detach(), 0.0 if drawn_from_r else gamma)
+    weights = importance_weights(e_neg.detach(), 0.0 if drawn_from_r else gamma, log_ratio)
     return free_energy(e_pos - centre, gamma) - (weights * (e_neg - centre)).sum()
 
 
@@ -379,7 +382,9 @@ def denoising_score_matching(gradient: Tensor, z: Tensor, sigma: float) -> Tenso
     return 0.5 * (sigma * gradient - z.flatten(1)).square().sum(1)
 
 
-def squares(e_pos: Tensor, e_neg: Tensor, gamma: float = 0.0, *, drawn_from_r: bool = False) -> Tensor:
+def squares(
+    e_pos: Tensor, e_neg: Tensor, gamma: float = 0.0, *, drawn_from_r: bool = False, log_ratio: Tensor | None = None
+) -> Tensor:
     """Mean squared energies of both phases, each row weighted as in the gamma-score.
 
     With equal weights the term would pull the energy of rows that the score ignores down to that of the others, and
@@ -390,6 +395,7 @@ def squares(e_pos: Tensor, e_neg: Tensor, gamma: float = 0.0, *, drawn_from_r: b
         e_neg: energies of samples, `(B',)`.
         gamma: exponent of the weights.
         drawn_from_r: the samples come from r and need no weights.
+        log_ratio: they come from another density g, and this is log(q / g), see `importance_weights`.
 
     Returns:
         A scalar.
@@ -398,7 +404,7 @@ def squares(e_pos: Tensor, e_neg: Tensor, gamma: float = 0.0, *, drawn_from_r: b
     7.0
     """
     pos = importance_weights(e_pos.detach(), gamma)
-    neg = importance_weights(e_neg.detach(), 0.0 if drawn_from_r else gamma)
+    neg = importance_weights(e_neg.detach(), 0.0 if drawn_from_r else gamma, log_ratio)
     return (pos * e_pos.square()).sum() + (neg * e_neg.square()).sum()
 
 
@@ -455,12 +461,14 @@ def free_energy(e: Tensor, gamma: float) -> Tensor:
     return base - log_mean / gamma
 
 
-def importance_weights(e: Tensor, gamma: float) -> Tensor:
-    """Self-normalised weights exp(-gamma e) / sum exp(-gamma e), as in Eq. 19.
+def importance_weights(e: Tensor, gamma: float, log_ratio: Tensor | None = None) -> Tensor:
+    """Self-normalised weights exp(-gamma e) / sum exp(-gamma e), as in Eq. 19; they turn draws of q into draws of r.
 
     Args:
         e: energies, `(B,)`.
         gamma: at least -1.
+        log_ratio: where the rows are draws of a density g instead of q, log(q / g) at each of them, `(B,)`, up to a
+            constant: the weights are then exp(-gamma e) q / g.
 
     Returns:
         `(B,)`, summing to one.
@@ -472,7 +480,8 @@ def importance_weights(e: Tensor, gamma: float) -> Tensor:
     tensor([0.2500, 0.2500, 0.2500, 0.2500])
     """
     check_gamma(gamma)
-    return torch.softmax(-gamma * e, dim=0)
+    exponent = -gamma * e
+    return torch.softmax(exponent if log_ratio is None else exponent + log_ratio, dim=0)
 
 
 def effective_sample_fraction(weights: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Log Z of an energy: by quadrature for one or two columns, by importance sampling for more."""
+"""Log Z of an energy: by importance sampling, or by quadrature in one or two columns where that is more certain."""
 
 import math
 from dataclasses import dataclass
@@ -48,9 +48,10 @@ class LogZ:
 def log_z(energy: nn.Module, proposal: Mixture, *, n: int = N_DRAWS, seed: int = 0) -> LogZ:
     """Log Z of an energy on rows of d columns.
 
-    For one or two columns it is a quadrature over a box, unless the model reaches beyond it. Otherwise Z is estimated
-    as E_g[exp(-E) / g] from draws of the proposal g. The weights have finite variance if g's tails are at least as
-    heavy as the model's.
+    Z is estimated as E_g[exp(-E) / g] from draws of the proposal g. The weights have finite variance if g's tails are at
+    least as heavy as the model's. Where the energy is a bounded correction of g (it has a method `base`), the weights
+    are bounded. For any other energy of one or two columns, Z is a quadrature over a box, unless the model reaches
+    beyond it.
 
     Args:
         energy: maps `(B, d)` to `(B,)`, with finite Z.
@@ -61,7 +62,7 @@ def log_z(energy: nn.Module, proposal: Mixture, *, n: int = N_DRAWS, seed: int =
     Returns:
         Log Z in the energy's coordinates, with its standard error.
     """
-    if proposal.means.shape[1] <= 2:
+    if proposal.means.shape[1] <= 2 and not hasattr(energy, "base"):
         for reach in REACHES:
             try:
                 return _by_quadrature(energy, proposal, reach)

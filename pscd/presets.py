@@ -76,7 +76,19 @@ _PAPER = TrainConfig(
 )
 
 # One's own table. A robust mixture says which rows are no junk; gamma .1 per spread does the rest.
-_PLANE = TrainConfig(objective=PseudoSpherical(gamma="auto", warmup=0.0, unit="spread"), start="mixture")
+_FREE = TrainConfig(objective=PseudoSpherical(gamma="auto", warmup=0.0, unit="spread"), start="mixture")
+# In the plane the mixture is close to the data, and its draws are all that a network needs to learn what is missing. It
+# may see fine waves, since held-out rows say when it begins to memorise.
+_PLANE = TrainConfig(
+    objective=PseudoSpherical(gamma="auto", warmup=0.0, unit="spread", negatives="importance"),
+    sampler=Jumps(n_steps=2),
+    energy=Architecture("corrected", width=128, depth=3, fourier=128, base_scale=None),
+    steps=2000,
+    start="mixture",
+    hold_out=0.2,
+    buffer_size=256,  # there are no chains to keep
+    sample_steps=50,
+)
 _TABLE = TrainConfig(
     objective=PseudoSpherical(gamma="auto", warmup=0.0, unit="spread"),
     sampler=Jumps(n_steps=2),
@@ -95,6 +107,8 @@ _TABLE = TrainConfig(
 PRESETS: dict[str, TrainConfig] = {
     "plane": _PLANE,
     "table": _TABLE,
+    # For a network of one's own, in any number of columns.
+    "free": _FREE,
     # So few pixels leave room for a smaller step with more noise.
     "digits": _SMALL.changed(
         {
@@ -216,20 +230,21 @@ def recovering(config: TrainConfig) -> TrainConfig:
 def for_rows(shape: tuple[int, ...], *, own: bool = False) -> TrainConfig:
     """The configuration that `fit` uses by default: robust, with gamma chosen from the rows.
 
-    A table of one or two columns gets a free network, trained on rows drawn by their probability of not being junk. One
-    with more columns gets a mixture that a bounded network corrects, since there a free network is too little
-    constrained. Images get the settings of a folder of images.
+    A table gets a mixture of its majority, corrected by a bounded network that is trained on rows drawn by their
+    probability of not being junk. Images get the settings of a folder of images.
 
     Args:
         shape: of a row.
-        own: whether the network is one's own, which corrects no mixture and is free in any number of columns.
+        own: whether the network is one's own, which corrects no mixture but is trained on the same rows.
 
     Returns:
         The configuration.
     """
     if len(shape) == 3:
         return PRESETS["cifar10-small"].changed({"data": "", "energy.classes": 0})
-    return PRESETS["plane"] if len(shape) == 1 and (own or shape[0] <= 2) else PRESETS["table"]
+    if len(shape) == 1 and own:
+        return PRESETS["free"]
+    return PRESETS["plane"] if len(shape) == 1 and shape[0] <= 2 else PRESETS["table"]
 
 
 def default_preset(data: str, n_columns: int | None = None) -> TrainConfig:

@@ -431,3 +431,24 @@ def test_a_mixture_of_divergences_is_the_mixture_of_their_bounds():
     assert values[2] == pytest.approx(0.3 * values[0] + 0.7 * values[1], rel=1e-12)
     assert mixed(f, g, 1.0) is f
     assert mixed(g, g, 0.3) is g
+
+
+def test_draws_of_another_density_are_weighted_by_the_ratio():
+    e, log_g = torch.tensor([0.3, 1.0, 2.0]).double(), torch.tensor([-1.0, -0.2, -3.0]).double()
+    expected = torch.exp(-1.5 * e) / log_g.exp()  # q^(1 + gamma) / g
+    found = importance_weights(e, 0.5, -e - log_g + 7)
+    torch.testing.assert_close(found, expected / expected.sum())
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.7, -0.5])
+def test_draws_of_q_and_of_r_are_special_cases(gamma):
+    rng = torch.Generator().manual_seed(0)
+    e_pos, e_neg = torch.rand(2, 6, generator=rng, dtype=torch.float64)
+    same = torch.zeros(6).double()
+    torch.testing.assert_close(
+        pseudo_spherical(e_pos, e_neg, gamma, log_ratio=same), pseudo_spherical(e_pos, e_neg, gamma)
+    )
+    torch.testing.assert_close(
+        pseudo_spherical(e_pos, e_neg, gamma, log_ratio=gamma * e_neg),  # q / g = q / q^(1 + gamma)
+        pseudo_spherical(e_pos, e_neg, gamma, drawn_from_r=True),
+    )

@@ -147,7 +147,7 @@ def test_presets_are_a_promise():
         ((1,), False, "plane"),
         ((2,), False, "plane"),
         ((3,), False, "table"),
-        ((3,), True, "plane"),
+        ((3,), True, "free"),
         ((2, 2), True, "table"),
     ],
 )

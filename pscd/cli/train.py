@@ -308,6 +308,10 @@ def config_from(args: argparse.Namespace) -> "TrainConfig":
     parts: dict[str, Any] = {
         role: replace(getattr(base, role), **given[role]) for role in ("objective", "sampler", "energy")
     }
+    if base.energy.name == "corrected" != parts["energy"].name:  # what was made for a network that corrects a mixture
+        given["config"].setdefault("hold_out", 0.0)
+        if getattr(parts["objective"], "negatives", None) == "importance" and "negatives" not in given["objective"]:
+            parts["objective"] = replace(parts["objective"], negatives="auto")
     return replace(base, data=args.data, **given["config"], **parts)
 
 

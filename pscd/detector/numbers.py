@@ -16,6 +16,7 @@ from pscd.mixtures.missing import fill, gaps
 from pscd.model import SCORE_BLOCK, Model
 from pscd.objectives import PseudoSpherical
 from pscd.rng import Stream, generator
+from pscd.sampling import Jumps
 from pscd.training.loop import fit
 
 AUTO_SHARE = 0.75  # effective share of the rows that gamma="auto" keeps
@@ -140,7 +141,7 @@ def fit_numbers(
         narrow * base.whiten(z),
         settings(base.gamma, n_updates, seed, noise=narrow * width),
         energy=energy,
-        proposal=Mixture.standard(k),
+        proposal=Mixture.isotropic(k),
         progress=verbose,
     )
     return NumberEnergy(base, model)
@@ -150,10 +151,11 @@ def settings(gamma: float, n_updates: int, seed: int, noise: float) -> TrainConf
     """How the network is trained on whitened rows: as a correction of the standard Gaussian, without warm-up of gamma.
 
     Elsewhere gamma warms up from 0, since an untrained network takes all data for junk. Here the Gaussian knows the
-    majority from the start; a warm-up would only teach the network the junk.
+    majority from the start; a warm-up would only teach the network the junk. And since the network is bounded, draws of
+    the Gaussian are all that its negative phase needs.
 
     Args:
-        gamma: of the pseudo-spherical objective.
+        gamma: of the gamma-score.
         n_updates: updates of the network.
         seed: of the training.
         noise: deviation of the noise that is added to each batch.
@@ -163,11 +165,14 @@ def settings(gamma: float, n_updates: int, seed: int, noise: float) -> TrainConf
     """
     return TrainConfig(
         data="",  # rows in memory
-        objective=PseudoSpherical(gamma=gamma, warmup=0.0),
+        objective=PseudoSpherical(gamma=gamma, warmup=0.0, negatives="importance"),
+        sampler=Jumps(),
         steps=n_updates,
-        lr=2e-3,
+        lr=6e-3,
         data_noise=noise,
         standardise="none",
+        buffer_size=256,  # nothing is drawn from it
+        sample_steps=30,  # jumps, most of which are accepted
         max_gap=1e6,  # the median row may be far from what the weights keep
         seed=seed,
     )

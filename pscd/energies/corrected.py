@@ -59,6 +59,10 @@ class CorrectedEnergy(nn.Module):
         """`(B, dim)` to `(B,)`."""
         return self.network(z) - self.mixture.log_prob(z)
 
+    def base(self, power: float) -> Mixture:
+        """The mixture that is corrected; the same for any power, since no power of a mixture can be drawn from."""
+        return self.mixture
+
     def input_gradient(self) -> Evaluator | None:
         """The gradient of m by its responsibilities, that of f by `pscd.fast`; None if f is left to autograd."""
         inner = fast.by_hand(self.network)

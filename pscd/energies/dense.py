@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm as with_spectral_norm
 
 from pscd.fast import Sequence
+from pscd.mixtures import Mixture
 
 FOURIER_SCALE = 1.5  # standard deviation of the frequencies, for inputs of unit scale
 
@@ -126,12 +127,16 @@ class Correction(nn.Module):
 
     def __init__(self, dim: int, *, bound: float, width: int = 64, depth: int = 2) -> None:
         super().__init__()
-        self.bound = bound
+        self.dim, self.bound = dim, bound
         self.net = zero_started(dim, width, depth)
 
     def forward(self, x: Tensor) -> Tensor:
         """Energies, `(B, dim)` to `(B,)`."""
         return 0.5 * x.square().sum(1) + self.bound * torch.tanh(self.net(x).squeeze(1) / self.bound)
+
+    def base(self, power: float) -> Mixture:
+        """The Gaussian that is corrected, to a power."""
+        return Mixture.isotropic(self.dim, power**-0.5)
 
     def as_sequence(self) -> Sequence:
         """The energy as a sequence of layers, which `pscd.fast` computes by hand."""

@@ -103,6 +103,11 @@ class Mixture(nn.Module):
         weights, eye = torch.tensor([1 - BROAD_WEIGHT, BROAD_WEIGHT]), torch.eye(dim)
         return cls(weights, torch.zeros(2, dim), torch.stack([eye, BROAD_SCALE * eye]))
 
+    @classmethod
+    def isotropic(cls, dim: int, deviation: float = 1.0) -> Self:
+        """A Gaussian around 0 with the same deviation in every direction."""
+        return cls(torch.ones(1), torch.zeros(1, dim), deviation * torch.eye(dim)[None])
+
     def broadened(self) -> Self:
         """The mixture with a tenth of a broad Gaussian around all of it: a proposal for jumps."""
         mean = self.weights @ self.means

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from pscd.coordinates import Coordinates
-from pscd.mixtures.background import Background
+from pscd.mixtures.background import PLANE, Background
 from pscd.mixtures.mixture import Mixture
 from pscd.mixtures.neighbours import NEIGHBOUR_ROWS, isolation
 from pscd.rng import Stream, generator
@@ -158,7 +158,7 @@ def _near_rows(z: Tensor) -> Tensor:
     """The least isolated of the first `NEIGHBOUR_ROWS` rows."""
     some = z[:NEIGHBOUR_ROWS]
     away = isolation(some / (some.std(0) + 1e-12))
-    return some[away <= away.quantile(KEPT if z.shape[1] > 2 else KEPT_IN_THE_PLANE)]
+    return some[away <= away.quantile(KEPT if z.shape[1] > PLANE else KEPT_IN_THE_PLANE)]
 
 
 def _first(z: Tensor, k: int, background: Background | None, generator: torch.Generator) -> RobustMixture:

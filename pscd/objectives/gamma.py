@@ -7,11 +7,13 @@ from typing import Literal, Self
 import torch
 from torch import Tensor, nn
 
-from pscd import losses
+from pscd import distributed, fast, losses
 from pscd.errors import UserError
+from pscd.mixtures import Mixture
 from pscd.objectives.protocol import both_phases, check_gamma, check_l2, check_warmup, phase_stats, warmed_up
 from pscd.types import Energy, check_choices, documented, option
 
+DRAWS = 2  # per row of data, where negatives are draws of a known density
 NO_SPREAD = 1e-6  # the least spread, for energies that are all equal, as those of a new network may be
 
 
@@ -26,7 +28,9 @@ class PseudoSpherical:
     The negative phase is an expectation under r, proportional to q^(gamma + 1). It is estimated by weighting draws of q
     with exp(-gamma E), as published (Eq. 19), or by draws of r itself. Below gamma = 0, r is broader than q: the
     weights grow without bound in the tails, where q is never drawn from, and from gamma = -1/2 down their variance is
-    infinite for a Gaussian. Therefore `auto` draws from r there.
+    infinite for a Gaussian. Therefore `auto` draws from r there. Where the energy corrects a density g by a bounded
+    network, draws of g with the weights exp(-gamma E) q / g do without any chain (`importance`; for gamma = 0 see
+    Bengio and Senécal 2003): the weights are bounded, and nothing has to mix.
 
     The weights exp(-gamma E) assume that chains follow exp(-E). In recipes for images they do not: the noise is a
     thousand times too small for the step, the energies have another scale, and a given gamma another strength. With the
@@ -42,14 +46,19 @@ class PseudoSpherical:
     )
     warmup: float = option(0.5, "fraction of the run over which gamma rises from 0")
     l2: float = option(0.0, "weight of the squared energies of both phases, which keeps them near 0")
-    negatives: Literal["auto", "weighted", "direct"] = option(
-        "auto", "draw from q and weight (weighted), or from r, q^(gamma+1) (direct); auto: direct below gamma 0"
+    negatives: Literal["auto", "weighted", "direct", "importance"] = option(
+        "auto",
+        "draw from q and weight (weighted), from r, q^(gamma+1) (direct), or without chains, from the density that the "
+        "energy corrects (importance); auto: direct below gamma 0, else weighted",
     )
     unit: Literal["nats", "spread"] = option(
         "nats", "gamma is per nat of energy, or per spread of the data's energies (spread), for images"
     )
 
-    needs_negatives = True
+    @property
+    def needs_negatives(self) -> bool:
+        """Whether chains run while it trains."""
+        return self.negatives != "importance"
 
     def __post_init__(self) -> None:
         if self.gamma != "auto":
@@ -81,17 +90,26 @@ class PseudoSpherical:
         """Chains sample `exp(-sampling_power * E)`."""
         return 1 + self.number if self.drawn_from_r else 1.0
 
-    def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Nothing is trained beside the energy.
+    def init(self, energy: nn.Module, x: Tensor) -> "Drawn | None":
+        """What negatives are drawn from, if not from chains; nothing is trained beside the energy.
 
         Args:
             energy: the network, before the first update.
             x: all data, `(n, *shape)`, in the network's coordinates.
 
         Returns:
-            None.
+            The density that the energy corrects, or None.
+
+        Raises:
+            UserError: it corrects none.
         """
-        return None
+        if self.needs_negatives:
+            return None
+        base = getattr(energy, "base", None)
+        if base is None:
+            raise UserError("negatives importance need an energy that corrects a density; set the energy to corrected")
+        # The power of r is only known beforehand where gamma is per nat.
+        return Drawn(base(1 + self.number if self.unit == "nats" else 1.0)).to(x.device)
 
     def at(self, progress: float) -> Self:
         """The objective after a fraction `progress` of the run: gamma rises over the warm-up."""
@@ -117,32 +135,57 @@ class PseudoSpherical:
         Returns:
             The loss, a scalar, and statistics for the log.
         """
-        return self.of_energies(*both_phases(energy, x_pos, x_neg))
+        if self.needs_negatives:
+            return self.of_energies(*both_phases(energy, x_pos, x_neg))
+        assert isinstance(aux, Drawn)
+        y = aux.density.sample(DRAWS * len(x_pos), generator).to(x_pos.dtype)
+        e = fast.energies(energy, torch.cat([x_pos, y]))
+        parts = torch.cat([e, aux.density.log_prob(y)])
+        e_pos, e_neg, log_g = distributed.gather_parts(parts, [len(x_pos), len(y), len(y)])
+        return self.of_energies(e_pos, e_neg, (-e_neg - log_g).detach())
 
-    def of_energies(self, e_pos: Tensor, e_neg: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def of_energies(
+        self, e_pos: Tensor, e_neg: Tensor, log_ratio: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss of given energies.
 
         Args:
             e_pos: energies of data, `(B,)`.
             e_neg: energies of samples, `(B',)`.
+            log_ratio: log(q / g) at samples that come from a density g, see `losses.importance_weights`.
 
         Returns:
             The loss, a scalar, and statistics for the log.
         """
         if self.unit == "nats":
-            return self._loss(e_pos, e_neg)
+            return self._loss(e_pos, e_neg, log_ratio=log_ratio)
         spread = losses.energy_spread(e_pos).clamp(min=NO_SPREAD)
-        loss, stats = self._loss(e_pos / spread, e_neg / spread, l2=self.l2 * spread)
+        loss, stats = self._loss(e_pos / spread, e_neg / spread, l2=self.l2 * spread, log_ratio=log_ratio)
         in_nats = {name: stats[name] * spread for name in ("e_pos", "e_neg", "gap")}
         # Scaled back, so that the gradient is of the size of CD's whatever the spread.
         return loss * spread, {**stats, **in_nats, "spread": spread}
 
-    def _loss(self, e_pos: Tensor, e_neg: Tensor, l2: float | Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
-        loss = losses.pseudo_spherical(e_pos, e_neg, self.number, drawn_from_r=self.drawn_from_r)
+    def _loss(
+        self, e_pos: Tensor, e_neg: Tensor, l2: float | Tensor | None = None, log_ratio: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        gamma, from_r = self.number, self.drawn_from_r
+        loss = losses.pseudo_spherical(e_pos, e_neg, gamma, drawn_from_r=from_r, log_ratio=log_ratio)
         if self.l2:
             weight = self.l2 if l2 is None else l2
-            loss = loss + weight * losses.squares(e_pos, e_neg, self.number, drawn_from_r=self.drawn_from_r)
-        return loss, phase_stats(e_pos, e_neg, self.number, drawn_from_r=self.drawn_from_r)
+            loss = loss + weight * losses.squares(e_pos, e_neg, gamma, drawn_from_r=from_r, log_ratio=log_ratio)
+        return loss, phase_stats(e_pos, e_neg, gamma, drawn_from_r=from_r, log_ratio=log_ratio)
+
+
+class Drawn(nn.Module):
+    """What negatives are drawn from where no chains run; it is not trained.
+
+    Args:
+        density: g.
+    """
+
+    def __init__(self, density: Mixture) -> None:
+        super().__init__()
+        self.density = density
 
 
 @documented

@@ -80,7 +80,9 @@ def both_phases(energy: Energy, x_pos: Tensor, x_neg: Tensor) -> tuple[Tensor, T
     return e_pos, e_neg
 
 
-def phase_stats(e_pos: Tensor, e_neg: Tensor, gamma: float, *, drawn_from_r: bool = False) -> dict[str, Tensor]:
+def phase_stats(
+    e_pos: Tensor, e_neg: Tensor, gamma: float, *, drawn_from_r: bool = False, log_ratio: Tensor | None = None
+) -> dict[str, Tensor]:
     """The statistics that every objective with two phases logs.
 
     The gap compares like with like: data with draws of q, weighted data with draws of r. It is a difference of medians,
@@ -91,18 +93,24 @@ def phase_stats(e_pos: Tensor, e_neg: Tensor, gamma: float, *, drawn_from_r: boo
         e_neg: energies of samples, `(B',)`.
         gamma: exponent of the weights.
         drawn_from_r: the samples come from r and need no weights.
+        log_ratio: they come from another density g, and this is log(q / g), see `losses.importance_weights`.
 
     Returns:
         Mean energies, gap, effective sample sizes and gamma, by name.
     """
     e_pos, e_neg = e_pos.detach(), e_neg.detach()
     pos_weights = losses.importance_weights(e_pos, gamma)
-    neg_weights = losses.importance_weights(e_neg, 0.0 if drawn_from_r else gamma)
+    neg_weights = losses.importance_weights(e_neg, 0.0 if drawn_from_r else gamma, log_ratio)
     middle = weighted_median(e_pos, pos_weights) if drawn_from_r else e_pos.median()
+    if log_ratio is None:
+        mean, other_middle = e_neg.mean(), e_neg.median()
+    else:
+        from_q = losses.importance_weights(e_neg, 0.0, log_ratio)
+        mean, other_middle = (from_q * e_neg).sum(), weighted_median(e_neg, from_q)
     return {
         "e_pos": e_pos.mean(),
-        "e_neg": e_neg.mean(),
-        "gap": middle - e_neg.median(),
+        "e_neg": mean,
+        "gap": middle - other_middle,
         "ess_pos": losses.effective_sample_fraction(pos_weights),
         "ess_neg": losses.effective_sample_fraction(neg_weights),
         "gamma": torch.tensor(gamma),

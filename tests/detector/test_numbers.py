@@ -11,6 +11,7 @@ from pscd.detector.gaussian import Gaussian, fit_gaussian, majority, silverman
 from pscd.detector.numbers import NumberEnergy, fit_numbers
 from pscd.mixtures import Mixture
 from pscd.objectives import PseudoSpherical
+from pscd.sampling import Jumps
 
 
 @pytest.fixture(scope="module")
@@ -99,16 +100,19 @@ def test_the_network_learns_from_whitened_rows_whose_noise_leaves_the_variance_a
     assert (narrow**2 + asked["config"].data_noise ** 2) == pytest.approx(1)
     assert asked["config"] == TrainConfig(
         data="",
-        objective=PseudoSpherical(gamma=found.gaussian.gamma, warmup=0.0),
+        objective=PseudoSpherical(gamma=found.gaussian.gamma, warmup=0.0, negatives="importance"),
+        sampler=Jumps(),
         steps=70,
-        lr=2e-3,
+        lr=6e-3,
         data_noise=narrow * width,
         standardise="none",
+        buffer_size=256,
+        sample_steps=30,
         max_gap=1e6,
         seed=5,
     )
     assert asked["progress"] is True
-    assert torch.equal(asked["proposal"].log_prob(rows.float()), Mixture.standard(3).log_prob(rows.float()))
+    assert torch.equal(asked["proposal"].log_prob(rows.float()), Mixture.isotropic(3).log_prob(rows.float()))
     if gamma == "auto":
         expected = majority(rows, 0.75, inside=0.99, clean=0.05, floor=floor)
     else:

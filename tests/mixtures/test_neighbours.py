@@ -20,7 +20,7 @@ def test_it_is_the_distance_to_the_neighbour_of_the_root_of_n(n, rank):
 def test_blocks_change_nothing(monkeypatch):
     u = torch.randn(300, 2, generator=generator(0), dtype=torch.float64)
     whole = isolation(u)
-    monkeypatch.setattr(neighbours, "NEIGHBOUR_BLOCK", 7)
+    monkeypatch.setattr(neighbours, "BLOCK", 7)
     torch.testing.assert_close(isolation(u), whole, rtol=1e-6, atol=1e-7)
 
 

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from pscd import exact
 from pscd.config import TrainConfig
 from pscd.data.toys import contaminated_1d
-from pscd.energies import MLP, Architecture, Quadratic
+from pscd.energies import MLP, Architecture, Correction, Quadratic
 from pscd.errors import UserError
 from pscd.losses import (
     DIVERGENCES,
@@ -607,3 +608,47 @@ def test_denoising_by_hand_of_the_generator():
     y = x + 0.5 * z  # whose gradient is y itself
     torch.testing.assert_close(loss.detach(), denoising_score_matching(y, z, 0.5).mean())
     torch.testing.assert_close(stats["slope"], y.square().sum(1).mean().sqrt())
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.6, -0.4])
+def test_draws_of_what_a_bounded_network_corrects_need_no_weights_at_the_start(gamma):
+    """They come from the Gaussian to the power 1 + gamma, which r is then, in any number of columns."""
+    energy = Correction(40, bound=2.0)
+    objective = PseudoSpherical(gamma=gamma, warmup=0.0, negatives="importance")
+    x = torch.randn(64, 40, generator=generator(0))
+    drawn = objective.init(energy, x)
+    _, stats = objective(energy, drawn, x, x[:0], generator(1))
+    assert stats["ess_neg"] == pytest.approx(1.0, abs=1e-4)
+    y = drawn.density.sample(50_000, generator(2))
+    # The standard error of a variance over two million numbers is .1 %.
+    assert y.var() == pytest.approx(1 / (1 + gamma), rel=0.005)
+
+
+def test_the_negative_phase_by_importance_is_that_of_quadrature():
+    """For a network with random weights the gradient is that of the exact score, within five standard errors."""
+    energy = Correction(1, bound=2.0, width=8).double()
+    with torch.no_grad():
+        for p in energy.parameters():
+            p.copy_(torch.randn(p.shape, generator=generator(3)))
+    objective = PseudoSpherical(gamma=0.5, warmup=0.0, negatives="importance")
+    x = 0.3 + torch.randn(4000, 1, generator=generator(0), dtype=torch.float64)
+    parameters = list(energy.parameters())
+    cells = exact.grid(exact.Box((-9.0,), (9.0,)), 4000)
+    score = free_energy(energy(x), 0.5) + torch.logsumexp(-1.5 * energy(cells.points), 0) / 1.5
+    wanted = torch.cat([g.flatten() for g in torch.autograd.grad(score, parameters)])
+    drawn = objective.init(energy, x).double()
+    found = []
+    for seed in range(40):
+        loss, _ = objective(energy, drawn, x, x[:0], generator(seed))
+        found.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)]))
+    found = torch.stack(found)
+    error = found.std(0) / 40**0.5
+    assert ((found.mean(0) - wanted).abs() <= 5 * error + 1e-3).all()
+    assert (wanted.abs() > 20 * error + 0.01).any()
+
+
+def test_negatives_by_importance_need_something_to_draw_from():
+    with pytest.raises(UserError, match="need an energy that corrects a density"):
+        PseudoSpherical(gamma=0.1, negatives="importance").init(MLP((2,)), torch.zeros(4, 2))
+    assert not PseudoSpherical(negatives="importance").needs_negatives
+    assert PseudoSpherical().needs_negatives

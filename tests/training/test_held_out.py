@@ -250,7 +250,7 @@ def test_log_densities_integrate_to_one_in_the_units_of_the_data():
 
 
 def test_holding_rows_out_needs_a_network_that_corrects():
-    config = replace(PRESETS["plane"], hold_out=0.2, steps=5)
+    config = replace(PRESETS["free"], hold_out=0.2, steps=5)
     with pytest.raises(UserError, match="hold_out judges a network that corrects a mixture"):
         pscd.fit(small_table(60, 2), config)
 

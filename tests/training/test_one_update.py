@@ -11,6 +11,7 @@ from torch.nn.functional import softplus
 
 from pscd.config import TrainConfig
 from pscd.losses import energy_spread
+from pscd.mixtures import Mixture
 from pscd.objectives import (
     FEBM,
     OBJECTIVES,
@@ -60,6 +61,11 @@ class Bumpy(nn.Module):
     def forward(self, x):
         x = x.flatten(1).to(self.net[0].weight)  # chains kept as bytes are float32
         return self.net(x) + 0.3 * x.square().sum(1)
+
+    def base(self, power):
+        """Something to draw from, where no chains run; wider for a smaller power."""
+        factors = torch.tensor([[[0.9, 0.0], [0.4, 0.7]], [[1.5, 0.0], [0.0, 1.1]]]) / power
+        return Mixture(torch.tensor([0.3, 0.7]), torch.tensor([[0.5, -0.2], [-0.3, 0.4]]), factors)
 
 
 def slope(energy, x):
@@ -186,6 +192,22 @@ def nce_by_hand(objective, energy, noise, x_pos, rng):
     return softplus(-pos).mean() + objective.ratio * softplus(neg).mean(), stats
 
 
+def importance_by_hand(objective, energy, drawn, x_pos, rng, progress):
+    """Draws of g stand for draws of q with the weights q / g, and for draws of r with q^(1 + gamma) / g."""
+    gamma = objective.gamma * min(1, progress / objective.warmup) if objective.warmup else objective.gamma
+    y = drawn.density.sample(2 * len(x_pos), rng).double()
+    e_pos, e_neg = energy(x_pos), energy(y)
+    per_nat = gamma / energy_spread(e_pos.detach()) if objective.unit == "spread" else gamma
+    ratio = torch.exp(-e_neg.detach()) / drawn.density.log_prob(y).exp()
+    w_neg = ratio * torch.exp(-per_nat * e_neg.detach())
+    w_neg, from_q = w_neg / w_neg.sum(), ratio / ratio.sum()
+    stats = {"gamma": torch.tensor(gamma), "e_pos": e_pos.mean(), "e_neg": (from_q * e_neg).sum()}
+    stats |= {"ess_pos": ess(e_pos, per_nat), "ess_neg": 1 / (len(y) * w_neg.square().sum())}
+    loss = (weights(e_pos, per_nat) * e_pos).sum() - (w_neg * e_neg).sum()
+    squares = (weights(e_pos, per_nat) * e_pos.square()).sum() + (w_neg * e_neg.square()).sum()
+    return loss + objective.l2 * squares, stats
+
+
 def score_matching_by_hand(objective, energy, x_pos, rng, progress):
     done = min(1, progress / objective.warmup)
     least = max(objective.sigma, 0.05)
@@ -244,6 +266,9 @@ class ByHand:
     def loss(self, objective, x_pos, progress, rng):
         if isinstance(objective, NoiseContrastive):
             loss, self.stats = nce_by_hand(objective, self.energy, self.aux, x_pos, rng)
+            return loss
+        if getattr(objective, "negatives", None) == "importance":
+            loss, self.stats = importance_by_hand(objective, self.energy, self.aux, x_pos, rng, progress)
             return loss
         if isinstance(objective, (ScoreMatching, DenoisingScoreMatching, SlicedScoreMatching)):
             loss, self.stats = score_matching_by_hand(objective, self.energy, x_pos, rng, progress)
@@ -313,6 +338,9 @@ CASES = {
     "no warm-up": {"objective": PseudoSpherical(gamma=0.8, warmup=0.0)},
     "from r": {"objective": PseudoSpherical(gamma=0.8, negatives="direct")},
     "from r, jumps": {"objective": PseudoSpherical(gamma=0.8, negatives="direct"), "sampler": Jumps(n_steps=3)},
+    "importance": {"objective": PseudoSpherical(gamma=0.8, negatives="importance", l2=0.2)},
+    "importance, gamma 0": {"objective": PseudoSpherical(gamma=0.0, negatives="importance")},
+    "importance, spread": {"objective": PseudoSpherical(gamma=0.8, negatives="importance", unit="spread", l2=0.2)},
     "below zero": {"objective": PseudoSpherical(gamma=-0.5, l2=0.1), "sampler": Langevin(n_steps=3, step_size=0.1)},
     "spread": {"objective": replace(SPREAD, l2=0.2)},
     "spread, from r": {"objective": replace(SPREAD, negatives="direct")},

@@ -211,12 +211,12 @@ def test_rows_without_a_configuration_get_a_robust_one():
     assert for_rows((2,)) == PRESETS["plane"]
     assert for_rows((3,)) == PRESETS["table"]
     assert for_rows((3, 32, 32)).energy.name == "cnn"
-    assert for_rows((5,), own=True) == PRESETS["plane"]
+    assert for_rows((5,), own=True) == PRESETS["free"]
 
 
 def test_a_network_of_ones_own_needs_no_configuration_in_any_number_of_columns(monkeypatch):
-    short = PRESETS["plane"].changed({"steps": 20, "buffer_size": 200})
-    monkeypatch.setitem(PRESETS, "plane", short)
+    short = PRESETS["free"].changed({"steps": 20, "buffer_size": 200})
+    monkeypatch.setitem(PRESETS, "free", short)
     x = clean_rows(200, 4)
     net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.SiLU(), torch.nn.Linear(8, 1), torch.nn.Flatten(0))
     model = pscd.fit(x, energy=net)
@@ -438,14 +438,14 @@ def test_beside_a_tail_a_background_must_gain_thirty_nats_in_all(gain, seems_dir
 def test_a_row_that_no_chain_reaches_is_left_out_and_told():
     """Nothing would hold its energy up: it would become the likeliest of all."""
     x = torch.cat([5 + 2 * torch.randn(500, 1, generator=generator(1), dtype=torch.float64), torch.tensor([[60.0]])])
-    prepared, config = prepare(x, PRESETS["plane"], ("height",))
+    prepared, config = prepare(x, PRESETS["free"], ("height",))
     assert config.objective.gamma == 0
     assert prepared.clean.tolist() == [1.0] * 500 + [0.0]
     assert prepared.notes == (
         "gamma 0: every row counts but 1, which lies too far from the others to be learnt from, at height = 60",
     )
     x = torch.cat([x, torch.tensor([[-70.0], [90.0]])])
-    prepared, _ = prepare(x, PRESETS["plane"], ("height",))
+    prepared, _ = prepare(x, PRESETS["free"], ("height",))
     assert prepared.clean.sum() == 500
     assert prepared.notes[0].startswith("gamma 0: every row counts but 3 (0.6%), which lie too far from the others")
     assert prepared.notes[0].endswith("to be learnt from, the farthest at height = 90")
@@ -468,6 +468,6 @@ def test_rows_out_of_reach_of_a_large_table_are_left_out_too(monkeypatch):
     monkeypatch.setattr(prepare_module, "BLOCK", 300)
     x = torch.randn(1200, 1, generator=generator(0), dtype=torch.float64)
     x[1100] = 80
-    prepared, _ = prepare(x, PRESETS["plane"])
+    prepared, _ = prepare(x, PRESETS["free"])
     assert (prepared.clean == 0).nonzero().flatten().tolist() == [1100]
     assert prepared.clean.sum() == 1199
