@@ -48,10 +48,9 @@ class LogZ:
 def log_z(energy: nn.Module, proposal: Mixture, *, n: int = N_DRAWS, seed: int = 0) -> LogZ:
     """Log Z of an energy on rows of d columns.
 
-    Z is estimated as E_g[exp(-E) / g] from draws of the proposal g. The weights have finite variance if g's tails are at
-    least as heavy as the model's. Where the energy is a bounded correction of g (it has a method `base`), the weights
-    are bounded. For any other energy of one or two columns, Z is a quadrature over a box, unless the model reaches
-    beyond it.
+    Z is estimated as E_g[exp(-E) / g] from draws of the proposal g. The weights have finite variance if g's tails are
+    at least as heavy as the model's, and are bounded where the energy is a bounded correction of g (it has a method
+    `base`). For any other energy of one or two columns, Z is a quadrature over a box, unless the model reaches beyond.
 
     Args:
         energy: maps `(B, d)` to `(B,)`, with finite Z.
