@@ -85,7 +85,7 @@ _PLANE = TrainConfig(
     energy=Architecture("corrected", width=128, depth=3, fourier=128, base_scale=None),
     steps=2000,
     start="mixture",
-    hold_out=0.2,
+    hold_out=0.1,
     buffer_size=256,  # there are no chains to keep
     sample_steps=50,
 )

@@ -5,7 +5,7 @@ from pscd.mixtures.evidence import edge_of_reach, stands_out
 from pscd.mixtures.mixed import MixedMixture
 from pscd.mixtures.mixed_fit import fit_mixed
 from pscd.mixtures.mixture import Mixture
-from pscd.mixtures.robust import RobustMixture, fit_robust_mixture
+from pscd.mixtures.robust import RobustMixture, fit_robust_mixture, refit
 from pscd.mixtures.ties import Ties, dequantise
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "edge_of_reach",
     "fit_mixed",
     "fit_robust_mixture",
+    "refit",
     "stands_out",
 ]

@@ -23,7 +23,7 @@ from pscd.mixtures.neighbours import NEIGHBOUR_ROWS, isolation
 from pscd.rng import Stream, generator
 
 COMPONENTS = (1, 2, 4, 8, 16, 32, 64)  # tried in turn, until two in a row are no better
-CHOOSING_ROWS = 8_000  # that choose their number, at most
+CHOOSING_ROWS = 8_000  # that choose their number, at most; all of them in the plane, where fine structure can be seen
 BETTER = 1e-3  # nats a held-out row by which more components must be better
 MOST_ROWS = 20_000  # that the mixture is fitted to
 ROWS_PER_COMPONENT = 10  # at least, and at least one for each column
@@ -111,7 +111,7 @@ def fit_robust_mixture(
     """
     rng = generator(seed, Stream.ROBUST_MIXTURE)
     rows = z[torch.randperm(len(z), generator=rng)[:max_rows]].double()
-    some = rows[:CHOOSING_ROWS]
+    some = rows[: CHOOSING_ROWS if z.shape[1] > PLANE else max_rows]
     n_held = int(HELD_OUT * len(some))
     held, train = some[:n_held], some[n_held:]
     background = Background.of(rows, coordinates) if robust else None
@@ -129,17 +129,17 @@ def fit_robust_mixture(
 
 
 def refit(found: RobustMixture, z: Tensor, *, coordinates: Coordinates | None = None) -> RobustMixture:
-    """Fit a mixture with a background to other rows, starting from the components that were found before.
+    """Fit a mixture to other rows, starting from the components that were found before.
 
     Args:
-        found: where EM starts; its background is made anew.
+        found: where EM starts; its background, if it has one, is made anew.
         z: the rows, `(n, d)`.
         coordinates: that the rows are in, for the background.
 
     Returns:
         The mixture, in float64.
     """
-    background = Background.of(z, coordinates)
+    background = None if found.background is None else Background.of(z, coordinates)
     return _em(replace(found, junk=_little_junk(background, z), background=background), z, ROUNDS)
 
 

@@ -13,7 +13,7 @@ from pscd.data.streams import SAMPLE_ROWS, distinct
 from pscd.energies import CorrectedEnergy
 from pscd.errors import UserError
 from pscd.rng import Stream, generator
-from pscd.training.prepare import Prepared
+from pscd.training.prepare import Prepared, split_rows
 from pscd.training.state import Best, TrainState
 
 N_DRAWS = 16_384  # from the mixture, to estimate integrals
@@ -31,7 +31,6 @@ def hold_out(prepared: Prepared, config: TrainConfig) -> tuple[Prepared, Prepare
     """
     n = len(prepared.z)
     n_held = int(config.hold_out * min(n, SAMPLE_ROWS))
-    rng = generator(config.seed, Stream.HOLD_OUT)
     if n_held == 0:
         return prepared, None, torch.empty(0, dtype=torch.long)
 
@@ -40,9 +39,9 @@ def hold_out(prepared: Prepared, config: TrainConfig) -> tuple[Prepared, Prepare
         return replace(prepared, z=prepared.z[index], clean=clean)
 
     if n <= SAMPLE_ROWS:
-        order = torch.randperm(n, generator=rng)
-        return part(order[n_held:]), part(order[:n_held]), order[:n_held]
-    index = distinct(n, n_held, rng).sort().values
+        rest, index = split_rows(n, config)
+        return part(rest), part(index), index
+    index = distinct(n, n_held, generator(config.seed, Stream.HOLD_OUT)).sort().values
     held, end = part(index), n - n_held
     # The last rows take the places of those held out: a second copy of all others would take too much memory.
     last = torch.ones(n_held, dtype=torch.bool)

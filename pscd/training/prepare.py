@@ -12,7 +12,7 @@ from pscd.config import TrainConfig
 from pscd.coordinates import Coordinates
 from pscd.data.streams import SAMPLE_ROWS, distinct
 from pscd.errors import UserError
-from pscd.mixtures import Mixture, RobustMixture, Ties, edge_of_reach, fit_robust_mixture, stands_out
+from pscd.mixtures import Mixture, RobustMixture, Ties, edge_of_reach, fit_robust_mixture, refit, stands_out
 from pscd.mixtures.background import PLANE
 from pscd.objectives import PseudoSpherical
 from pscd.rng import Stream, generator
@@ -129,6 +129,10 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
             dirty = has_junk(mixture, plain, z, seed=config.seed, coordinates=coordinates)
         config = replace(config, objective=replace(objective, gamma=AUTO_GAMMA if dirty else 0.0))
         mixture = mixture if dirty else plain
+    if config.hold_out and z.shape[1] <= PLANE:
+        # Rows that a mixture has seen are no fair judges of what is better than it. In more columns, where rows are few
+        # for so many numbers, the mixture needs them all.
+        mixture = refit(mixture, z[split_rows(len(z), config)[0]], coordinates=coordinates)
     # A bounded network cannot sink where no chain comes; and a mixture of many columns is too rough to say where.
     is_free = config.energy.name != "corrected" and z.shape[1] <= PLANE
     edge = edge_of_reach(proposal_of(mixture), seed=config.seed) if is_free else -math.inf
@@ -147,6 +151,21 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
         beyond=None if is_weighed or clean is None else clean == 0,  # where nothing else weighs rows
     )
     return replace(found, clean=clean, notes=notes), config
+
+
+def split_rows(n: int, config: TrainConfig) -> tuple[Tensor, Tensor]:
+    """Divide rows in memory.
+
+    Args:
+        n: number of rows.
+        config: of the run, with the share to hold out.
+
+    Returns:
+        The numbers of the rows to train on, and of those held out to choose the update to keep.
+    """
+    order = torch.randperm(n, generator=generator(config.seed, Stream.HOLD_OUT))
+    n_held = int(config.hold_out * n)
+    return order[n_held:], order[:n_held]
 
 
 def _plain(robust: RobustMixture, z: Tensor, *, seed: int) -> RobustMixture:

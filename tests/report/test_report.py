@@ -106,7 +106,7 @@ def test_a_run_shows_curves_verdict_settings_and_the_plane(two_moons, monkeypatc
     fingerprint = json.loads((two_moons / "config.json").read_text())["fingerprint"]
     assert fingerprint in page.text
     assert "Verdict:" in page.text
-    assert re.search(r"steps 20 4000", page.text)  # this run, and the default
+    assert re.search(r"steps 20 2000", page.text)  # this run, and the default
     assert "state finished" in page.text
     assert "updates 20 of 20" in page.text
     curves = [chart for chart in page.data["charts"] if "rows" in chart["spec"]["datasets"]]

@@ -10,9 +10,10 @@ from pscd.config import TrainConfig
 from pscd.coordinates import Coordinates
 from pscd.data.streams import distinct
 from pscd.errors import UserError
-from pscd.mixtures import fit_robust_mixture
+from pscd.mixtures import fit_robust_mixture, refit
 from pscd.presets import PRESETS, for_rows
 from pscd.rng import Stream, generator
+from pscd.training.held_out import hold_out
 from pscd.training.notes import notes_of
 from pscd.training.prepare import (
     AUTO_GAMMA,
@@ -22,6 +23,7 @@ from pscd.training.prepare import (
     has_junk,
     prepare,
     sampled_note,
+    split_rows,
 )
 
 
@@ -471,3 +473,33 @@ def test_rows_out_of_reach_of_a_large_table_are_left_out_too(monkeypatch):
     prepared, _ = prepare(x, PRESETS["free"])
     assert (prepared.clean == 0).nonzero().flatten().tolist() == [1100]
     assert prepared.clean.sum() == 1199
+
+
+@pytest.mark.parametrize(("d", "gamma"), [(2, 0.0), (1, 0.3), (2, 0.3)])
+def test_in_the_plane_the_mixture_has_not_seen_the_rows_that_are_held_out(d, gamma, monkeypatch):
+    seen = {}
+
+    def refitted(mixture, z, *, coordinates):
+        seen.update(z=z, mixture=refit(mixture, z, coordinates=coordinates))
+        return seen["mixture"]
+
+    monkeypatch.setattr(prepare_module, "refit", refitted)
+    x = dirty_rows(n=400, d=2)[0][:, :d]
+    config = PRESETS["plane"].changed({"objective.gamma": gamma})
+    prepared, config = prepare(x, config)
+    rest, held = split_rows(400, config)
+    assert (len(rest), len(held)) == (360, 40)
+    assert torch.equal(torch.cat([rest, held]).sort().values, torch.arange(400))
+    torch.testing.assert_close(seen["z"].float(), prepared.z[rest])
+    assert prepared.mixture is seen["mixture"]
+    assert (prepared.mixture.background is None) == (gamma == 0)
+    train, judges, index = hold_out(prepared, config)
+    assert torch.equal(index, held)
+    assert torch.equal(judges.z, prepared.z[held])
+    assert torch.equal(train.z, prepared.z[rest])
+
+
+def test_a_mixture_of_more_columns_needs_all_rows(monkeypatch):
+    monkeypatch.setattr(prepare_module, "refit", None)
+    prepare(clean_rows(100, 3), PRESETS["table"])
+    prepare(clean_rows(100, 2), PRESETS["plane"].changed({"hold_out": 0.0}))
