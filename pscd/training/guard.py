@@ -36,6 +36,9 @@ def verdict(rows: Sequence[dict[str, float]], *, retries: int = 0) -> list[str]:
     >>> verdict([{"step": 1, "ess_pos": 0.9, "ess_neg": 0.01}])
     ['weights collapsed (ESS 0.010): lower gamma (or beta) or warm up longer']
     """
+    gains = [row.get("gain", -math.inf) for row in rows]
+    # Held-out rows chose the update to keep; what came after it is not part of the model.
+    rows = rows[: gains.index(max(gains)) + 1] if rows and "gain" in rows[-1] else rows
     tail = rows[-max(1, round(TAIL * len(rows))) :]
 
     def mean(name: str, otherwise: float) -> float:

@@ -294,3 +294,15 @@ def test_a_column_with_a_comma_in_its_name_is_quoted(tmp_path, capsys):
     argv = ["train", str(tmp_path / "x.csv"), "--columns", '"Income, CHF",c']
     assert config_from(build_parser(argv).parse_args(argv)).columns == ("Income, CHF", "c")
     assert "double quote" in refused(["train", tmp_path / "x.csv", "--columns", '"Income, CHF'], capsys)
+
+
+@pytest.mark.parametrize("columns", ["a,b", "a,b,c"])
+def test_a_network_that_corrects_nothing_leaves_out_what_is_for_one_that_does(columns):
+    bounded = parse(f"train x.csv --columns {columns}")
+    assert bounded.energy.name == "corrected"
+    assert bounded.hold_out > 0
+    free = parse(f"train x.csv --columns {columns} --energy mlp")
+    assert (free.energy.name, free.hold_out, free.objective.negatives) == ("mlp", 0.0, "auto")
+    assert free.objective == replace(bounded.objective, negatives="auto")
+    asked = parse(f"train x.csv --columns {columns} --energy mlp --hold-out 0.3 --negatives importance")
+    assert (asked.hold_out, asked.objective.negatives) == (0.3, "importance")  # what is asked for is refused later

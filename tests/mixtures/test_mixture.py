@@ -187,3 +187,10 @@ def test_numbers_that_were_chosen():
 def test_what_is_derived_is_not_part_of_the_state():
     for mixture in (Mixture.standard(3), Mixture.standard(20)):
         assert mixture.state_dict().keys() == mixture.tensors().keys()
+
+
+@pytest.mark.parametrize("dim", [2, 20])
+def test_isotropic_is_one_gaussian_around_0(dim):
+    x = torch.randn(30, dim, generator=generator(0))
+    expected = torch.distributions.Normal(0.0, 0.7).log_prob(x).sum(1)
+    torch.testing.assert_close(Mixture.isotropic(dim, 0.7).log_prob(x), expected, rtol=1e-4, atol=1e-4)

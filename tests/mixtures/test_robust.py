@@ -349,3 +349,24 @@ def test_a_refit_keeps_components_that_a_new_start_may_miss():
     assert max(shares) > 0.4  # the background stands in for a mode
     best = fit_robust_mixture(z, robust=True, seed=shares.index(min(shares)), components=(2,))
     assert refit(best, z).share_of_junk < 0.02
+
+
+@pytest.mark.parametrize(("d", "fitted"), [(2, 80), (3, 32)])
+def test_in_the_plane_all_rows_choose_the_number_of_components(d, fitted, monkeypatch):
+    """Four fifths of 40 rows are fitted to while a number is chosen, where no more may choose, and of all 100 else."""
+    monkeypatch.setattr(module, "CHOOSING_ROWS", 40)
+    seen, em = [], module._em
+    monkeypatch.setattr(module, "_em", lambda found, z, rounds: seen.append(len(z)) or em(found, z, rounds))
+    module.fit_robust_mixture(
+        torch.randn(100, d, generator=generator(0)).double(), robust=True, seed=0, components=(1,)
+    )
+    assert seen == [fitted, 100]
+
+
+def test_a_refit_of_a_mixture_without_a_background_has_none():
+    z = torch.randn(300, 2, generator=generator(0)).double()
+    found = fit_robust_mixture(z, robust=False, seed=0, components=(2,))
+    again = refit(found, z + 5)
+    assert again.background is None
+    assert len(again.junk) == 0
+    torch.testing.assert_close(again.components.weights @ again.components.means, z.mean(0) + 5, atol=0.01, rtol=0)

@@ -220,3 +220,12 @@ def test_rows_that_sank_where_no_chain_comes_are_told_though_the_medians_agree()
     assert verdict([row | {"spread": 2.0}]) == ["no problem found"]  # 39 spreads
     assert "negatives lag behind" in verdict([row | {"gap": -2.0}])[0]
     assert len(verdict([row | {"gap": -2.0}])) == 1
+
+
+def test_what_came_after_the_update_that_was_kept_is_no_problem_of_the_model():
+    rows = [{"step": 1, "ess_neg": 0.9, "gain": -0.1}, {"step": 2, "ess_neg": 0.8, "gain": 0.2}]
+    worse = {"step": 3, "ess_neg": 0.01, "gain": 0.1}
+    assert verdict([*rows, *[worse] * 20]) == ["no problem found"]
+    assert verdict([*rows, {**worse, "gain": 0.3}])[0].startswith("weights collapsed")
+    assert verdict([{**worse, "gain": -1.0}, rows[0]]) == ["no problem found"]
+    assert verdict([{"step": 1, "ess_neg": 0.9}, {"step": 2, "ess_neg": 0.01}])[0].startswith("weights collapsed")
