@@ -11,7 +11,7 @@ NOT_ROBUST = "EnergyDetector, gamma 0"
 FOREST = "isolation forest"
 
 # Where the numbers live that its defaults are made of; they are no parameters, so a change must be seen here.
-MODULES = ("pscd.detector.estimator", "pscd.coordinates", "pscd.detector.gaussian")
+MODULES = ("pscd.detector.estimator", "pscd.coordinates", "pscd.detector.gaussian", "pscd.detector.numbers")
 
 QUICK = (AUTO, NOT_ROBUST, FOREST, "ECOD")
 CURVES = (AUTO, NOT_ROBUST, FOREST)

@@ -168,7 +168,7 @@ def settings(gamma: float, n_updates: int, seed: int, noise: float) -> TrainConf
         objective=PseudoSpherical(gamma=gamma, warmup=0.0, negatives="importance"),
         sampler=Jumps(),
         steps=n_updates,
-        lr=6e-3,
+        lr=8e-3,
         data_noise=noise,
         standardise="none",
         buffer_size=256,  # nothing is drawn from it

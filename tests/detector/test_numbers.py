@@ -103,7 +103,7 @@ def test_the_network_learns_from_whitened_rows_whose_noise_leaves_the_variance_a
         objective=PseudoSpherical(gamma=found.gaussian.gamma, warmup=0.0, negatives="importance"),
         sampler=Jumps(),
         steps=70,
-        lr=6e-3,
+        lr=8e-3,
         data_noise=narrow * width,
         standardise="none",
         buffer_size=256,
