@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from pscd import exact
-from pscd.energies import CorrectedEnergy, Quadratic
+from pscd.energies import Architecture, CorrectedEnergy, Quadratic
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
 from pscd.normalise import REACHES, LogZ, _by_quadrature, log_z
@@ -239,3 +239,16 @@ def test_the_box_and_the_grid_of_a_quadrature(dim, monkeypatch):
     low, high = 3.0 - 3.0 - 24.0, 3.0 + 3.0 + 24.0
     cells = 16 * 1024 if dim == 1 else 1024
     assert seen == [((low,) * dim, (high,) * dim, cells), ((low,) * dim, (high,) * dim, cells // 2)]
+
+
+def test_draws_of_what_is_corrected_agree_with_quadrature_to_a_hundredth():
+    mixture = symmetric(2)
+    energy = Architecture("corrected", width=16, depth=2).correct(
+        mixture, 2 * torch.randn(2, 8, generator=generator(0))
+    )
+    torch.nn.init.normal_(energy.network.net[-1].weight, generator=generator(1))
+    assert energy.network(mixture.sample(1000, generator(2))).std() > 0.3  # a correction that matters
+    drawn, exactly = log_z(energy, mixture), log_z(Unknown(energy), mixture)
+    assert drawn.error < 0.005
+    assert drawn.value == pytest.approx(exactly.value, abs=min(0.01, 5 * drawn.error))
+    assert abs(exactly.value) > 0.02
