@@ -96,7 +96,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         gamma: float | str = "auto",
         contamination: float | str = "auto",
         bound: float = 2.0,
-        n_updates: int = 150,
+        n_updates: int = 200,
         rank: str = "energy",
         kinds: Mapping[str, str] | None = None,
         missing: Sequence[str] = (),

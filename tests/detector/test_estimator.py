@@ -396,7 +396,7 @@ def both_ranks():
 
 def test_defaults():
     assert EnergyDetector().get_params() == {
-        "gamma": "auto", "contamination": "auto", "bound": 2.0, "n_updates": 150, "rank": "energy", "kinds": None,
+        "gamma": "auto", "contamination": "auto", "bound": 2.0, "n_updates": 200, "rank": "energy", "kinds": None,
         "missing": (), "random_state": 0, "verbose": False,
     }  # fmt: skip
 
