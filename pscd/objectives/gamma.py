@@ -66,7 +66,7 @@ class PseudoSpherical:
         check_warmup(self.warmup)
         check_l2(self.l2)
         check_choices(self)
-        if self.negatives == "direct" and self.gamma == -1:
+        if self.negatives in ("direct", "importance") and self.gamma == -1:
             raise UserError("at gamma -1 r is flat and cannot be drawn from; use --negatives weighted")
 
     @property

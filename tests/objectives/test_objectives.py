@@ -650,5 +650,7 @@ def test_the_negative_phase_by_importance_is_that_of_quadrature():
 def test_negatives_by_importance_need_something_to_draw_from():
     with pytest.raises(UserError, match="need an energy that corrects a density"):
         PseudoSpherical(gamma=0.1, negatives="importance").init(MLP((2,)), torch.zeros(4, 2))
+    with pytest.raises(UserError, match="r is flat and cannot be drawn from"):
+        PseudoSpherical(gamma=-1.0, negatives="importance")
     assert not PseudoSpherical(negatives="importance").needs_negatives
     assert PseudoSpherical().needs_negatives
