@@ -99,16 +99,16 @@ _PLANE = TrainConfig(
     sample_steps=50,
 )
 _TABLE = TrainConfig(
-    objective=PseudoSpherical(gamma="auto", warmup=0.0, unit="spread"),
+    objective=PseudoSpherical(gamma="auto", warmup=0.0, unit="spread", negatives="importance"),
     sampler=Jumps(n_steps=2),
     energy=Architecture("corrected", width=64, depth=2, fourier=32, base_scale=None),
     steps=1000,
-    lr=2e-3,
+    lr=8e-3,
     ema=0.995,
     standardise="robust",
     start="mixture",
     hold_out=0.2,
-    buffer_size=2048,
+    buffer_size=256,
     sample_steps=50,
     checkpoint_every=250,
 )

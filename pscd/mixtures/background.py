@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pscd.coordinates import GAUSSIAN_IQR, Coordinates
+from pscd.mixtures.mixture import Mixture
 
 PLANE = 2  # columns; with more, a finer background would pass for the majority
 BOXES, BOXES_IN_THE_PLANE = (0.0, 0.01, 0.03), (0.0, 0.003, 0.01, 0.03)  # share of values that a box leaves out, a side
@@ -64,6 +65,20 @@ class Background:
     def kinds(self) -> int:
         """Number of densities: the boxes, once or twice, and the Gaussians."""
         return len(self.low) * (1 if self.coordinates is None else 2) + len(self.deviation)
+
+    def gaussians(self, weights: Tensor) -> Mixture:
+        """The nearest that Gaussians come: each box by one of the same centre and deviation.
+
+        Args:
+            weights: of the densities, `(kinds,)`, summing to one.
+
+        Returns:
+            A mixture of as many Gaussians with independent columns.
+        """
+        times = 1 if self.coordinates is None else 2
+        means = [*times * [(self.low + self.high) / 2], self.centre.expand_as(self.deviation)]
+        deviations = [*times * [(self.high - self.low) / math.sqrt(12)], self.deviation]
+        return Mixture(weights, torch.cat(means), torch.diag_embed(torch.cat(deviations)))
 
     def log_prob(self, z: Tensor) -> Tensor:
         """Log of each density at rows `(n, d)`: `(n, kinds)`."""

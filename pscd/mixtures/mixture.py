@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -37,11 +37,20 @@ class Mixture(nn.Module):
 
     def __init__(self, weights: Tensor, means: Tensor, factors: Tensor) -> None:
         super().__init__()
+        for name, value in (("weights", weights), ("means", means), ("factors", factors)):
+            self.register_buffer(name, value)
+        self._derive()
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self._derive()
+
+    def _derive(self) -> None:
+        """Compute what a density needs of weights, means and factors."""
+        weights, means, factors = self.weights, self.means, self.factors
         diagonals = torch.diagonal(factors, dim1=1, dim2=2)
         log_det = diagonals.log().sum(1)
         log_scale = weights.log() - log_det - 0.5 * means.shape[1] * math.log(2 * math.pi)
-        for name, value in (("weights", weights), ("means", means), ("factors", factors)):
-            self.register_buffer(name, value)
         # Many columns and spherical components: no matrix product is needed, which would be most of the work.
         same = diagonals[:, :1].expand_as(diagonals)
         self.is_round = means.shape[1] > NARROW and torch.equal(factors, torch.diag_embed(same))

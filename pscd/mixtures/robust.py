@@ -32,6 +32,7 @@ KEPT, KEPT_IN_THE_PLANE = 0.9, 0.8  # share of rows, the least isolated, that co
 FIRST_JUNK, MOST_JUNK = 0.05, 0.5  # share of the background at the start of EM, and at most
 FULL = 0.98  # of what it may have: a background that has more is full
 TAIL, TAIL_SCALE = 0.01, 2.0  # weight and relative width of the component that makes the mixture's tails heavier
+TRACE = 0.005  # weight that the background keeps in the majority's density, in more columns than two
 PSEUDO_ROWS = 0.5  # times sqrt(d): rows of the pooled covariance that are added to each component's own
 TO_DIAGONAL = 0.5  # times d / n: share of the diagonal in the pooled covariance
 RIDGE = 1e-6  # of each column's variance, added to every covariance
@@ -65,10 +66,14 @@ class RobustMixture:
 
     @property
     def density(self) -> Mixture:
-        """The density of the majority: components and tail, without the background."""
-        parts = (self.components, self.tail)
-        weights = torch.cat([(1 - TAIL) * self.components.weights, TAIL * self.tail.weights])
-        return Mixture(weights, torch.cat([p.means for p in parts]), torch.cat([p.factors for p in parts]))
+        """The density of the majority: components and tail, and in many columns a trace of the background."""
+        parts = [(1 - TAIL, self.components), (TAIL, self.tail)]
+        # Of many columns the background takes some rows that are data; without a trace of it they seem impossible.
+        if self.background is not None and self.tail.means.shape[1] > PLANE:
+            parts = [((1 - TRACE) * weight, part) for weight, part in parts]
+            parts.append((TRACE, self.background.gaussians(self.junk / self.junk.sum())))
+        weights = torch.cat([weight * part.weights for weight, part in parts])
+        return Mixture(weights, *(torch.cat([getattr(p, name) for _, p in parts]) for name in ("means", "factors")))
 
     def log_parts(self, z: Tensor) -> Tensor:
         """Log of weight times density of components, tail and each background at rows `(n, d)`: `(n, 2 + kinds)`."""

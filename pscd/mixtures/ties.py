@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import max_pool1d
 
 from pscd.coordinates import GAUSSIAN_IQR, spaced_rows
 
 OFTEN = 0.01  # share of the rows that must be tied for a column to count as rounded
+MOST_LOOSE = 0.25  # share of the rows whose value occurs once, up to which they may be junk between the marks of a grid
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,9 @@ class Ties:
     """The values of each column that has ties, and the cell around each.
 
     A cell is as wide as the gap to the nearer of the two neighbouring values, but at least the value's share of the
-    rows times the column's deviation. So a spike gets a finite density, no higher than that of the bulk.
+    rows times the column's deviation. So a spike gets a finite density, no higher than that of the bulk. Neighbours are
+    tied values, since junk between the marks of a grid would narrow its cells; where many values that occur once lie
+    between, as beside a spike in a continuous column, these are neighbours too.
 
     Args:
         values: of each column, ascending, in float64; None for a column with hardly any ties.
@@ -86,10 +90,21 @@ def _cells(x: Tensor) -> tuple[Tensor, Tensor] | None:
     tied = count > 1
     if len(values) < 2 or count[tied].sum() < OFTEN * len(x):
         return None
-    gap = values.diff()
-    cell = torch.minimum(torch.cat([gap[:1], gap]), torch.cat([gap, gap[-1:]]))
+    cell = _to_the_nearer(values)
+    if tied.sum() > 1 and (~tied).sum() <= MOST_LOOSE * len(x):
+        wide, loose = _to_the_nearer(values[tied]), values[~tied]
+        left, right = (torch.searchsorted(loose, values[tied] + side * wide / 2) for side in (-1, 1))
+        # A grid has more rows on its marks than between them: on each mark, lest a spike make one of what is beside it.
+        fewest = -max_pool1d(-count[tied][None].double(), 3, stride=1, padding=1)[0]
+        cell[tied] = torch.where(right - left <= fewest, wide, cell[tied])
     at_least = count / len(x) * _deviation(x, values[count.argmax()])
     return values, torch.where(tied, torch.maximum(cell, at_least), 0.0)
+
+
+def _to_the_nearer(values: Tensor) -> Tensor:
+    """The gap between each of several ascending values and the nearer of its neighbours."""
+    gap = values.diff()
+    return torch.minimum(torch.cat([gap[:1], gap]), torch.cat([gap, gap[-1:]]))
 
 
 def _nearest(values: Tensor, x: Tensor) -> Tensor:

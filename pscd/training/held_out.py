@@ -12,6 +12,7 @@ from pscd.config import TrainConfig
 from pscd.data.streams import SAMPLE_ROWS, distinct
 from pscd.energies import CorrectedEnergy
 from pscd.errors import UserError
+from pscd.mixtures import Mixture
 from pscd.rng import Stream, generator
 from pscd.training.prepare import Prepared, split_rows
 from pscd.training.state import Best, TrainState
@@ -63,6 +64,7 @@ class HeldOut:
         draws: from the mixture, `(N_DRAWS, d)`.
         log_m_draws: log density of the mixture at `draws`, `(N_DRAWS,)`.
         gamma: of the score, per nat.
+        whole: the mixture that was fitted to the held-out rows as well, which replaces the network's in what is kept.
     """
 
     z: Tensor
@@ -71,11 +73,20 @@ class HeldOut:
     draws: Tensor
     log_m_draws: Tensor
     gamma: float
+    whole: Mixture
 
     @classmethod
     @torch.no_grad()
     def of(
-        cls, energy: CorrectedEnergy, z: Tensor, clean: Tensor | None, *, gamma: float, unit: str, seed: int
+        cls,
+        energy: CorrectedEnergy,
+        z: Tensor,
+        clean: Tensor | None,
+        *,
+        whole: Mixture,
+        gamma: float,
+        unit: str,
+        seed: int,
     ) -> "HeldOut":
         """Draw from the mixture and convert gamma to nats.
 
@@ -83,6 +94,7 @@ class HeldOut:
             energy: the model; only its mixture is used.
             z: the held-out rows, `(n, d)`.
             clean: the probability that a row belongs to the majority, `(n,)`; None if all rows count alike.
+            whole: the mixture of all rows.
             gamma: of the objective.
             unit: of gamma: `nats`, or `spread`, that of the mixture's energies at its own draws.
             seed: of the draws.
@@ -95,7 +107,7 @@ class HeldOut:
         log_m_draws = energy.mixture.log_prob(draws)
         per_nat = gamma / float(losses.energy_spread(-log_m_draws)) if gamma and unit == "spread" else gamma
         chances = torch.ones_like(z[:, 0]) if clean is None else clean.to(z).clamp(min=1e-6)
-        return cls(z, chances, energy.mixture.log_prob(z), draws, log_m_draws, per_nat)
+        return cls(z, chances, energy.mixture.log_prob(z), draws, log_m_draws, per_nat, whole)
 
     @torch.no_grad()
     def gain(self, energy: nn.Module) -> float:
@@ -104,6 +116,20 @@ class HeldOut:
         return score_gain(
             energy.network(self.z), self.log_m, self.clean, energy.network(self.draws), self.log_m_draws, self.gamma
         )
+
+    def look(self, state: TrainState) -> float:
+        """The gain of the averaged weights, which are kept if it is the largest so far."""
+        gain = self.gain(state.averaged)
+        if state.best is None or gain > state.best.gain:
+            state.best = self.kept(gain, state.averaged)
+        return gain
+
+    def kept(self, gain: float, energy: nn.Module) -> Best:
+        """A copy of the weights. What the network corrects carries over to the mixture of all rows, which is better."""
+        weights = copy.deepcopy(energy.state_dict())
+        for name, value in self.whole.state_dict().items():
+            weights[f"mixture.{name}"] = value.to(weights[f"mixture.{name}"], copy=True)
+        return Best(gain, weights)
 
 
 def judge_of(held_out: Prepared | None, state: TrainState, config: TrainConfig) -> HeldOut | None:
@@ -124,10 +150,13 @@ def judge_of(held_out: Prepared | None, state: TrainState, config: TrainConfig) 
         return None
     if not isinstance(state.averaged, CorrectedEnergy):
         raise UserError("hold_out judges a network that corrects a mixture; set it to 0, or the energy to corrected")
-    state.best = Best(0.0, copy.deepcopy(state.averaged.state_dict()))
+    assert held_out.mixture is not None
     gamma, unit = getattr(config.objective, "gamma", 0.0), getattr(config.objective, "unit", "nats")
     z = held_out.z.to(state.coordinates.shift.device)
-    return HeldOut.of(state.averaged, z, held_out.clean, gamma=gamma, unit=unit, seed=config.seed)
+    whole = held_out.mixture.density
+    judge = HeldOut.of(state.averaged, z, held_out.clean, whole=whole, gamma=gamma, unit=unit, seed=config.seed)
+    state.best = judge.kept(0.0, state.averaged)
+    return judge
 
 
 def score_gain(f: Tensor, log_m: Tensor, clean: Tensor, f_draws: Tensor, log_m_draws: Tensor, gamma: float) -> float:

@@ -116,7 +116,7 @@ def _energy(prepared: Prepared, config: TrainConfig) -> nn.Module:
     shape = tuple(prepared.z.shape[1:])
     if config.energy.name != "corrected" or prepared.mixture is None:
         return seeded(lambda: config.energy.build(shape), config.seed)
-    density = prepared.mixture.density
+    density = prepared.learnt_from
     n_waves = config.energy.fourier if shape[0] <= WAVE_COLUMNS else 0
     waves = local_waves(density, n_waves, generator(config.seed, Stream.WAVES))
     return seeded(lambda: config.energy.correct(density, waves), config.seed)

@@ -37,7 +37,7 @@ from pscd.training.initial import init_state
 from pscd.training.interrupt import deferred_interrupt
 from pscd.training.prepare import prepare
 from pscd.training.settling import settled
-from pscd.training.state import Best, TrainState
+from pscd.training.state import TrainState
 
 WARMUP_STEPS = 100  # updates over which the learning rate rises, while Adam's moment estimates are rough
 RETRY_FACTOR = 0.5  # of the learning rate, for each roll-back
@@ -276,15 +276,7 @@ def _made(folder: Path | str | None) -> RunFolder | None:
 def _row(state: TrainState, stats: dict[str, Tensor], judge: HeldOut | None) -> dict[str, float]:
     """A row of the log."""
     row = {"step": state.step, **{name: float(value) for name, value in stats.items()}, "retries": state.retries}
-    return row if judge is None else {**row, "gain": _look(judge, state)}
-
-
-def _look(judge: HeldOut, state: TrainState) -> float:
-    """Ask held-out rows for the gain of the averaged weights, and keep them if it is the largest so far."""
-    gain = judge.gain(state.averaged)
-    if state.best is None or gain > state.best.gain:
-        state.best = Best(gain, copy.deepcopy(state.averaged.state_dict()))
-    return gain
+    return row if judge is None else {**row, "gain": judge.look(state)}
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:

@@ -14,6 +14,7 @@ from pscd.data.streams import SAMPLE_ROWS, distinct
 from pscd.errors import UserError
 from pscd.mixtures import Mixture, RobustMixture, Ties, edge_of_reach, fit_robust_mixture, refit, stands_out
 from pscd.mixtures.background import PLANE
+from pscd.mixtures.robust import MOST_ROWS
 from pscd.objectives import PseudoSpherical
 from pscd.rng import Stream, generator
 from pscd.training.notes import notes_of
@@ -41,6 +42,7 @@ class Prepared:
         notes: sentences that tell the user what was found.
         ties: values of the columns that are spread over cells, where there is a mixture.
         edge: log density of the proposal below which rows are out of its reach.
+        judged: the majority's density fitted to `z` without the rows that are held out, if any are.
     """
 
     z: Tensor
@@ -50,6 +52,13 @@ class Prepared:
     notes: tuple[str, ...] = ()
     ties: Ties | None = None
     edge: float = -math.inf
+    judged: Mixture | None = None
+
+    @property
+    def learnt_from(self) -> Mixture:
+        """The density that a network learns to correct: rows that it was fitted to would be no fair judges of that."""
+        assert self.mixture is not None
+        return self.mixture.density if self.judged is None else self.judged
 
     def chances(self, z: Tensor) -> Tensor | None:
         """The probability that rows `(n, d)` belong to the majority, 0 out of reach; None if all count alike."""
@@ -129,14 +138,14 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
             dirty = has_junk(mixture, plain, z, seed=config.seed, coordinates=coordinates)
         config = replace(config, objective=replace(objective, gamma=AUTO_GAMMA if dirty else 0.0))
         mixture = mixture if dirty else plain
-    if config.hold_out and z.shape[1] <= PLANE:
-        # Rows that a mixture has seen are no fair judges of what is better than it. In more columns, where rows are few
-        # for so many numbers, the mixture needs them all.
-        mixture = refit(mixture, z[split_rows(len(z), config)[0]], coordinates=coordinates)
+    judged = None
+    if config.hold_out:
+        rest, _ = split_rows(len(z), config)
+        judged = refit(mixture, z[rest[:MOST_ROWS]], coordinates=coordinates).density
     # A bounded network cannot sink where no chain comes; and a mixture of many columns is too rough to say where.
     is_free = config.energy.name != "corrected" and z.shape[1] <= PLANE
     edge = edge_of_reach(proposal_of(mixture), seed=config.seed) if is_free else -math.inf
-    found = Prepared(z.float(), coordinates, mixture, None, (), ties, edge)
+    found = Prepared(z.float(), coordinates, mixture, None, (), ties, edge, judged)
     parts = [found.chances(part) for part in z.split(BLOCK)]
     clean = None if all(part is None for part in parts) else _joined(parts, len(z))
     is_weighed = mixture.background is not None

@@ -136,3 +136,22 @@ def test_numbers_that_were_chosen():
         "OUTSIDE": -300.0,
     }
     assert {name: getattr(module, name) for name in chosen} == chosen
+
+
+@pytest.mark.parametrize("is_bent", [False, True])
+def test_gaussians_in_the_place_of_boxes_have_their_means_and_deviations(rows, is_bent):
+    linear = Coordinates.robust(rows)
+    coordinates = linear.bent(rows)
+    assert coordinates is not linear
+    background = Background.of(rows, coordinates if is_bent else None)
+    n = len(BOXES)
+    weights = torch.arange(1.0, background.kinds + 1).double()
+    found = background.gaussians(weights / weights.sum())
+    assert torch.equal(found.weights, weights / weights.sum())
+    for i, (low, high) in enumerate(zip(background.low, background.high, strict=True)):
+        even = torch.distributions.Uniform(low, high)
+        for k in (i, i + n) if is_bent else (i,):
+            torch.testing.assert_close(found.means[k], even.mean)
+            torch.testing.assert_close(found.factors[k], torch.diag(even.stddev))
+    torch.testing.assert_close(found.means[-N_BROAD:], background.centre.expand(N_BROAD, 2))
+    torch.testing.assert_close(found.factors[-N_BROAD:], torch.diag_embed(background.deviation))

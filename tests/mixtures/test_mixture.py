@@ -194,3 +194,13 @@ def test_isotropic_is_one_gaussian_around_0(dim):
     x = torch.randn(30, dim, generator=generator(0))
     expected = torch.distributions.Normal(0.0, 0.7).log_prob(x).sum(1)
     torch.testing.assert_close(Mixture.isotropic(dim, 0.7).log_prob(x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_that_are_loaded_give_their_own_density():
+    x = torch.randn(50, 3, generator=generator(0))
+    one = Mixture.standard(3)
+    other = Mixture(torch.tensor([0.3, 0.7]), torch.randn(2, 3, generator=generator(1)), 2 * one.factors)
+    assert not torch.allclose(one.log_prob(x), other.log_prob(x))
+    one.load_state_dict(other.state_dict())
+    assert torch.equal(one.log_prob(x), other.log_prob(x))
+    assert torch.equal(one.sample(5, generator(2)), other.sample(5, generator(2)))

@@ -133,6 +133,48 @@ def test_cells_by_hand():
     assert _cells(torch.ones(4).double()) is None
 
 
+@pytest.mark.parametrize("junk", [0.05, 0.1, 0.2])
+def test_junk_between_the_marks_of_a_grid_does_not_narrow_its_cells(junk):
+    """Counts of mean 20: no mark is so common that it asks for more than its cell."""
+    counts = torch.poisson(torch.full((4000,), 20.0, dtype=torch.float64), generator=generator(0))
+    n = int(junk * 4000)
+    x = torch.cat([counts[n:], 50 * torch.rand(n, generator=generator(1), dtype=torch.float64)])
+    values, widths = _cells(x)
+    _, alone = _cells(counts[n:])
+    assert alone.max() < 1.5
+    often = torch.arange(12.0, 29.0).double()  # each with more rows than there is junk beside it
+    at = torch.searchsorted(values, often)
+    assert torch.equal(values[at], often)
+    assert widths[at].tolist() == pytest.approx([1.0] * 17)
+    assert (widths[values != values.round()] == 0).all()
+
+
+@pytest.mark.parametrize("often", [40, 39])
+def test_a_cell_holds_no_more_of_what_occurs_once_than_rows_on_the_marks_beside_it(often):
+    """Marks at 0 and 10, the second with as many rows as given, and 40 other values in either half between them."""
+    others = torch.cat([torch.arange(1, 41).double() / 20, 8 + torch.arange(40).double() / 20])
+    x = torch.cat([torch.zeros(400).double(), torch.full((often,), 10.0).double(), others])
+    values, widths = _cells(x)
+    least = 400 / len(x) * _deviation(x, torch.tensor(0.0).double())
+    assert 0.05 < least < 9
+    assert widths[values == 0].item() == pytest.approx(10.0 if often == 40 else least)
+
+
+def test_a_column_with_many_values_that_occur_once_is_no_grid():
+    for n, width in ((100, 1.0), (101, 0.01)):
+        marks = torch.arange(300).double() % 30
+        x = torch.cat([marks, 1000 + torch.arange(n - 1).double() ** 1.5, torch.tensor([0.01]).double()])
+        values, widths = _cells(x)
+        least = 10 / len(x) * _deviation(x, torch.tensor(0.0).double())
+        assert widths[values == 0].item() == pytest.approx(max(width, least))
+        assert least < 1
+
+
+def test_one_mark_among_other_values_has_their_gaps():
+    x = torch.cat([torch.zeros(20), torch.tensor([1.0, 3.0, 7.0])]).double()
+    assert _cells(x)[1].tolist() == pytest.approx([max(1.0, 20 / 23 * 3.0), 0, 0, 0])
+
+
 def test_other_rows_are_spread_by_the_cell_of_the_nearest_value():
     ties = Ties((torch.tensor([0.0, 10.0]).double(), None), (torch.tensor([2.0, 4.0]).double(), None))
     x = torch.tensor([[1.0, 5.0], [9.0, 6.0]]).double()

@@ -64,6 +64,7 @@ def test_a_proposal_of_ones_own_is_where_chains_jump_to():
     own = Mixture.standard(3)
     for start in ("none", "mixture"):
         config = PRESETS["table"].changed({"start": start, "objective.gamma": 0.0, "buffer_size": 20, "hold_out": 0.0})
+        config = config.changed({"objective.negatives": "auto"})
         config = config.changed({"energy.name": "mlp"}) if start == "none" else config
         state = init_state(x, config, None, CPU, proposal=own)
         assert torch.equal(state.proposal.means, own.means)
@@ -142,7 +143,7 @@ def test_up_to_ten_columns_have_waves_beside_them(d, waves):
     prepared, config = prepare(x, config)
     energy = init_state(x, config, None, CPU, prepared=prepared).energy
     n_waves = config.energy.fourier if waves else 0
-    expected = local_waves(prepared.mixture.density, n_waves, generator(config.seed, Stream.WAVES))
+    expected = local_waves(prepared.learnt_from, n_waves, generator(config.seed, Stream.WAVES))
     own = [t for name, t in energy.state_dict().items() if "wave" in name or "frequenc" in name]
     assert any(t.shape == expected.shape and torch.equal(t, expected.to(t)) for t in own), own
 

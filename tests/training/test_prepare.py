@@ -475,31 +475,41 @@ def test_rows_out_of_reach_of_a_large_table_are_left_out_too(monkeypatch):
     assert prepared.clean.sum() == 1199
 
 
-@pytest.mark.parametrize(("d", "gamma"), [(2, 0.0), (1, 0.3), (2, 0.3)])
-def test_in_the_plane_the_mixture_has_not_seen_the_rows_that_are_held_out(d, gamma, monkeypatch):
+@pytest.mark.parametrize(("d", "gamma"), [(2, 0.0), (1, 0.3), (2, 0.3), (3, 0.0), (3, 0.3)])
+def test_the_density_to_correct_has_not_seen_the_rows_that_are_held_out(d, gamma, monkeypatch):
     seen = {}
 
     def refitted(mixture, z, *, coordinates):
-        seen.update(z=z, mixture=refit(mixture, z, coordinates=coordinates))
+        seen.update(z=z, start=mixture, mixture=refit(mixture, z, coordinates=coordinates))
         return seen["mixture"]
 
     monkeypatch.setattr(prepare_module, "refit", refitted)
-    x = dirty_rows(n=400, d=2)[0][:, :d]
+    x = dirty_rows(n=400, d=3)[0][:, :d]
     config = PRESETS["plane"].changed({"objective.gamma": gamma})
     prepared, config = prepare(x, config)
     rest, held = split_rows(400, config)
     assert (len(rest), len(held)) == (360, 40)
     assert torch.equal(torch.cat([rest, held]).sort().values, torch.arange(400))
     torch.testing.assert_close(seen["z"].float(), prepared.z[rest])
-    assert prepared.mixture is seen["mixture"]
-    assert (prepared.mixture.background is None) == (gamma == 0)
+    assert prepared.mixture is seen["start"]
+    assert torch.equal(prepared.learnt_from.means, seen["mixture"].density.means)
+    assert (seen["mixture"].background is None) == (gamma == 0)
     train, judges, index = hold_out(prepared, config)
     assert torch.equal(index, held)
     assert torch.equal(judges.z, prepared.z[held])
     assert torch.equal(train.z, prepared.z[rest])
 
 
-def test_a_mixture_of_more_columns_needs_all_rows(monkeypatch):
+def test_where_no_row_is_held_out_there_is_one_mixture(monkeypatch):
     monkeypatch.setattr(prepare_module, "refit", None)
-    prepare(clean_rows(100, 3), PRESETS["table"])
-    prepare(clean_rows(100, 2), PRESETS["plane"].changed({"hold_out": 0.0}))
+    prepared, _ = prepare(clean_rows(100, 3), PRESETS["table"].changed({"hold_out": 0.0}))
+    assert prepared.judged is None
+    assert torch.equal(prepared.learnt_from.means, prepared.mixture.density.means)
+
+
+def test_the_density_to_correct_is_fitted_to_no_more_rows_than_the_mixture(monkeypatch):
+    seen = []
+    monkeypatch.setattr(prepare_module, "MOST_ROWS", 50)
+    monkeypatch.setattr(prepare_module, "refit", lambda m, z, *, coordinates: (seen.append(z), m)[1])
+    prepared, config = prepare(clean_rows(100, 3), PRESETS["table"])
+    torch.testing.assert_close(seen[0].float(), prepared.z[split_rows(100, config)[0][:50]])
