@@ -50,7 +50,8 @@ def log_z(energy: nn.Module, proposal: Mixture, *, n: int = N_DRAWS, seed: int =
 
     Z is estimated as E_g[exp(-E) / g] from draws of the proposal g. The weights have finite variance if g's tails are
     at least as heavy as the model's, and are bounded where the energy is a bounded correction of g (it has a method
-    `base`). For any other energy of one or two columns, Z is a quadrature over a box, unless the model reaches beyond.
+    `corrected_density`). For any other energy of one or two columns, Z is a quadrature over a box, unless the model
+    reaches beyond.
 
     Args:
         energy: maps `(B, d)` to `(B,)`, with finite Z.
@@ -61,7 +62,7 @@ def log_z(energy: nn.Module, proposal: Mixture, *, n: int = N_DRAWS, seed: int =
     Returns:
         Log Z in the energy's coordinates, with its standard error.
     """
-    if proposal.means.shape[1] <= 2 and not hasattr(energy, "base"):
+    if proposal.means.shape[1] <= 2 and not hasattr(energy, "corrected_density"):
         for reach in REACHES:
             try:
                 return _by_quadrature(energy, proposal, reach)

@@ -59,7 +59,7 @@ class CorrectedEnergy(nn.Module):
         """`(B, dim)` to `(B,)`."""
         return self.network(z) - self.mixture.log_prob(z)
 
-    def base(self, power: float) -> Mixture:
+    def corrected_density(self, power: float) -> Mixture:
         """The mixture that is corrected; the same for any power, since no power of a mixture can be drawn from."""
         return self.mixture
 

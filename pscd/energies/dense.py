@@ -134,7 +134,7 @@ class Correction(nn.Module):
         """Energies, `(B, dim)` to `(B,)`."""
         return 0.5 * x.square().sum(1) + self.bound * torch.tanh(self.net(x).squeeze(1) / self.bound)
 
-    def base(self, power: float) -> Mixture:
+    def corrected_density(self, power: float) -> Mixture:
         """The Gaussian that is corrected, to a power."""
         return Mixture.isotropic(self.dim, power**-0.5)
 

@@ -105,11 +105,11 @@ class PseudoSpherical:
         """
         if self.needs_negatives:
             return None
-        base = getattr(energy, "base", None)
-        if base is None:
+        density = getattr(energy, "corrected_density", None)
+        if density is None:
             raise UserError("negatives importance need an energy that corrects a density; set the energy to corrected")
         # The power of r is only known beforehand where gamma is per nat.
-        return Drawn(base(1 + self.number if self.unit == "nats" else 1.0)).to(x.device)
+        return Drawn(density(1 + self.number if self.unit == "nats" else 1.0)).to(x.device)
 
     def at(self, progress: float) -> Self:
         """The objective after a fraction `progress` of the run: gamma rises over the warm-up."""

@@ -62,7 +62,7 @@ class Bumpy(nn.Module):
         x = x.flatten(1).to(self.net[0].weight)  # chains kept as bytes are float32
         return self.net(x) + 0.3 * x.square().sum(1)
 
-    def base(self, power):
+    def corrected_density(self, power):
         """Something to draw from, where no chains run; wider for a smaller power."""
         factors = torch.tensor([[[0.9, 0.0], [0.4, 0.7]], [[1.5, 0.0], [0.0, 1.1]]]) / power
         return Mixture(torch.tensor([0.3, 0.7]), torch.tensor([[0.5, -0.2], [-0.3, 0.4]]), factors)
