@@ -26,7 +26,7 @@ from pscd.training.loop import fit
 
 NAME = "photo-ablation"
 FEATURES = "inception/fid-inception-2015.pt@bfloat16"
-ASIDE, CHOOSING, N_CHOICE, N_FINAL = 2000, 1000, 200, 2000  # images kept aside, those that choose; samples
+ASIDE, CHOOSING, N_CHOICE, N_FINAL = 2000, 1000, 200, 5000  # images kept aside, those that choose; samples
 SHOWN = 100
 UPDATES = 600  # of a choice
 CD = preset("cifar10-small").changed({"objective.gamma": 0.0})
@@ -43,7 +43,8 @@ FINAL = {
     for seed in range(2)
     for name, config in (("steps by the spectrum", CHOSEN), ("CD, as it was", CD))
 }
-TASKS = {"choice": VARIANTS, "final": FINAL}
+LAST = f"final, {N_FINAL} samples"
+TASKS = {"choice": VARIANTS, LAST: FINAL}
 
 
 def measure(config: TrainConfig, task: str, n: int | None = None) -> dict[str, Any]:
@@ -51,18 +52,18 @@ def measure(config: TrainConfig, task: str, n: int | None = None) -> dict[str, A
 
     Args:
         config: of the run.
-        task: `choice` compares with training images that are kept aside, `final` with held-out ones.
+        task: `choice` compares with training images that are kept aside, `LAST` with held-out ones.
         n: samples (default: those of the task).
 
     Returns:
         FID and seconds of the processor, for training alone and with the sampling; an `error` if training diverged.
     """
-    n = n or (N_FINAL if task == "final" else N_CHOICE)
+    n = n or (N_FINAL if task == LAST else N_CHOICE)
     data = load_dataset(config.data, seed=0)
     features = load_feature_map(FEATURES, data)
     order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(5))
-    rest = order if task == "final" else order[ASIDE:]
-    kept = data.held_out[:n] if task == "final" else data.train[order[:CHOOSING]]
+    rest = order if task == LAST else order[ASIDE:]
+    kept = data.held_out[:n] if task == LAST else data.train[order[:CHOOSING]]
     label = None if data.train_labels is None else data.train_labels[rest]
     start = time.process_time()
     try:
@@ -75,7 +76,7 @@ def measure(config: TrainConfig, task: str, n: int | None = None) -> dict[str, A
     return {
         "fid": float(frechet_distance(kept_features(features, kept), features(samples))),
         "features": features.name,
-        **({"samples": encode(samples[:SHOWN])} if task == "final" else {}),
+        **({"samples": encode(samples[:SHOWN])} if task == LAST else {}),
         "training": trained - start,
         "total": end - start,
         "config": config.to_dict(),
@@ -94,7 +95,7 @@ def page(found: dict[str, Any]) -> str:
     head = ["setting", "updates", "FID", "seconds"]
     return PAGE.format(
         choice=markdown_table(head, rows("choice")),
-        final=markdown_table(head, rows("final")),
+        final=markdown_table(head, rows(LAST)),
         change=_change(found["cells"]),
         machine=found["machine"],
         n_choice=N_CHOICE,
@@ -107,9 +108,7 @@ def _change(cells: dict[str, Any]) -> str:
     """By how much the FID of what was chosen is lower, on average over the seeds that are there."""
     fids: dict[bool, list[float]] = {True: [], False: []}
     for name, config in FINAL.items():
-        fids[name.startswith("CD")] += [
-            cell["fid"] for cell in [cells.get(key_of(config, "final"), {})] if "fid" in cell
-        ]
+        fids[name.startswith("CD")] += [cell["fid"] for cell in [cells.get(key_of(config, LAST), {})] if "fid" in cell]
     if not all(fids.values()):
         return "Not run to the end."
     return f"On average the FID is {1 - fmean(fids[False]) / fmean(fids[True]):.0%} lower."
@@ -142,7 +141,7 @@ updates than the preset as it was, in about the same time:
 
 
 def main() -> None:
-    pictures = {f"{NAME}-before.png": key_of(CD, "final"), f"{NAME}.png": key_of(CHOSEN, "final")}
+    pictures = {f"{NAME}-before.png": key_of(CD, LAST), f"{NAME}.png": key_of(CHOSEN, LAST)}
     run(NAME, __doc__.splitlines()[0], TASKS, measure, page, pictures)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks import photo_ablation
-from benchmarks.photo_ablation import CD, CHOSEN, FINAL, VARIANTS, key_of, measure, page
+from benchmarks.photo_ablation import CD, CHOSEN, FINAL, LAST, VARIANTS, key_of, measure, page
 from pscd.data import Dataset
 from pscd.errors import Diverged
 from pscd.paper.artefact import with_reading
@@ -28,14 +28,14 @@ def test_the_page_has_a_row_for_what_was_measured():
     cells = {
         key_of(first, "choice"): {**CELL, "config": first.to_dict()},
         key_of(last, "choice"): {"error": "a gap", "config": last.to_dict()},
-        key_of(CHOSEN, "final"): {**CELL, "config": CHOSEN.to_dict()},
+        key_of(CHOSEN, LAST): {**CELL, "config": CHOSEN.to_dict()},
     }
     text = page({"cells": cells, "machine": "2 cores"})
     assert "| CD, as it was | 600 | 150.0 | 101 |" in text
     assert "| learning rate 1e-3, steps by the spectrum | 600 | diverged |" in text
     assert "| steps by the spectrum, seed 0 | 1,400 | 150.0 | 101 |" in text
     assert "Not run to the end." in text
-    cells[key_of(CD, "final")] = {**CELL, "fid": 200.0, "config": CD.to_dict()}
+    cells[key_of(CD, LAST)] = {**CELL, "fid": 200.0, "config": CD.to_dict()}
     assert "the FID is 25% lower" in page({"cells": cells, "machine": "2 cores"})
 
 
@@ -83,7 +83,7 @@ def test_a_choice_looks_at_no_held_out_image_and_trains_on_none_that_chooses(see
 
 
 def test_the_last_word_is_on_held_out_images(seen):
-    measure(CD, "final", n=5)
+    measure(CD, LAST, n=5)
     assert sorted(seen["x"][:, 0, 0, 0].tolist()) == list(range(10))
     assert seen["features"][0][:, 0, 0, 0].tolist() == [10, 11, 12, 13, 14]
 
@@ -106,7 +106,7 @@ def test_what_is_there_is_not_trained_again(tmp_path, monkeypatch):
     monkeypatch.setattr(photo_ablation, "measure", once)
     monkeypatch.setattr(sys, "argv", ["photo_ablation", str(tmp_path), "--only", "CD, as it was, seed 0"])
     photo_ablation.main()
-    assert asked == [("final", CD)]
+    assert asked == [(LAST, CD)]
     monkeypatch.setattr(sys, "argv", ["photo_ablation", str(tmp_path)])
     photo_ablation.main()
     assert len(asked) == 7
