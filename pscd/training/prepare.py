@@ -42,7 +42,7 @@ class Prepared:
         notes: sentences that tell the user what was found.
         ties: values of the columns that are spread over cells, where there is a mixture.
         edge: log density of the proposal below which rows are out of its reach.
-        judged: the majority's density fitted to `z` without the rows that are held out, if any are.
+        judged: the majority's density fitted to `z` without the rows that are held out, if `mixture` has seen them.
     """
 
     z: Tensor
@@ -141,7 +141,11 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
     judged = None
     if config.hold_out:
         rest, _ = split_rows(len(z), config)
-        judged = refit(mixture, z[rest[:MOST_ROWS]], coordinates=coordinates).density
+        without = refit(mixture, z[rest[:MOST_ROWS]], coordinates=coordinates)
+        if z.shape[1] <= PLANE:
+            mixture = without  # for fine structure, more rounds of EM are worth more than the rows that are held out
+        else:
+            judged = without.density
     # A bounded network cannot sink where no chain comes; and a mixture of many columns is too rough to say where.
     is_free = config.energy.name != "corrected" and z.shape[1] <= PLANE
     edge = edge_of_reach(proposal_of(mixture), seed=config.seed) if is_free else -math.inf

@@ -125,10 +125,10 @@ def test_held_out_rows_and_their_chances_stay_together_and_no_row_is_lost():
     assert hold_out(prepared, replace(config, hold_out=0.0))[:2] == (prepared, None)
 
 
-@pytest.mark.parametrize(("d", "gamma"), [(3, 0.0), (3, 0.3), (2, 0.3)])
-def test_a_correction_learnt_without_the_held_out_rows_is_laid_on_the_mixture_of_all(d, gamma):
-    x = curved(300)[:, :d]
-    config = PRESETS["table" if d > 2 else "plane"].changed({"steps": 30, "log_every": 10, "objective.gamma": gamma})
+@pytest.mark.parametrize("gamma", [0.0, 0.3])
+def test_a_correction_learnt_without_the_held_out_rows_is_laid_on_the_mixture_of_all(gamma):
+    x = curved(300)
+    config = PRESETS["table"].changed({"steps": 30, "log_every": 10, "objective.gamma": gamma})
     model = pscd.fit(x, config)
     prepared, _ = prepare(x, config)
     z = model.coordinates.forward(x)
