@@ -43,7 +43,7 @@ def notes_of(
         x = x[:, coordinates.kept]
     if clean is None:
         counts = torch.ones(len(x), dtype=torch.bool) if beyond is None else ~beyond
-        return _counting(x, z, counts, names), *_far(x[counts], z[counts], names)
+        return f"gamma {gamma:g}: {_counting(x, z, counts, names)}", *_far(x[counts], z[counts], names)
     ignored = clean < IGNORED
     share = float(ignored.double().mean())
     first = f"gamma {gamma:g}: about {junk:.1%} of the rows look like junk, and {share:.1%} are ignored"
@@ -53,7 +53,7 @@ def notes_of(
 def _counting(x: Tensor, z: Tensor, counts: Tensor, names: tuple[str, ...]) -> str:
     """Which rows count where nothing looks like junk."""
     if counts.all():
-        return "gamma 0: every row counts"
+        return "every row counts"
     beyond = (~counts).nonzero().flatten()
     farthest = beyond[(z[beyond] - z[counts].median(0).values).norm(dim=1).argmax()]
     place, one = _place(x, z, farthest[None], z[counts], names), len(beyond) == 1
@@ -61,7 +61,7 @@ def _counting(x: Tensor, z: Tensor, counts: Tensor, names: tuple[str, ...]) -> s
     which = f"1, which lies too far from the others to be learnt from, at {place}"
     if not one:
         which = f"{many}, which lie too far from the others to be learnt from, the farthest at {place}"
-    return f"gamma 0: every row counts but {which}"
+    return f"every row counts but {which}"
 
 
 def _ignored(x: Tensor, z: Tensor, ignored: Tensor, names: tuple[str, ...]) -> list[str]:
