@@ -85,11 +85,13 @@ _PAPER = TrainConfig(
 )
 
 # One's own table. A robust mixture says which rows are no junk; gamma .1 per spread does the rest.
-_FREE = TrainConfig(objective=PseudoSpherical(gamma="auto", warmup=0.0, unit="spread"), start="mixture")
-# In the plane the mixture is close to the data, and its draws are all that a network needs to learn what is missing. It
-# may see fine waves, since held-out rows say when it begins to memorise.
+_ROBUST = PseudoSpherical(gamma="auto", warmup=0.0, unit="spread")
+_FREE = TrainConfig(objective=_ROBUST, start="mixture")
+# The mixture is close to the data, and its draws are all that a network needs to learn what is missing.
+_BY_DRAWS = replace(_ROBUST, negatives="importance")
+# In the plane the network may see fine waves, since held-out rows say when it begins to memorise.
 _PLANE = TrainConfig(
-    objective=PseudoSpherical(gamma="auto", warmup=0.0, unit="spread", negatives="importance"),
+    objective=_BY_DRAWS,
     sampler=Jumps(n_steps=2),
     energy=Architecture("corrected", width=128, depth=3, fourier=128, base_scale=None),
     steps=2000,
@@ -99,7 +101,7 @@ _PLANE = TrainConfig(
     sample_steps=50,
 )
 _TABLE = TrainConfig(
-    objective=PseudoSpherical(gamma="auto", warmup=0.0, unit="spread", negatives="importance"),
+    objective=_BY_DRAWS,
     sampler=Jumps(n_steps=2),
     energy=Architecture("corrected", width=64, depth=2, fourier=32, base_scale=None),
     steps=1000,

@@ -62,9 +62,14 @@ class Background:
         return cls(low, high, quartiles[1], deviation, bent)
 
     @property
+    def _times(self) -> int:
+        """How often the boxes are there."""
+        return 1 if self.coordinates is None else 2
+
+    @property
     def kinds(self) -> int:
         """Number of densities: the boxes, once or twice, and the Gaussians."""
-        return len(self.low) * (1 if self.coordinates is None else 2) + len(self.deviation)
+        return self._times * len(self.low) + len(self.deviation)
 
     def gaussians(self, weights: Tensor) -> Mixture:
         """The nearest that Gaussians come: each box by one of the same centre and deviation.
@@ -75,9 +80,8 @@ class Background:
         Returns:
             A mixture of as many Gaussians with independent columns.
         """
-        times = 1 if self.coordinates is None else 2
-        means = [*times * [(self.low + self.high) / 2], self.centre.expand_as(self.deviation)]
-        deviations = [*times * [(self.high - self.low) / math.sqrt(12)], self.deviation]
+        means = [*self._times * [(self.low + self.high) / 2], self.centre.expand_as(self.deviation)]
+        deviations = [*self._times * [(self.high - self.low) / math.sqrt(12)], self.deviation]
         return Mixture(weights, torch.cat(means), torch.diag_embed(torch.cat(deviations)))
 
     def log_prob(self, z: Tensor) -> Tensor:

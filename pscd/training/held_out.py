@@ -64,7 +64,7 @@ class HeldOut:
         draws: from the mixture, `(N_DRAWS, d)`.
         log_m_draws: log density of the mixture at `draws`, `(N_DRAWS,)`.
         gamma: of the score, per nat.
-        whole: the mixture that was fitted to the held-out rows as well, which replaces the network's in what is kept.
+        whole: the mixture of the model, which in more columns than two has seen the held-out rows.
     """
 
     z: Tensor
@@ -94,7 +94,7 @@ class HeldOut:
             energy: the model; only its mixture is used.
             z: the held-out rows, `(n, d)`.
             clean: the probability that a row belongs to the majority, `(n,)`; None if all rows count alike.
-            whole: the mixture of all rows.
+            whole: the mixture of the model.
             gamma: of the objective.
             unit: of gamma: `nats`, or `spread`, that of the mixture's energies at its own draws.
             seed: of the draws.
@@ -125,7 +125,7 @@ class HeldOut:
         return gain
 
     def kept(self, gain: float, energy: nn.Module) -> Best:
-        """A copy of the weights. What the network corrects carries over to the mixture of all rows, which is better."""
+        """A copy of the weights, in which what the network has learnt is laid on the mixture of the model."""
         weights = copy.deepcopy(energy.state_dict())
         for name, value in self.whole.state_dict().items():
             weights[f"mixture.{name}"] = value.to(weights[f"mixture.{name}"], copy=True)

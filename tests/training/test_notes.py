@@ -88,5 +88,5 @@ def test_columns_of_a_few_values_make_no_far_group():
 
 @pytest.mark.parametrize(("gamma", "told"), [(0.0, "gamma 0: "), (-0.5, "gamma -0.5: ")])
 def test_the_gamma_is_told_where_every_row_counts(gamma, told):
-    x = torch.randn(50, 3, generator=generator(0), dtype=torch.float64)
-    assert notes_of(x, x, None, Coordinates.identity((3,)), gamma=gamma)[0] == f"{told}every row counts"
+    x = rows(50, 3)
+    assert notes_of(x, x, None, identity(3), gamma=gamma)[0] == f"{told}every row counts"
