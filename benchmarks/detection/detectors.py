@@ -1,4 +1,4 @@
-"""Every detector by name: ours, at the gamma it chooses and without robustness, and the rivals."""
+"""Every detector by name: ours, at the gamma it chooses, without robustness and by neighbours, and the rivals."""
 
 from typing import Any
 
@@ -8,20 +8,27 @@ from benchmarks.detection.rivals import RIVALS, Detector
 
 AUTO = "EnergyDetector"
 NOT_ROBUST = "EnergyDetector, gamma 0"
+NEIGHBOURS = "EnergyDetector, neighbours"
 FOREST = "isolation forest"
 
 # Where the numbers live that its defaults are made of; they are no parameters, so a change must be seen here.
-MODULES = ("pscd.detector.estimator", "pscd.coordinates", "pscd.detector.gaussian", "pscd.detector.numbers")
+MODULES = (
+    "pscd.detector.estimator",
+    "pscd.coordinates",
+    "pscd.detector.gaussian",
+    "pscd.detector.numbers",
+    "pscd.detector.neighbourhood",
+)
 
 QUICK = (AUTO, NOT_ROBUST, FOREST, "ECOD")
 CURVES = (AUTO, NOT_ROBUST, FOREST)
 
 
-def _energy(gamma: float | str) -> Detector:
+def _energy(gamma: float | str, rank: str = "energy") -> Detector:
     def make(seed: int) -> Any:
         from pscd.detector.estimator import EnergyDetector
 
-        return EnergyDetector(gamma=gamma, random_state=seed)
+        return EnergyDetector(gamma=gamma, rank=rank, random_state=seed)
 
     return Detector(make, _energy_scores, ("torch",), MODULES, own=True)
 
@@ -31,4 +38,9 @@ def _energy_scores(detector: Any, x: np.ndarray) -> np.ndarray:
     return -np.asarray(detector.fit(x).score_samples(x))
 
 
-DETECTORS: dict[str, Detector] = {AUTO: _energy("auto"), NOT_ROBUST: _energy(0.0), **RIVALS}
+DETECTORS: dict[str, Detector] = {
+    AUTO: _energy("auto"),
+    NEIGHBOURS: _energy("auto", "neighbours"),
+    NOT_ROBUST: _energy(0.0),
+    **RIVALS,
+}

@@ -24,7 +24,7 @@ PAGES = {
 LINK = re.compile(r"\]\((?!\w+:|#|/|<)([^)#\s]+)(#[^)\s]*)?\)")
 GALLERY = re.compile(r"examples/gallery/(\w+/\w+)\.py")
 SOURCE = re.compile(r"pscd/(\w+)(/\w+)*\.py")
-CONTENTS = "\n```{toctree}\n:hidden:\n:glob:\n\n*\ndetection-classes/*\n```\n"
+CONTENTS = "\n```{toctree}\n:hidden:\n:glob:\n\n*\ndetection-classes/*\ndetection-keel/*\n```\n"
 
 
 def rewritten(text: str, file: str, page: str) -> str:

@@ -62,9 +62,10 @@ def add_detect(parser: Parser) -> None:
     )
     parser.add_argument(
         "--rank",
-        choices=("energy", "both"),
+        choices=("energy", "neighbours", "both"),
         default="energy",
-        help="rank rows by energy, or by energy and worst cell, for single slips in wide tables (default: energy)",
+        help="rank rows by energy; by the distance to neighbours, for tables of several groups; or by energy and worst "
+        "cell, for single slips in wide tables (default: energy)",
     )
     add_reading_flags(parser)
 
@@ -94,7 +95,7 @@ def add_learning_flags(parser: Parser) -> None:
         default="auto",
         help="robustness: 0 trusts every row alike, more trusts odd rows less (default: auto)",
     )
-    parser.add_argument("--updates", type=whole(1), default=600, help="updates of the network (default: 600)")
+    parser.add_argument("--updates", type=whole(1), default=200, help="updates of the network (default: 200)")
     parser.add_argument("--seed", type=whole(0), default=0, help="the same seed gives the same result (default: 0)")
 
 

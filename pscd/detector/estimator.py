@@ -20,6 +20,7 @@ from pscd.detector.cells import CellModel
 from pscd.detector.cleaning import CellMethods
 from pscd.detector.gaussian import floors
 from pscd.detector.kinds import empty_like, frame_like, named
+from pscd.detector.neighbourhood import Neighbourhood
 from pscd.detector.numbers import INSIDE, NumberEnergy, fit_numbers
 from pscd.detector.reading import Reader, Rows, fitting_frame, has_text, native_frame
 from pscd.detector.saving import read_detector, write_detector
@@ -27,13 +28,14 @@ from pscd.errors import UserError
 from pscd.files import suffix_of
 from pscd.frames import as_frame, read_frame
 from pscd.html import facts_html
+from pscd.mixtures.neighbours import NEIGHBOUR_ROWS
 from pscd.model import SCORE_BLOCK
 from pscd.rng import Stream, generator
 from pscd.run_folder import RunFolder
 
 Floats = NDArray[np.float64]
 
-RANKS = ("energy", "both")
+RANKS = ("energy", "neighbours", "both")
 UPPER = 0.9  # quantile of the training rows that energies and costs are measured by, for rank="both"
 SHARPNESS = 3.0  # of the soft maximum: the larger of two that differ by 1 hardly sees the other
 N_REFERENCE = 4_000  # samples of the model that energies are compared with
@@ -64,10 +66,13 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         bound: nats by which the network may correct the Gaussian, up or down. More gives a finer density, and
             lets small dense clusters of junk pass for normal.
         n_updates: updates of the network.
-        rank: what `score_samples` ranks rows by: "energy", that of the whole row, or "both", which also sees a single
-            wrong cell among hundreds of good ones: a soft maximum of the energy and of the cost of the worst cell, each
-            measured by how far training rows lie above their median. On tables whose anomalies are whole rows "energy"
-            is better.
+        rank: what `score_samples` ranks rows by.
+            "energy": that of the whole row. A far group of up to about a fifth of the rows is strange.
+            "neighbours": how far the row lies from the nearest others in the coordinates of the Gaussian, which suits
+            tables whose good rows form several groups. A group of more than some 2 sqrt(n) rows is not strange.
+            "both" also sees a single wrong cell among hundreds of good ones: a soft maximum of the energy and of the
+            cost of the worst cell, each measured by how far training rows lie above their median. On tables whose
+            anomalies are whole rows "energy" is better.
         kinds: what columns of a data frame are to be taken for where the look of them misleads, such as
             `{"zip": "category"}`; `pscd.frames.look` says what they are taken for.
         missing: spellings of a missing value beside the usual ones, such as `("999",)`.
@@ -144,6 +149,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         self.stray_ = rows.stray.sum(0)
         self.numbers_ = self._fit_numbers(rows.x, seed)
         self.gamma_ = 0.0 if self.numbers_ is None else self.numbers_.gaussian.gamma
+        self.neighbourhood_ = self._neighbourhood(rows.x, seed)
         energy = -self._score(rows)
         self.yardstick_ = self._measure(energy, rows.x)
         self._weigh(-energy, self._ranked(-energy, rows.x))
@@ -167,6 +173,13 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
             floor=floors(columns.spiked),
             verbose=self.verbose,
         )
+
+    def _neighbourhood(self, x: Tensor, seed: int) -> Neighbourhood | None:
+        """What rows are ranked by for rank="neighbours", if there are numbers."""
+        if self.rank != "neighbours" or self.numbers_ is None:
+            return None
+        some = torch.randperm(len(x), generator=generator(seed, Stream.DETECTOR_ROWS))[:NEIGHBOUR_ROWS]
+        return Neighbourhood.of(self.numbers_.whitened(self.cells_.forward(x[some])[:, self.cells_.numbers]))
 
     def _read(self, X: ArrayLike, *, first: bool = False) -> Rows:
         """The rows of a table; on the first, find out what its columns are."""
@@ -225,7 +238,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
 
     def _measure(self, energy: Tensor, x: Tensor) -> tuple[float, ...]:
         """Median of energy and of the worst cell's cost among the training rows, and how far up a tenth of them lie."""
-        if self.rank == "energy":
+        if self.rank != "both":
             return ()
         found = []
         for values in (energy, self._worst_cost(x)):
@@ -239,8 +252,11 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         return self.cells_.mixture.cells(z, self.cells_.mixture.trusted(z)).cost.amax(1)
 
     def _ranked(self, score: Tensor, x: Tensor) -> Tensor:
-        """The scores that rows are ranked by: -E, or for rank="both" a soft minimum of it and the worst cell's."""
-        if self.rank == "energy":
+        """The scores that rows are ranked by, made of -E as `rank` says."""
+        if self.neighbourhood_ is not None and self.numbers_ is not None:
+            z = self.cells_.forward(x)[:, self.cells_.numbers]
+            return score + self.numbers_.energy(z) - self.neighbourhood_.energy(self.numbers_.whitened(z))
+        if self.rank != "both":
             return score
         middle, width, cost_middle, cost_width = self.yardstick_
         above = torch.stack([(-score - middle) / width, (self._worst_cost(x) - cost_middle) / cost_width])

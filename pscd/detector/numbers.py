@@ -60,12 +60,13 @@ class NumberEnergy:
         parts = []
         for part in z.split(SCORE_BLOCK):
             missing = part.isnan()
-            if missing.any():
-                whole = self._filled(part)[0]
-                parts.append(self.network(self.gaussian.whiten(whole)) + 0.5 * missing.sum(1))
-            else:
-                parts.append(self.network(self.gaussian.whiten(part)))
+            energy = self.network(self.whitened(part))
+            parts.append(energy + 0.5 * missing.sum(1) if missing.any() else energy)
         return torch.cat(parts)
+
+    def whitened(self, z: Tensor) -> Tensor:
+        """Rows `(n, k)` in the Gaussian's coordinates, with missing cells at their conditional mean."""
+        return self.gaussian.whiten(self._filled(z)[0] if z.isnan().any() else z)
 
     def _filled(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Rows with missing cells at their conditional mean, and the Gaussian's log density of the others."""

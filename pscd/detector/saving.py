@@ -10,6 +10,7 @@ from torch import Tensor
 from pscd.coordinates import LINEAR, SPIKED_LINEAR, Coordinates
 from pscd.detector.cells import CellModel
 from pscd.detector.gaussian import Gaussian
+from pscd.detector.neighbourhood import Neighbourhood
 from pscd.detector.numbers import NumberEnergy
 from pscd.detector.reading import Reader, Rows
 from pscd.energies import Correction
@@ -56,12 +57,15 @@ def _write(detector: "EnergyDetector", run: RunFolder) -> None:
         tensors |= {"mean": gaussian.mean, "covariance": gaussian.covariance, "scatter": gaussian.scatter}
         detector.numbers_.model.save(run.network, step=detector.n_updates)
         metadata["network"] = tensors_digest(read_tensors(run.network)[0])
+    near = detector.neighbourhood_
+    tensors |= {} if near is None else {"neighbours": near.rows}
     facts = {
         "parameters": {
             **detector.get_params(),
             "random_state": None if not _plain(detector.random_state) else detector.random_state,
         },
         "fitted": {name: getattr(detector, name) for name in FITTED},
+        "neighbours": None if near is None else near.count,
         "names": [str(name) for name in getattr(detector, "feature_names_in_", [])],
         "schema": None if detector.reader_.schema is None else detector.reader_.schema.to_json(),
     }
@@ -89,6 +93,8 @@ def read_detector(cls: "type[Detector]", run: RunFolder) -> "Detector":
         detector._check_parameters()
         _restore(detector, tensors, facts)
         gaussian = _gaussian(tensors, facts["fitted"]["gamma_"])
+        rows = tensors.get("neighbours")
+        detector.neighbourhood_ = None if rows is None else Neighbourhood(rows, int(facts["neighbours"]))
     detector.numbers_ = None
     if gaussian is not None:
         _check_network(run.network, metadata.get("network"))

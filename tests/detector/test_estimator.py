@@ -342,7 +342,43 @@ def test_the_network_is_trained_with_the_gamma_of_the_gaussian():
     assert corrections[1] > corrections[0] + 1
 
 
-@pytest.mark.parametrize("rank", ["energy", "both"])
+def groups(n, seed):
+    """Two far groups of rows; the mean of all lies between them."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, 4)) + 6 * rng.integers(0, 2, size=(n, 1)) * [1, 1, 1, 1]
+
+
+def test_neighbours_see_rows_between_groups(tmp_path):
+    """Rows between two groups are ordinary for the energy, which is a Gaussian's but for a little."""
+    x = np.concatenate([groups(600, 0), 3 + 0.5 * np.random.default_rng(1).normal(size=(15, 4))])
+    junk = np.repeat([0, 1], [600, 15])
+    found = {rank: EnergyDetector(rank=rank).fit(x) for rank in ("energy", "neighbours")}
+    assert roc_auc_score(junk, -found["energy"].score_samples(x)) < 0.8
+    detector = found["neighbours"]
+    assert roc_auc_score(junk, -detector.score_samples(x)) > 0.98
+    detector.save(tmp_path)
+    again = EnergyDetector.load(tmp_path)
+    np.testing.assert_array_equal(again.score_samples(x), detector.score_samples(x))
+    assert again.predict(x).tolist() == detector.predict(x).tolist()
+
+
+def test_rows_by_neighbours_by_hand():
+    """The energy with that of the neighbourhood in place of the numbers'; gaps, categories and all."""
+    frame = pd.DataFrame(groups(200, 2), columns=list("abcd")).assign(e=np.where(np.arange(200) % 3, "x", "y"))
+    frame.loc[5, "b"] = np.nan
+    detector = EnergyDetector(rank="neighbours").fit(frame)
+    rows = detector._read(frame)
+    z = detector.cells_.forward(rows.x)[:, detector.cells_.numbers]
+    own = detector.neighbourhood_.energy(detector.numbers_.whitened(z))
+    expected = detector._score(rows) + detector.numbers_.energy(z) - own
+    np.testing.assert_allclose(detector.score_samples(frame), expected)
+    assert detector.yardstick_ == ()
+    assert EnergyDetector().fit(frame).neighbourhood_ is None
+    words = frame[["e"]].assign(f=np.where(np.arange(200) % 5, "u", "v"))
+    assert EnergyDetector(rank="neighbours").fit(words).neighbourhood_ is None
+
+
+@pytest.mark.parametrize("rank", ["energy", "neighbours", "both"])
 def test_scores_of_a_stream_are_those_of_the_rows(rank):
     x, _ = table(300)
     detector = EnergyDetector(n_updates=5, rank=rank).fit(x)
@@ -469,7 +505,7 @@ def test_new_and_stray_cells_cost_by_the_rule_of_succession():
         ("contamination", (1e-9, 0.5, "auto"), (0.0, 0.5 + 1e-9, math.nan, "some", True)),
         ("bound", (1e-9, 3), (0.0, -1.0, math.nan, "2")),
         ("n_updates", (1, np.int64(3)), (0, 1.5, True, "5")),
-        ("rank", ("energy", "both"), ("cell", None)),
+        ("rank", ("energy", "neighbours", "both"), ("cell", None)),
     ],
 )
 def test_parameters_include_their_ends_as_they_say(name, good, bad):
