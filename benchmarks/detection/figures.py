@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.detection.detectors import AUTO, DETECTORS, NOT_ROBUST
+from benchmarks.detection.detectors import AUTO, DETECTORS, NEIGHBOURS, NOT_ROBUST
 
-COLOURS = {AUTO: "#d1603d", NOT_ROBUST: "#1b6ca8"}
+COLOURS = {AUTO: "#d1603d", NEIGHBOURS: "#3a7d44", NOT_ROBUST: "#1b6ca8"}
 RIVAL = "#7a7a7a"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.detection import tables
 from benchmarks.detection.cells import CURVE_ROWS, CURVE_SHARE, Plan
-from benchmarks.detection.detectors import AUTO, DETECTORS, NOT_ROBUST
+from benchmarks.detection.detectors import AUTO, DETECTORS, NEIGHBOURS, NOT_ROBUST
 from pscd.files import markdown_table
 
 TITLE = "Unsupervised anomaly detection"
@@ -135,7 +135,7 @@ def group_part(groups: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]])
 
 def set_table(sets: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> str:
     """Every set: ours, the best rival and its name, the gamma that was chosen."""
-    own = [name for name in (AUTO, NOT_ROBUST) if any(row["detector"] == name for row in rows)]
+    own = [name for name in (AUTO, NEIGHBOURS, NOT_ROBUST) if any(row["detector"] == name for row in rows)]
     rivals = any(table["best_rival"] is not None for table in sets)
     head = ["set", "rows", "columns", "anomalies", *own]
     head += ["best rival", "its name"] if rivals else []
