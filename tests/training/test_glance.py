@@ -92,12 +92,12 @@ def test_a_darker_copy_is_an_image_of_its_own():
         ([1000, 90, 5, 50, 60, 3], 2.125),  # the valley is in the third bin beyond 1.5
         ([1000, 90, 0, 0, 0, 60, 3], 2.375),  # the middle of an empty valley
         ([1000, 90, 20, 38, 3], math.inf),  # 18 more than 20, of a standard deviation of 7.6
-        ([1000, 90, 5, 300, 300, 3], math.inf),  # too many to be junk
+        ([1000, 90, 5, 1500, 1500, 3], math.inf),  # too many to be junk
     ],
 )
 def test_the_edge_is_the_valley_before_a_group(count, edge):
     """Bins of a quarter, the first from 1.5 on; nearer ones, with a valley of their own, do not matter."""
-    near = torch.cat([torch.full((n,), -1 + 0.25 * i) for i, n in enumerate((9, 200, 1, 150))])
+    near = torch.cat([torch.full((n,), -1 + 0.25 * i) for i, n in enumerate((9, 2000, 1, 1500))])
     far = torch.cat([torch.full((n,), 1.5 + 0.25 * i) for i, n in enumerate(count)])
     assert _edge(torch.cat([near, far]) + 0.1) == edge
 
