@@ -85,9 +85,10 @@ class TrainConfig:
     standardise: Literal["std", "robust", "none"] = option(
         "std", "mean 0 and deviation 1 (std), median and quartiles with tails drawn in (robust), or none", group="data"
     )
-    start: Literal["none", "mixture"] = option(
+    start: Literal["none", "mixture", "glance"] = option(
         "none",
-        "a robust mixture fitted first (mixture): it weighs the rows, and chains jump to its draws",
+        "weigh rows first: a table by a robust mixture, to whose draws chains jump (mixture), images by their looks, "
+        "copies once (glance)",
         group="data",
     )
     hold_out: float = option(

@@ -139,7 +139,8 @@ PRESETS: dict[str, TrainConfig] = {
     # At the learning rate of `mnist`, 2000 updates leave digits half learnt; at this one CD, which is for clean digits,
     # diverges where there is junk. See docs/results/image-ablation.md and junk-images-mnist.md.
     "mnist-sharp": _SMALL.changed({"objective.gamma": 0.0, **_SHARP}),
-    "mnist-robust": _SMALL.changed({"objective.warmup": 0.05, **_SHARP}),
+    # Images are weighed first: what is out of place, or there many times, no energy finds strange.
+    "mnist-robust": _SMALL.changed({"objective.warmup": 0.05, "start": "glance", **_SHARP}),
     "fashion-mnist": _SMALL.changed({"data": "fashion-mnist"}),
     "cifar10-small": _PHOTOS,
     # For clean photographs: chains that are preconditioned by the spectrum of images, and five times the learning rate,
@@ -172,6 +173,7 @@ PRESETS: dict[str, TrainConfig] = {
         }
     ),
 }
+_OWN_PICTURES = PRESETS["cifar10-small"].changed({"energy.classes": 0, "start": "glance"})
 # What `train` takes, if it is not the preset of the same name; `MEASURED` is what the artefacts take, whose pages name
 # no preset.
 MEASURED = {"cifar10": "cifar10-small", "celeba": "paper-celeba", "svhn": "cifar10-small", "notmnist": "mnist"}
@@ -244,7 +246,7 @@ def for_rows(shape: tuple[int, ...], *, own: bool = False) -> TrainConfig:
         The configuration.
     """
     if len(shape) == 3:
-        return PRESETS["cifar10-small"].changed({"data": "", "energy.classes": 0})
+        return _OWN_PICTURES.changed({"data": ""})
     if len(shape) == 1 and own:
         return PRESETS["free"]
     return PRESETS["plane"] if len(shape) == 1 and shape[0] <= 2 else PRESETS["table"]
@@ -266,5 +268,5 @@ def default_preset(data: str, n_columns: int | None = None) -> TrainConfig:
     if not data or data in TOYS or is_path(data):
         return TrainConfig()
     if Path(data).is_dir() and n_columns is None:  # pictures of one's own, of which nothing is known
-        return PRESETS["cifar10-small"].changed({"energy.classes": 0})
+        return _OWN_PICTURES
     return for_rows((3 if n_columns is None else n_columns,))

@@ -72,7 +72,7 @@ def is_of_pictures(detector: "EnergyDetector") -> bool:
     Returns:
         True if its columns are those that describe pictures.
     """
-    from pscd.images.thumbnails import COLUMNS
+    from pscd.data.looks import COLUMNS
 
     return tuple(getattr(detector, "feature_names_in_", ()))[:3] == COLUMNS[:3]
 
@@ -107,7 +107,7 @@ def score_pictures(detector: "EnergyDetector", folder: Path, out: Path) -> None:
     Raises:
         UserError: there are no pictures that can be read, or the detector knows pictures by other numbers.
     """
-    from pscd.images.thumbnails import COLUMNS
+    from pscd.data.looks import COLUMNS
 
     if not folder.is_dir():
         raise UserError(f"{folder}: the detector was fitted to pictures; give it a folder of pictures")

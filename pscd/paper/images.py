@@ -23,7 +23,14 @@ from pscd.paper import published
 from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows
 from pscd.paper.comparison import APART, BOTH, differences, gradient_agreement, naming, unit_of
 from pscd.paper.ood import measure_ood, ood_rows, other_images
-from pscd.paper.ood_scores import OF_A_BACKGROUND, OF_A_MODEL, background_settings, measure_sets, sets_to_judge
+from pscd.paper.ood_scores import (
+    OF_A_BACKGROUND,
+    OF_A_MODEL,
+    background_settings,
+    measure_sets,
+    score_summary,
+    sets_to_judge,
+)
 from pscd.paper.ood_scores import score_rows as scores_of
 from pscd.parallel import Result, Settings, digest
 from pscd.presets import MEASURED, PRESETS
@@ -237,7 +244,7 @@ def _artefact(
         compute,
         rows,
         lambda done, out: draw(done, out / f"{name}-{choice.suffix}.png"),
-        lambda done: _notes(done, where),
+        lambda done: _notes(done, where) + (f"\n{score_summary(scores_of(done))}" if backgrounds else ""),
         cells_name=f"images-{choice.data}",
         keeps_runs=True,
         command=f"{name} {choice.options}",

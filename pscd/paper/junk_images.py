@@ -1,6 +1,7 @@
 """junk-images: many kinds of junk that people have among their images, from the first update on.
 
-For each kind, CD and PS-CD with a short warm-up of gamma, beside both on clean images; runs are those of
+For each kind, CD, and PS-CD as the preset `mnist-robust` has it: with a short warm-up of gamma, on images that are
+weighed before the first update (`pscd.training.glance`). Beside them both on clean images. Runs of CD are those of
 `scratch-images`.
 """
 
@@ -8,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Literal
 
 from pscd.config import TrainConfig
 from pscd.files import markdown_table
@@ -29,6 +31,7 @@ KINDS = (
     ("shifted", 0.1),
     ("near-duplicates", 0.1),
 )
+WAYS: tuple[tuple[tuple[float, float], Literal["none", "glance"]], ...] = ((LINES[0], "none"), (LINES[-1], "glance"))
 CLEAN = "clean images"
 
 
@@ -38,7 +41,7 @@ def kinds_of(choice: Choice) -> list[Choice]:
 
 
 def junk_cells(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
-    """CD and PS-CD with the short warm-up: on clean images, and with each kind of junk.
+    """CD, and PS-CD with the short warm-up and weighed images: on clean images, and with each kind of junk.
 
     Args:
         choice: of images, preset and features.
@@ -48,14 +51,20 @@ def junk_cells(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
     Returns:
         The settings of each cell; what matters most comes first.
     """
-    lines = (LINES[0], LINES[-1])
     kinds = kinds_of(choice)
     if quick:  # what needs no other set of images
         kinds = [one for one in kinds if one.junk in ("blank", "occluded")]
+
+    def both(of: Choice, seed: int, *, contaminated: bool) -> list[Settings]:
+        return [
+            cell(of, gamma, warmup, seed, contaminated=contaminated, quick=quick, start=start)
+            for (gamma, warmup), start in WAYS
+        ]
+
     made = []
     for seed in range(seeds):
-        made += [cell(choice, *line, seed, contaminated=False, quick=quick) for line in lines]
-        made += [cell(one, *line, seed, contaminated=True, quick=quick) for one in kinds for line in lines]
+        made += both(choice, seed, contaminated=False)
+        made += [settings for one in kinds for settings in both(one, seed, contaminated=True)]
     return made
 
 
@@ -134,7 +143,8 @@ def _notes(done: Sequence[CellResult]) -> str:
     return f"""
 {config.steps} updates from random weights on images a share of which is junk, or on clean ones. A
 {config.energy.name} of width {config.energy.width}, {config.sampler.n_steps} sampler steps an update, batches of
-{config.batch_size}, learning rate {config.lr:g}; gamma per spread. FID with {name},
+{config.batch_size}, learning rate {config.lr:g}; gamma per spread. CD learns from all images alike; with gamma they are
+weighed before the first update, as the preset `mnist-robust` does (`--start glance`). FID with {name},
 {settings["n"]} samples against as many clean images that were held out; in brackets, how far above that of the first
 objective on clean images with the same seeds. *AP*: average precision with which the energy finds the junk among the
 training images. *Like junk*: the share of samples that are nearer to junk than to clean images in feature space, by so

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from pscd.config import TrainConfig
 from pscd.data import Dataset
-from pscd.images.strangeness import BY, combined, measures
+from pscd.files import markdown_table
+from pscd.images.strangeness import BY, DEFAULT, combined, measures
 from pscd.metrics import auroc
 from pscd.model import Model
 from pscd.paper.artefact import CellResult, Row, mean_rows, objective_label
@@ -127,6 +128,30 @@ def score_rows(done: Sequence[CellResult]) -> list[Row]:
                 if by != "energy" or kind == MEAN:
                     cells.append(CellResult({**d.settings, "set": kind, "by": by}, {"auroc": value}))
     return mean_rows(cells, lambda s: (s["set"], column(objective_label(s["gamma"]), s["by"])), "auroc")
+
+
+def score_summary(rows: Sequence[Row]) -> str:
+    """A line for each score with its mean AUROC over the other sets, the default marked.
+
+    Args:
+        rows: what `score_rows` returned.
+
+    Returns:
+        Markdown, with standard deviations over the seeds; nothing if no scores were measured.
+    """
+    means = {row.column: row for row in rows if row.row == MEAN}
+    objectives = list(dict.fromkeys(name.partition(":")[0] for name in means))
+    lines = []
+    for by in BY:
+        found = [means.get(column(objective, by)) for objective in objectives]
+        if any(found):
+            name = f"**{by}** (the default of `pscd score`)" if by == DEFAULT else by
+            lines.append([name, *("" if row is None else _with_spread(row) for row in found)])
+    return markdown_table(["mean AUROC over the other sets, by", *objectives], lines) if lines else ""
+
+
+def _with_spread(row: Row) -> str:
+    return f"{row.measured:.3f}" + ("" if row.std is None else f" (sd {row.std:.3f})")
 
 
 def column(objective: str, by: str) -> str:

@@ -7,6 +7,7 @@ everything else, and a proper score has no reason to forget it.
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -89,7 +90,16 @@ def looks_like_junk(samples: Tensor, data: Dataset, kind: str, feature_map: Feat
     return dict(zip(("like_junk", "junk_seen"), shares, strict=True))
 
 
-def cell(choice: Choice, gamma: float, warmup: float, seed: int, *, contaminated: bool, quick: bool) -> Settings:
+def cell(
+    choice: Choice,
+    gamma: float,
+    warmup: float,
+    seed: int,
+    *,
+    contaminated: bool,
+    quick: bool,
+    start: Literal["none", "glance"] = "none",
+) -> Settings:
     """One run: all that decides its numbers.
 
     Args:
@@ -99,11 +109,12 @@ def cell(choice: Choice, gamma: float, warmup: float, seed: int, *, contaminated
         seed: of the run.
         contaminated: whether there is junk among the images.
         quick: whether to make it small.
+        start: whether images are weighed before the first update.
 
     Returns:
         The settings.
     """
-    config = choice.config(gamma, seed, quick=quick).changed({"objective.warmup": warmup})
+    config = choice.config(gamma, seed, quick=quick).changed({"objective.warmup": warmup, "start": start})
     return {
         "gamma": gamma,
         "warmup": warmup,

@@ -17,6 +17,7 @@ from pscd.mixtures.background import PLANE
 from pscd.mixtures.robust import MOST_ROWS
 from pscd.objectives import PseudoSpherical
 from pscd.rng import Stream, generator
+from pscd.training.glance import Majority, weigh_images
 from pscd.training.notes import notes_of
 
 CLEAN_SHARE, CLEAN_FEW = 0.03, 1.0  # n clean rows have a background of up to CLEAN_SHARE + CLEAN_FEW / sqrt(n)
@@ -43,6 +44,7 @@ class Prepared:
         ties: values of the columns that are spread over cells, where there is a mixture.
         edge: log density of the proposal below which rows are out of its reach.
         judged: the majority's density fitted to `z` without the rows that are held out, if `mixture` has seen them.
+        majority: of images, if some of them do not look like it.
     """
 
     z: Tensor
@@ -53,6 +55,7 @@ class Prepared:
     ties: Ties | None = None
     edge: float = -math.inf
     judged: Mixture | None = None
+    majority: Majority | None = None
 
     @property
     def learnt_from(self) -> Mixture:
@@ -94,7 +97,7 @@ class Prepared:
             majority, `(n,)`; None if all rows count alike.
         """
         if self.ties is None:
-            return self.coordinates.forward(x), None
+            return self.coordinates.forward(x), None if self.majority is None else self.majority.holds(x).double()
         z = self.coordinates.forward(self.ties.spread(x.double(), generator), torch.float64)
         return z.float(), self.chances(z)
 
@@ -111,8 +114,11 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
         The prepared rows, and the configuration with a number for gamma.
 
     Raises:
-        UserError: a column is constant, gamma cannot be chosen, or there is no mixture for images.
+        UserError: a column is constant, gamma cannot be chosen, or the start is for tables and these are images, or the
+            other way round.
     """
+    if config.start == "glance":
+        return _prepare_images(x, config), config
     if x.ndim == 2 and len(x) > SAMPLE_ROWS:
         return _prepare_large(x, config, columns)
     if config.start == "none":
@@ -121,7 +127,7 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
         coordinates = coordinates_of(x, config, columns)
         return Prepared(coordinates.forward(x), coordinates), config
     if x.ndim != 2:
-        raise UserError("a mixture to start from needs a table, not images; set start to none")
+        raise UserError("a mixture to start from needs a table, not images; set start to glance or none")
     exact = x.double()
     ties = Ties.of(exact)
     rows = ties.spread(exact, generator(config.seed, Stream.DEQUANTISE))
@@ -164,6 +170,20 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
         beyond=None if is_weighed or clean is None else clean == 0,  # where nothing else weighs rows
     )
     return replace(found, clean=clean, notes=notes), config
+
+
+def _prepare_images(x: Tensor, config: TrainConfig) -> Prepared:
+    """Images, of which those that look unlike the majority do not count, and copies once; at gamma 0 all count."""
+    if x.ndim != 4:
+        raise UserError("a glance needs images, not a table; set start to mixture or none")
+    if is_auto(config):
+        raise UserError("gamma auto is read off a robust mixture, which images have not; give gamma a number")
+    coordinates = coordinates_of(x, config)
+    gamma = float(getattr(config.objective, "gamma", 0.0))
+    if gamma <= 0:
+        return Prepared(coordinates.forward(x), coordinates)
+    clean, majority, notes = weigh_images(x, gamma)
+    return Prepared(coordinates.forward(x), coordinates, clean=clean, notes=notes, majority=majority)
 
 
 def split_rows(n: int, config: TrainConfig) -> tuple[Tensor, Tensor]:

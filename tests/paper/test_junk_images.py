@@ -13,6 +13,7 @@ def test_every_kind_has_both_objectives_and_clean_images_stand_beside_them():
     kinds = [kind for kind in KINDS if kind[0] != "fashion-mnist"]  # its own images are no junk
     assert len(made) == 2 * 2 * (1 + len(kinds))
     assert [(s["gamma"], s["warmup"]) for s in made[:4]] == [(0.0, 0.0), (0.3, SHORT)] * 2
+    assert [s["config"].get("start") for s in made[:4]] == [None, "glance"] * 2  # images are weighed for gamma alone
     assert [s["contaminated"] for s in made[:4]] == [False, False, True, True]
     assert {(s["junk"], s["ratio"]) for s in made if s["contaminated"]} == set(kinds)
     assert {s["seed"] for s in made[: len(made) // 2]} == {0}

@@ -9,7 +9,7 @@ from pscd.config import TrainConfig
 from pscd.data import Dataset
 from pscd.images.strangeness import combined
 from pscd.metrics import auroc
-from pscd.paper.artefact import CellResult
+from pscd.paper.artefact import CellResult, Row, mean_rows, objective_label
 from pscd.paper.ood_scores import (
     BACKGROUND_NOISE,
     INSIDE,
@@ -20,10 +20,12 @@ from pscd.paper.ood_scores import (
     _encode,
     aurocs,
     background_settings,
+    column,
     default_score,
     judge_choices,
     means_without,
     score_rows,
+    score_summary,
     sets_to_judge,
 )
 from pscd.presets import PRESETS
@@ -81,6 +83,26 @@ def test_the_background_of_a_seed_belongs_to_all_objectives_of_that_seed(values)
     assert (MEAN, "CD: AUROC") in rows
     assert ("low", "CD: AUROC") not in rows  # which stands in the table already
     assert score_rows([CellResult({"gamma": 0.0, "seed": 0}, {"fid": 3.0})]) == []
+
+
+def test_the_summary_marks_the_default():
+    """AUROC of 1 and 0.5 with two seeds: 0.75, and a standard deviation of 0.354."""
+
+    def cell(gamma, seed, **values):
+        return CellResult(
+            {"gamma": gamma, "by": next(iter(values)), "seed": seed}, {"auroc": next(iter(values.values()))}
+        )
+
+    cells = [cell(0.0, 0, energy=1.0), cell(0.0, 1, energy=0.5), cell(1.0, 0, energy=0.25), cell(0.0, 0, joint=0.9)]
+    rows = mean_rows(cells, lambda s: (MEAN, column(objective_label(s["gamma"]), s["by"])), "auroc")
+    rows.append(Row("low", "CD: AUROC by gradient", 0.1))  # of one set
+    assert score_summary(rows).splitlines() == [
+        "| mean AUROC over the other sets, by | CD | gamma 1 |",
+        "|---|---|---|",
+        "| energy | 0.750 (sd 0.354) | 0.250 |",
+        "| **joint** (the default of `pscd score`) | 0.900 |  |",
+    ]
+    assert score_summary([]) == ""
 
 
 def test_images_to_compare_with_are_not_those_that_are_judged():

@@ -1,0 +1,82 @@
+"""How images look at a glance, in numbers: brightness, contrast, detail, colours and layout, and miniatures.
+
+Layout is a few slow waves over the whole picture. Greys of many small squares are no good to a detector: a square that
+is empty in most pictures has hardly any spread, so that whatever reaches into it looks strange, and dozens of them
+drown the few numbers that tell a black frame or noise.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
+
+from pscd.data.pixels import LUMA, to_unit
+
+WAVES = 3  # slow waves along a side that layout is made of, the constant one included
+SQUARES, PATCHES = 8, 2  # along a side, whose greys and whose colours tell pictures apart
+DARKEST = 1 / 255  # below one step of a byte, contrast and detail are those of the rounding
+COLUMNS = (
+    "brightness",
+    "contrast",
+    "detail",
+    "colour 1",
+    "colour 2",
+    *(f"layout {i + 1}" for i in range(WAVES**2 - 1)),
+)
+GROUPS = ("brightness", "contrast", "detail", "colour", "layout")  # what a column is about: the start of its name
+
+
+def numbers_of(x: Tensor) -> Tensor:
+    """The `COLUMNS` of pictures.
+
+    Args:
+        x: `(n, channels, height, width)`, bytes or floats in [0, 1]; what has not three channels counts as grey.
+
+    Returns:
+        `(n, columns)` in float64.
+
+    >>> black = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
+    >>> numbers_of(black)[0, :3].exp().mul(255).round()  # no light, less contrast and detail than a step of a byte
+    tensor([255.,   1.,   1.], dtype=torch.float64)
+    """
+    grey, opposites = _grey_and_opposites(x)
+    contrast = (grey.std((1, 2), correction=0) + DARKEST).log()
+    steps = grey.diff(dim=1).abs().mean((1, 2)) + grey.diff(dim=2).abs().mean((1, 2))
+    parts = (
+        torch.stack([grey.mean((1, 2)), contrast, (steps + DARKEST).log()], 1),
+        opposites.mean((2, 3)),
+        _layout(grey),
+    )
+    return torch.cat(parts, 1)
+
+
+def miniatures_of(x: Tensor) -> Tensor:
+    """Pictures in so few numbers that copies in other sizes and compressions have nearly the same.
+
+    Args:
+        x: as for `numbers_of`.
+
+    Returns:
+        `(n, numbers)` in float64, colours of patches and greys of squares.
+    """
+    grey, opposites = _grey_and_opposites(x)
+    parts = (adaptive_avg_pool2d(opposites, PATCHES), adaptive_avg_pool2d(grey[:, None], SQUARES))
+    return torch.cat([part.flatten(1) for part in parts], 1)
+
+
+def _grey_and_opposites(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Greys `(n, height, width)` of pictures, and red less green and yellow less blue, `(n, 2, height, width)`."""
+    colour = (x if x.is_floating_point() else to_unit(x)).double()
+    if colour.shape[1] != 3:
+        colour = colour.mean(1, keepdim=True).expand(-1, 3, -1, -1)
+    grey = torch.einsum("nchw,c->nhw", colour, torch.tensor(LUMA, dtype=torch.float64))
+    red, green, blue = colour.unbind(1)
+    return grey, torch.stack([red - green, (red + green) / 2 - blue], 1)  # both 0 for grey
+
+
+def _layout(grey: Tensor) -> Tensor:
+    """How much of each slow wave there is in pictures `(n, height, width)`, the slowest first: `(n, WAVES^2 - 1)`."""
+    number = torch.arange(WAVES, dtype=torch.float64)
+    down, across = (torch.cos(torch.pi * number[:, None] * (torch.arange(n) + 0.5) / n) / n for n in grey.shape[1:])
+    parts = torch.einsum("ui,nij,vj->nuv", down, grey, across).flatten(1)
+    frequency = (number[:, None].square() + number.square()).flatten()
+    return parts[:, frequency.argsort(stable=True)[1:]]  # the first is brightness
