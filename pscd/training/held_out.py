@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from pscd import losses
+from pscd import distributed, losses
 from pscd.config import TrainConfig
 from pscd.data.streams import SAMPLE_ROWS, distinct
 from pscd.energies import CorrectedEnergy
@@ -119,17 +119,19 @@ class HeldOut:
 
     def look(self, state: TrainState) -> float:
         """The gain of the averaged weights, which are kept if it is the largest so far."""
-        gain = self.gain(state.averaged)
+        shared = torch.tensor(self.gain(state.averaged), dtype=torch.float64, device=self.z.device)
+        distributed.broadcast([shared])  # processes that differ in the last digit would end at different updates
+        gain = float(shared)
         if state.best is None or gain > state.best.gain:
-            state.best = self.kept(gain, state.averaged)
+            state.best = self.kept(gain, state.averaged, state.step)
         return gain
 
-    def kept(self, gain: float, energy: nn.Module) -> Best:
+    def kept(self, gain: float, energy: nn.Module, step: int = 0) -> Best:
         """A copy of the weights, in which what the network has learnt is laid on the mixture of the model."""
         weights = copy.deepcopy(energy.state_dict())
         for name, value in self.whole.state_dict().items():
             weights[f"mixture.{name}"] = value.to(weights[f"mixture.{name}"], copy=True)
-        return Best(gain, weights)
+        return Best(gain, weights, step)
 
 
 def judge_of(held_out: Prepared | None, state: TrainState, config: TrainConfig) -> HeldOut | None:
