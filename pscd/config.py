@@ -24,7 +24,7 @@ LATER = {
     "objective.unit": "nats",
     "start": "none",
     "hold_out": 0.0,
-    "patience": 0,
+    "idle_steps": 0,
     "energy.bound": None,
     "energy.levels": 0,
     "energy.least_noise": 0.05,
@@ -94,7 +94,7 @@ class TrainConfig:
     hold_out: float = option(
         0.0, "share of the rows that choose the update to keep, for a network that corrects a mixture", group="data"
     )
-    patience: int = option(
+    idle_steps: int = option(
         0,
         "updates after which training ends if held-out rows have found none of them better; 0: never",
         group="optimisation",
@@ -135,7 +135,7 @@ class TrainConfig:
         _require(0 <= self.ema < 1, f"ema must lie in [0, 1), got {self.ema}")
         _require(0 <= self.beta1 < 1, f"beta1 must lie in [0, 1), got {self.beta1}")
         _require(0 <= self.data_noise < math.inf, f"data_noise must be at least 0, got {self.data_noise}")
-        for name in ("max_retries", "patience"):
+        for name in ("max_retries", "idle_steps"):
             _require(getattr(self, name) >= 0, f"{name} must be at least 0, got {getattr(self, name)}")
         _require(self.seed >= 0, f"seed must be at least 0, got {self.seed}")
         check_choices(self)

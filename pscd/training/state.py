@@ -64,7 +64,7 @@ class TrainState:
     step: int = 0
     retries: int = 0
 
-    def is_done(self, end: int, patience: int) -> bool:
-        """Whether all `end` updates are made, or none of the last `patience` was the best; 0: all are made."""
-        is_late = patience > 0 and self.best is not None and self.step - self.best.step >= patience
+    def is_done(self, end: int, idle_steps: int) -> bool:
+        """Whether all `end` updates are made, or none of the last `idle_steps` was the best; 0: all are made."""
+        is_late = idle_steps > 0 and self.best is not None and self.step - self.best.step >= idle_steps
         return self.step >= end or is_late

@@ -262,7 +262,7 @@ def impatient(monkeypatch, gains):
     """Looks after every 10 updates, 30 of which may pass without a better one."""
     looks = iter(gains)
     monkeypatch.setattr(HeldOut, "gain", lambda self, energy: next(looks))
-    return PRESETS["table"].changed({"steps": 100, "log_every": 10, "checkpoint_every": 20, "patience": 30})
+    return PRESETS["table"].changed({"steps": 100, "log_every": 10, "checkpoint_every": 20, "idle_steps": 30})
 
 
 def test_training_ends_when_no_update_has_been_the_best_for_long(tmp_path, monkeypatch):
@@ -283,7 +283,7 @@ def test_the_start_may_be_the_best(monkeypatch):
 
 def test_without_patience_every_update_is_made(monkeypatch):
     rows = []
-    config = impatient(monkeypatch, [-0.1] * 10).changed({"patience": 0})
+    config = impatient(monkeypatch, [-0.1] * 10).changed({"idle_steps": 0})
     pscd.fit(curved(), config, log=rows.append)
     assert rows[-1]["step"] == 100
 
