@@ -78,8 +78,16 @@ def settle(found: RobustMixture, z: Tensor, *, coordinates: Coordinates | None =
     # EM that goes on for so long would give a component to junk that no density of the background fits.
     background = None if is_clean else Background.of(z, coordinates, widths=WIDTHS)
     tail = min(TAIL, (TAIL_ALONE if is_clean else TAIL_BESIDE_JUNK) / math.sqrt(len(z)))
-    start = replace(found, junk=little_junk(background, z), background=background, tail_weight=tail)
+    start = replace(found, junk=_junk(found, background, z), background=background, tail_weight=tail)
     return em(start, z, ROUNDS, SETTLED)
+
+
+def _junk(found: RobustMixture, background: Background | None, z: Tensor) -> Tensor:
+    """As much junk as was found: where less of it is left to the background at first, components would take it."""
+    if background is None or found.background is None:
+        return little_junk(background, z)
+    is_known = found.background.kinds == background.kinds
+    return found.junk if is_known else z.new_full((background.kinds,), found.share_of_junk / background.kinds)
 
 
 def split(found: RobustMixture) -> RobustMixture:
