@@ -103,6 +103,19 @@ def test_the_background_is_as_wide_as_junk_has_made_each_column():
     assert found.share_of_junk == pytest.approx(0.2, abs=0.02)
 
 
+def test_the_background_starts_with_the_junk_that_was_found(monkeypatch):
+    starts = []
+    monkeypatch.setattr(module, "em", lambda start, *rest: (starts.append(start), em(start, *rest))[1])
+    z = ring(1000, 0, 0.2)
+    found = fit_robust_mixture(z, robust=True, seed=0, components=(8,))
+    once = settle(found, z)
+    settle(once, ring(1200, 1, 0.2))
+    even, known = (start.junk for start in starts)
+    torch.testing.assert_close(even, torch.full_like(even, found.share_of_junk / len(even)))
+    assert len(even) == len(found.junk) + 3
+    assert torch.equal(known, once.junk)
+
+
 def test_little_is_left_to_gain_when_em_has_settled(coarse):
     z = ring(4000, 0)
 
