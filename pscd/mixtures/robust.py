@@ -169,7 +169,17 @@ def near_rows(z: Tensor) -> Tensor:
 
 
 def first(z: Tensor, k: int, background: Background | None, generator: torch.Generator) -> RobustMixture:
-    """The start of EM: a component for each cluster of the rows, a tail around all of them, and little junk."""
+    """The start of EM: a component for each cluster of the rows, a tail around all of them, and little junk.
+
+    Args:
+        z: rows without junk, as far as is known, `(n, d)` in float64.
+        k: number of components.
+        background: the densities of junk, or None.
+        generator: of the start of k-means.
+
+    Returns:
+        The mixture before the first round.
+    """
     group = k_means(z / (z.std(0) + 1e-12), k, generator)
     d = z.shape[1]
     covariance = torch.cov(z.T, correction=0).reshape(d, d)
@@ -243,7 +253,16 @@ def _scatter(z: Tensor, share: Tensor, means: Tensor, count: Tensor, products: T
 
 
 def gaussians(weights: Tensor, means: Tensor, covariances: Tensor) -> Mixture:
-    """Gaussians by weights `(K,)`, means `(K, d)` and covariances `(K, d, d)`."""
+    """A mixture by its covariances.
+
+    Args:
+        weights: `(K,)`, summing to one.
+        means: `(K, d)`.
+        covariances: `(K, d, d)`.
+
+    Returns:
+        The mixture.
+    """
     return Mixture(weights, means, torch.linalg.cholesky(covariances))
 
 

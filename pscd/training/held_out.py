@@ -138,7 +138,16 @@ class HeldOut:
         return gain
 
     def kept(self, gain: float, energy: nn.Module, step: int = 0) -> Best:
-        """A copy of the weights, in which what the network has learnt is laid on the mixture of the model."""
+        """A copy of the weights, in which what the network has learnt is laid on the mixture of the model.
+
+        Args:
+            gain: of the weights.
+            energy: the network with averaged weights.
+            step: updates so far.
+
+        Returns:
+            What is kept.
+        """
         weights = copy.deepcopy(energy.state_dict())
         for name, value in self.whole.state_dict().items():
             weights[f"mixture.{name}"] = value.to(weights[f"mixture.{name}"], copy=True)
