@@ -24,6 +24,7 @@ LATER = {
     "objective.unit": "nats",
     "start": "none",
     "hold_out": 0.0,
+    "idle_steps": 0,
     "energy.bound": None,
     "energy.levels": 0,
     "energy.least_noise": 0.05,
@@ -94,6 +95,11 @@ class TrainConfig:
     hold_out: float = option(
         0.0, "share of the rows that choose the update to keep, for a network that corrects a mixture", group="data"
     )
+    idle_steps: int = option(
+        0,
+        "updates after which training ends if held-out rows have found none of them better; 0: never",
+        group="optimisation",
+    )
     buffer_size: int = option(10_000, "chains that persist between updates (over all processes)", group="chains")
     chains: Literal["persistent", "data", "short-run"] = option(
         "persistent", "start where they ended (persistent), at the data (CD-K) or afresh (short-run)", group="chains"
@@ -130,7 +136,8 @@ class TrainConfig:
         _require(0 <= self.ema < 1, f"ema must lie in [0, 1), got {self.ema}")
         _require(0 <= self.beta1 < 1, f"beta1 must lie in [0, 1), got {self.beta1}")
         _require(0 <= self.data_noise < math.inf, f"data_noise must be at least 0, got {self.data_noise}")
-        _require(self.max_retries >= 0, f"max_retries must be at least 0, got {self.max_retries}")
+        for name in ("max_retries", "idle_steps"):
+            _require(getattr(self, name) >= 0, f"{name} must be at least 0, got {getattr(self, name)}")
         _require(self.seed >= 0, f"seed must be at least 0, got {self.seed}")
         check_choices(self)
         box = (self.sampler.low, self.sampler.high)

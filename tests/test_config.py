@@ -151,7 +151,7 @@ def test_every_default_is_part_of_what_a_run_computes():
 
 def test_every_later_setting_is_left_out_at_its_default_alone():
     others = {"chains": "data", "gradients": "eager", "base": "box", "precision": "bfloat16", "image_size": 8,
-              "energy.classes": 3, "objective.unit": "spread", "start": "mixture", "hold_out": 0.1,
+              "energy.classes": 3, "objective.unit": "spread", "start": "mixture", "hold_out": 0.1, "idle_steps": 7,
               "energy.bound": 2.0, "stream": "no", "sampler.slope": 1.3}  # fmt: skip
     levels = {"energy.levels", "energy.least_noise", "energy.most_noise"}  # the next test's
     assert others.keys() == LATER.keys() - levels

@@ -1,6 +1,7 @@
 """What junk may look like: densities spread thinly over the ranges of the columns."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -39,12 +40,13 @@ class Background:
     coordinates: Coordinates | None = None
 
     @classmethod
-    def of(cls, z: Tensor, coordinates: Coordinates | None = None) -> "Background":
+    def of(cls, z: Tensor, coordinates: Coordinates | None = None, *, widths: Sequence[float] = ()) -> "Background":
         """Boxes and Gaussians from the quantiles of rows.
 
         Args:
             z: rows, `(n, d)` in float64.
             coordinates: that they are in; None: a linear map of the data's.
+            widths: of further Gaussians, in standard deviations of each column, to which junk has widened it.
 
         Returns:
             The densities.
@@ -53,8 +55,11 @@ class Background:
         shares = z.new_tensor(BOXES_IN_THE_PLANE if in_the_plane else BOXES)
         low, high = torch.quantile(z, shares, 0), torch.quantile(z, 1 - shares, 0)
         quartiles = torch.quantile(z, torch.tensor([0.25, 0.5, 0.75], dtype=z.dtype), 0)
-        widths = z.new_tensor(BROAD_IN_THE_PLANE if in_the_plane else BROAD)
-        deviation = widths[:, None] * ((quartiles[2] - quartiles[0]) / GAUSSIAN_IQR).clamp(min=THINNEST)
+        broad = z.new_tensor(BROAD_IN_THE_PLANE if in_the_plane else BROAD)
+        deviation = broad[:, None] * ((quartiles[2] - quartiles[0]) / GAUSSIAN_IQR).clamp(min=THINNEST)
+        if widths:
+            widened = z.new_tensor(widths)[:, None] * z.std(0).clamp(min=THINNEST)
+            deviation = torch.cat([deviation, widened])
         middle = (low + high) / 2
         # Not middle and reach: rounding would put the outermost rows outside of their own box.
         low, high = torch.minimum(low, middle - THINNEST), torch.maximum(high, middle + THINNEST)

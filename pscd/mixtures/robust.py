@@ -1,6 +1,6 @@
 """A robust mixture: Gaussians for the majority, and a background for rows spread thinly over the columns' ranges.
 
-    p(z) = (1 - sum_b junk_b) [(1 - TAIL) sum_k w_k N_k(z) + TAIL N_tail(z)] + sum_b junk_b B_b(z)
+    p(z) = (1 - sum_b junk_b) [(1 - t) sum_k w_k N_k(z) + t N_tail(z)] + sum_b junk_b B_b(z)
 
 is fitted to all rows by EM, and the background is then dropped. Its weight estimates how much junk there is, and its
 responsibility for a row is the probability that the row is junk. Trimming, the usual remedy, has to be told how much to
@@ -51,6 +51,7 @@ class RobustMixture:
         junk: weights of the background's densities, `(kinds,)`; empty without a background.
         background: the densities of junk, or None.
         held_out: mean log density of held-out rows in nats, background included.
+        tail_weight: share of the tail in the majority.
     """
 
     components: Mixture
@@ -58,6 +59,7 @@ class RobustMixture:
     junk: Tensor
     background: Background | None
     held_out: float = -math.inf
+    tail_weight: float = TAIL
 
     @property
     def share_of_junk(self) -> float:
@@ -67,7 +69,7 @@ class RobustMixture:
     @property
     def density(self) -> Mixture:
         """The density of the majority: components and tail, and in many columns a trace of the background."""
-        parts = [(1 - TAIL, self.components), (TAIL, self.tail)]
+        parts = [(1 - self.tail_weight, self.components), (self.tail_weight, self.tail)]
         # Of many columns the background takes some rows that are data; without a trace of it they seem impossible.
         if self.background is not None and self.tail.means.shape[1] > PLANE:
             parts = [((1 - TRACE) * weight, part) for weight, part in parts]
@@ -77,8 +79,8 @@ class RobustMixture:
 
     def log_parts(self, z: Tensor) -> Tensor:
         """Log of weight times density of components, tail and each background at rows `(n, d)`: `(n, 2 + kinds)`."""
-        majority = [self.components.log_prob(z) + math.log(1 - TAIL), self.tail.log_prob(z) + math.log(TAIL)]
-        clean = torch.stack(majority, 1)
+        inner, tail = math.log(1 - self.tail_weight), math.log(self.tail_weight)
+        clean = torch.stack([self.components.log_prob(z) + inner, self.tail.log_prob(z) + tail], 1)
         if self.background is None:
             return clean
         return torch.cat([clean + (1 - self.junk.sum()).log(), self.background.log_prob(z) + self.junk.log()], 1)
@@ -120,17 +122,17 @@ def fit_robust_mixture(
     n_held = int(HELD_OUT * len(some))
     held, train = some[:n_held], some[n_held:]
     background = Background.of(rows, coordinates) if robust else None
-    start = _near_rows(train) if robust else train
+    start = near_rows(train) if robust else train
     best, best_score, worse = None, -math.inf, 0
     for k in (k for k in components if k == components[0] or len(train) >= k * max(ROWS_PER_COMPONENT, z.shape[1])):
-        found = _em(_first(start, min(k, len(start)), background, rng), train, ROUNDS)
+        found = em(first(start, min(k, len(start)), background, rng), train, ROUNDS)
         score = float(found.log_parts(held).logsumexp(1).mean()) if n_held else 0.0
         if best is None or score > best_score + BETTER:
             best, best_score, worse = found, score, 0
         elif not (is_full(found) or is_full(best)) and (worse := worse + 1) == 2:
             break
     assert best is not None
-    return replace(_em(best, rows, LAST_ROUNDS), held_out=best_score)
+    return replace(em(best, rows, LAST_ROUNDS), held_out=best_score)
 
 
 def refit(found: RobustMixture, z: Tensor, *, coordinates: Coordinates | None = None) -> RobustMixture:
@@ -145,10 +147,10 @@ def refit(found: RobustMixture, z: Tensor, *, coordinates: Coordinates | None = 
         The mixture, in float64.
     """
     background = None if found.background is None else Background.of(z, coordinates)
-    return _em(replace(found, junk=_little_junk(background, z), background=background), z, ROUNDS)
+    return em(replace(found, junk=little_junk(background, z), background=background), z, ROUNDS)
 
 
-def _little_junk(background: Background | None, z: Tensor) -> Tensor:
+def little_junk(background: Background | None, z: Tensor) -> Tensor:
     """The weights of the background's densities at the start of EM."""
     kinds = 0 if background is None else background.kinds
     return z.new_full((kinds,), FIRST_JUNK / max(1, kinds))
@@ -159,40 +161,60 @@ def is_full(found: RobustMixture) -> bool:
     return found.share_of_junk > FULL * MOST_JUNK
 
 
-def _near_rows(z: Tensor) -> Tensor:
+def near_rows(z: Tensor) -> Tensor:
     """The least isolated of the first `NEIGHBOUR_ROWS` rows."""
     some = z[:NEIGHBOUR_ROWS]
     away = isolation(some / (some.std(0) + 1e-12))
     return some[away <= away.quantile(KEPT if z.shape[1] > PLANE else KEPT_IN_THE_PLANE)]
 
 
-def _first(z: Tensor, k: int, background: Background | None, generator: torch.Generator) -> RobustMixture:
-    """The start of EM: a component for each cluster of the rows, a tail around all of them, and little junk."""
+def first(z: Tensor, k: int, background: Background | None, generator: torch.Generator) -> RobustMixture:
+    """The start of EM: a component for each cluster of the rows, a tail around all of them, and little junk.
+
+    Args:
+        z: rows without junk, as far as is known, `(n, d)` in float64.
+        k: number of components.
+        background: the densities of junk, or None.
+        generator: of the start of k-means.
+
+    Returns:
+        The mixture before the first round.
+    """
     group = k_means(z / (z.std(0) + 1e-12), k, generator)
     d = z.shape[1]
     covariance = torch.cov(z.T, correction=0).reshape(d, d)
     ridge = torch.diag((d / (d + len(z)) + RIDGE) * covariance.diagonal() + 1e-12)
-    tail = _gaussians(z.new_ones(1), z.mean(0, keepdim=True), TAIL_SCALE**2 * (covariance + ridge)[None])
+    tail = gaussians(z.new_ones(1), z.mean(0, keepdim=True), TAIL_SCALE**2 * (covariance + ridge)[None])
     components = _maximise(z, one_hot(group, k).to(z.dtype))
-    return RobustMixture(components, tail, _little_junk(background, z), background)
+    return RobustMixture(components, tail, little_junk(background, z), background)
 
 
-def _em(found: RobustMixture, z: Tensor, rounds: int) -> RobustMixture:
-    """Run EM until the mean log density settles; the tail is not fitted."""
+def em(found: RobustMixture, z: Tensor, rounds: int, settled: float = SETTLED) -> RobustMixture:
+    """Run EM until the mean log density settles; the tail is not fitted.
+
+    Args:
+        found: where it starts.
+        z: the rows, `(n, d)` in float64.
+        rounds: at most.
+        settled: nats a row; a round that gains less is the last.
+
+    Returns:
+        The mixture after the last round.
+    """
     spread = found.background.log_prob(z) if found.background is not None else z.new_empty(len(z), 0)
-    tail, last = found.tail.log_prob(z)[:, None] + math.log(TAIL), -math.inf
+    tail, last = found.tail.log_prob(z)[:, None] + math.log(found.tail_weight), -math.inf
     k, products = len(found.components.weights), _products(z)
     for i in range(rounds):
-        inner = found.components.parts(z) + math.log(1 - TAIL)
+        inner = found.components.parts(z) + math.log(1 - found.tail_weight)
         clean = torch.cat([inner, tail], 1) + (1 - found.junk.sum()).log()
         parts = torch.cat([clean, spread + found.junk.log()], 1)
         total = parts.logsumexp(1, keepdim=True)
         share = (parts - total).exp()
         junk = share[:, k + 1 :].mean(0).clamp(min=1e-6)
         junk = junk * (MOST_JUNK / junk.sum()).clamp(max=1) if len(junk) else junk
-        found = RobustMixture(_maximise(z, share[:, :k], products), found.tail, junk, found.background)
+        found = replace(found, components=_maximise(z, share[:, :k], products), junk=junk, held_out=-math.inf)
         score = float(total.mean())
-        if i > 5 and abs(score - last) < SETTLED:
+        if i > 5 and abs(score - last) < settled:
             break
         last = score
     return found
@@ -211,7 +233,7 @@ def _maximise(z: Tensor, share: Tensor, products: Tensor | None = None) -> Mixtu
     extra = PSEUDO_ROWS * d**0.5
     ridge = RIDGE * torch.diag(z.var(0, correction=0)) + 1e-12 * torch.eye(d, dtype=z.dtype)
     covariances = (scatter + extra * pooled) / (count + extra)[:, None, None] + ridge
-    return _gaussians(count / count.sum(), means, covariances)
+    return gaussians(count / count.sum(), means, covariances)
 
 
 def _products(z: Tensor) -> Tensor | None:
@@ -230,7 +252,17 @@ def _scatter(z: Tensor, share: Tensor, means: Tensor, count: Tensor, products: T
     return raw - count[:, None, None] * means[:, :, None] * means[:, None, :]
 
 
-def _gaussians(weights: Tensor, means: Tensor, covariances: Tensor) -> Mixture:
+def gaussians(weights: Tensor, means: Tensor, covariances: Tensor) -> Mixture:
+    """A mixture by its covariances.
+
+    Args:
+        weights: `(K,)`, summing to one.
+        means: `(K, d)`.
+        covariances: `(K, d, d)`.
+
+    Returns:
+        The mixture.
+    """
     return Mixture(weights, means, torch.linalg.cholesky(covariances))
 
 

@@ -38,7 +38,7 @@ def snapshot(state: TrainState) -> dict[str, Any]:
         **state.coordinates.tensors(),
         "proposal": state.proposal.tensors(),
         "rows": state.rows,
-        "best": None if state.best is None else {"gain": state.best.gain, "weights": state.best.weights},
+        "best": None if state.best is None else vars(state.best),
         "about": state.about,
     }
     return copy.deepcopy(values)
@@ -72,7 +72,7 @@ def restore(state: TrainState, values: dict[str, Any]) -> None:
         state.buffer.label = values["label"][share].to(device)
     state.step_size = values["step_size"].to(state.step_size).view_as(state.step_size)
     best = values.get("best")
-    state.best = None if best is None else Best(best["gain"], best["weights"])
+    state.best = None if best is None else Best(**best)
     known = {f.name: values[f.name] for f in fields(Coordinates) if f.name in values}
     state.coordinates = Coordinates(**known).to(device)
     state.proposal = from_tensors(values["proposal"]).to(device)  # its derived tensors are made anew

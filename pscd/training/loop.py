@@ -230,7 +230,7 @@ def fit(
         # Several processes may be at different steps when the signal comes, and saving needs them all.
         deferred_interrupt(enabled=distributed.world_size() == 1) as interrupted,
     ):
-        while state.step < end:
+        while not state.is_done(end, config.idle_steps):
             try:
                 stats = train_step(state, z, config, label)
             except UserError as error:
@@ -248,8 +248,8 @@ def fit(
                 bar.set_postfix_str(summary(row), refresh=False)
                 if log is not None and main:
                     log(row)
-            stop = interrupted()
-            if state.step % config.checkpoint_every == 0 or state.step == end or stop:
+            stop, is_done = interrupted(), state.is_done(end, config.idle_steps)
+            if state.step % config.checkpoint_every == 0 or is_done or stop:
                 good = checkpoint.snapshot(state)
                 if main and run is not None:
                     checkpoint.save(good, run.path)

@@ -14,6 +14,7 @@ from pscd.data.streams import SAMPLE_ROWS, distinct
 from pscd.errors import UserError
 from pscd.mixtures import Mixture, RobustMixture, Ties, edge_of_reach, fit_robust_mixture, refit, stands_out
 from pscd.mixtures.background import PLANE
+from pscd.mixtures.refine import refine, settle
 from pscd.mixtures.robust import MOST_ROWS
 from pscd.objectives import PseudoSpherical
 from pscd.rng import Stream, generator
@@ -146,12 +147,14 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
         mixture = mixture if dirty else plain
     judged = None
     if config.hold_out:
-        rest, _ = split_rows(len(z), config)
-        without = refit(mixture, z[rest[:MOST_ROWS]], coordinates=coordinates)
+        rest, held = split_rows(len(z), config)
+        seen = z[rest[:MOST_ROWS]]
         if z.shape[1] <= PLANE:
-            mixture = without  # for fine structure, more rounds of EM are worth more than the rows that are held out
+            without = refine(mixture, seen, z[held], seed=config.seed, coordinates=coordinates)
+            mixture = settle(without, z[torch.cat([held, rest])[:MOST_ROWS]], coordinates=coordinates)
         else:
-            judged = without.density
+            without = refit(mixture, seen, coordinates=coordinates)
+        judged = without.density
     # A bounded network cannot sink where no chain comes; and a mixture of many columns is too rough to say where.
     is_free = config.energy.name != "corrected" and z.shape[1] <= PLANE
     edge = edge_of_reach(proposal_of(mixture), seed=config.seed) if is_free else -math.inf

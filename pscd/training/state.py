@@ -18,10 +18,12 @@ class Best:
     Args:
         gain: nats by which they improve on the start.
         weights: the averaged network's state.
+        step: updates after which they were found.
     """
 
     gain: float
     weights: dict[str, Tensor]
+    step: int = 0
 
 
 @dataclass
@@ -61,3 +63,8 @@ class TrainState:
     about: dict[str, str] = field(default_factory=dict)
     step: int = 0
     retries: int = 0
+
+    def is_done(self, end: int, idle_steps: int) -> bool:
+        """Whether all `end` updates are made, or none of the last `idle_steps` was the best; 0: all are made."""
+        is_late = idle_steps > 0 and self.best is not None and self.step - self.best.step >= idle_steps
+        return self.step >= end or is_late

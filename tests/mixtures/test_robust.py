@@ -7,7 +7,7 @@ import torch
 from pscd.mixtures import fit_robust_mixture
 from pscd.mixtures import robust as module
 from pscd.mixtures.background import Background
-from pscd.mixtures.robust import RobustMixture, _em, _first, _maximise, _near_rows, k_means, refit
+from pscd.mixtures.robust import RobustMixture, _maximise, em, first, k_means, near_rows, refit
 from pscd.rng import generator
 
 MEANS = torch.tensor([[-2.0, 0.0, 1.0], [2.0, 1.0, -1.0]], dtype=torch.float64)
@@ -143,11 +143,11 @@ def test_the_likelihood_never_falls(robust, monkeypatch):
     for name in ("PSEUDO_ROWS", "TO_DIAGONAL", "RIDGE"):
         monkeypatch.setattr(module, name, 0.0)
     z, _ = mixed(1500)
-    current = _first(_near_rows(z), 4, Background.of(z) if robust else None, generator(0))
+    current = first(near_rows(z), 4, Background.of(z) if robust else None, generator(0))
     values = []
     for _ in range(30):
         values.append(float(current.log_parts(z).logsumexp(1).mean()))
-        current = _em(current, z, 1)
+        current = em(current, z, 1)
     rises = torch.tensor(values).diff()
     assert values[-1] > values[0] + 0.01
     assert rises.min() > -1e-9
@@ -216,22 +216,22 @@ def test_clean_rows_have_little_background():
 def test_components_are_no_more_than_rows_can_tell_apart(n, d, most, monkeypatch):
     """Ten rows, and one for each column, of the four fifths that are fitted to."""
     tried = []
-    first = module._first
+    first = module.first
     monkeypatch.setattr(module, "BETTER", -torch.inf)  # so that all are tried
-    monkeypatch.setattr(module, "_first", lambda z, k, *rest: tried.append(k) or first(z, k, *rest))
+    monkeypatch.setattr(module, "first", lambda z, k, *rest: tried.append(k) or first(z, k, *rest))
     module.fit_robust_mixture(torch.randn(n, d, generator=generator(0)).double(), robust=True, seed=0)
     assert max(tried) == most
 
 
 def test_components_start_on_rows_with_near_neighbours():
     z, is_junk = mixed(1000)
-    near = _near_rows(z)
+    near = near_rows(z)
     assert len(near) == 900
     left = {tuple(row) for row in near.tolist()}
     kept_junk = sum(tuple(row) in left for row in z[is_junk].tolist())
     # As much is left out as there is junk, give or take: hardly any of it can be kept.
     assert kept_junk < 0.25 * int(is_junk.sum())
-    assert len(_near_rows(z[:, :2])) == 800  # in the plane
+    assert len(near_rows(z[:, :2])) == 800  # in the plane
 
 
 def test_k_means_finds_clusters_that_are_apart():
@@ -254,8 +254,8 @@ def test_a_mixture_without_background_calls_every_row_clean(found):
 def test_which_rows_are_near_does_not_depend_on_the_units():
     z = torch.randn(200, 3, generator=generator(0)).double().sinh()
     units = torch.tensor([1.0, 1e3, 1e-3]).double()
-    torch.testing.assert_close(_near_rows(z * units), _near_rows(z) * units)
-    assert len(_near_rows(z)) < 200
+    torch.testing.assert_close(near_rows(z * units), near_rows(z) * units)
+    assert len(near_rows(z)) < 200
 
 
 @pytest.mark.parametrize(
@@ -287,8 +287,8 @@ def test_numbers_of_components_are_tried_until_two_in_a_row_are_no_better(scores
         def log_parts(self, z):
             return torch.full((len(z), 1), scores[self.k]).double()
 
-    monkeypatch.setattr(module, "_first", lambda start, k, *rest: asked.append(k) or Scored(k))
-    monkeypatch.setattr(module, "_em", lambda found, z, rounds: found)
+    monkeypatch.setattr(module, "first", lambda start, k, *rest: asked.append(k) or Scored(k))
+    monkeypatch.setattr(module, "em", lambda found, z, rounds: found)
     monkeypatch.setattr(module, "replace", lambda found, held_out: (found.k, held_out))
     z = torch.randn(1000, 2, generator=generator(0)).double()
     assert module.fit_robust_mixture(z, robust=False, seed=0, components=tuple(scores)) == (
@@ -310,7 +310,7 @@ def test_k_means_ends_where_every_row_is_nearest_to_the_mean_of_its_own_cluster(
 def test_em_starts_with_a_tail_of_twice_the_deviations_and_little_junk(junk):
     """By hand: the ridge is d / (d + n) of the variances, 3 / 203, and next to nothing for columns without any."""
     z = skewed(200, 3)
-    found = _first(z, 2, Background.of(z) if junk else None, generator(0))
+    found = first(z, 2, Background.of(z) if junk else None, generator(0))
     covariance = torch.cov(z.T, correction=0)
     ridge = torch.diag((3 / 203 + 1e-6) * covariance.diagonal() + 1e-12)
     (mean,), (factor,) = found.tail.means, found.tail.factors
@@ -348,7 +348,7 @@ def test_a_refit_starts_from_what_was_found_with_a_little_junk(found):
     z = mixed()[0][:4000]
     background = Background.of(z)
     start = replace(found, junk=torch.full((4,), 0.05 / 4, dtype=torch.float64), background=background)
-    expected, again = _em(start, z, 60), refit(found, z)
+    expected, again = em(start, z, 60), refit(found, z)
     for ours, theirs in zip(again.components.tensors().values(), expected.components.tensors().values(), strict=True):
         assert torch.equal(ours, theirs)
     assert torch.equal(again.junk, expected.junk)
@@ -372,8 +372,8 @@ def test_a_refit_keeps_components_that_a_new_start_may_miss():
 def test_in_the_plane_all_rows_choose_the_number_of_components(d, fitted, monkeypatch):
     """Four fifths of 40 rows are fitted to while a number is chosen, where no more may choose, and of all 100 else."""
     monkeypatch.setattr(module, "CHOOSING_ROWS", 40)
-    seen, em = [], module._em
-    monkeypatch.setattr(module, "_em", lambda found, z, rounds: seen.append(len(z)) or em(found, z, rounds))
+    seen, em = [], module.em
+    monkeypatch.setattr(module, "em", lambda found, z, rounds: seen.append(len(z)) or em(found, z, rounds))
     module.fit_robust_mixture(
         torch.randn(100, d, generator=generator(0)).double(), robust=True, seed=0, components=(1,)
     )

@@ -11,6 +11,7 @@ from pscd.coordinates import Coordinates
 from pscd.data.streams import distinct
 from pscd.errors import UserError
 from pscd.mixtures import fit_robust_mixture, refit
+from pscd.mixtures.refine import refine, settle
 from pscd.presets import PRESETS, for_rows
 from pscd.rng import Stream, generator
 from pscd.training.held_out import hold_out
@@ -480,10 +481,20 @@ def test_the_density_to_correct_has_not_seen_the_rows_that_are_held_out(d, gamma
     seen = {}
 
     def refitted(mixture, z, *, coordinates):
-        seen.update(z=z, start=mixture, mixture=refit(mixture, z, coordinates=coordinates))
+        seen.update(z=z, whole=mixture, mixture=refit(mixture, z, coordinates=coordinates))
         return seen["mixture"]
 
-    monkeypatch.setattr(prepare_module, "refit", refitted)
+    def refined(mixture, z, held, *, seed, coordinates):
+        seen.update(z=z, held=held, mixture=refine(mixture, z, held, seed=seed, coordinates=coordinates))
+        return seen["mixture"]
+
+    def settled(mixture, z, *, coordinates):
+        assert mixture is seen["mixture"]
+        seen.update(all=z, whole=settle(mixture, z, coordinates=coordinates))
+        return seen["whole"]
+
+    for name, function in (("refit", refitted), ("refine", refined), ("settle", settled)):
+        monkeypatch.setattr(prepare_module, name, function)
     x = dirty_rows(n=400, d=3)[0][:, :d]
     config = PRESETS["plane"].changed({"objective.gamma": gamma})
     prepared, config = prepare(x, config)
@@ -491,7 +502,10 @@ def test_the_density_to_correct_has_not_seen_the_rows_that_are_held_out(d, gamma
     assert (len(rest), len(held)) == (360, 40)
     assert torch.equal(torch.cat([rest, held]).sort().values, torch.arange(400))
     torch.testing.assert_close(seen["z"].float(), prepared.z[rest])
-    assert prepared.mixture is seen["start" if d > 2 else "mixture"]
+    if d <= 2:
+        torch.testing.assert_close(seen["held"].float(), prepared.z[held])
+        torch.testing.assert_close(seen["all"].float(), prepared.z[torch.cat([held, rest])])
+    assert prepared.mixture is seen["whole"]
     assert torch.equal(prepared.learnt_from.means, seen["mixture"].density.means)
     assert (seen["mixture"].background is None) == (gamma == 0)
     train, judges, index = hold_out(prepared, config)
