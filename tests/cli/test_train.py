@@ -66,7 +66,7 @@ PLAIN = TrainConfig(data="moon")
         ("train digits --out moon", PRESETS["digits"]),
         ("train --batch-size 7 --out moon digits", replace(PRESETS["digits"], batch_size=7)),
         ("train --sampler-noise-scale 0.5 digits", PRESETS["digits"].changed({"sampler.noise_scale": 0.5})),
-        ("train train", PRESETS["cifar10-small"].changed({"data": "train", "energy.classes": 0})),
+        ("train train", PRESETS["cifar10-small"].changed({"data": "train", "energy.classes": 0, "start": "glance"})),
         ("train --preset mnist digits", replace(PRESETS["mnist"], data="digits")),
     ],
 )
@@ -130,7 +130,7 @@ def test_every_setting_has_a_flag_of_its_own(objective):
 def test_recovery_likelihood_changes_the_preset_of_images():
     config = parse("train mnist --objective recovery --gamma 0.3 --levels 4 --n-steps 3")
     assert config == recovering(PRESETS["mnist"]).changed(
-        {"objective.gamma": 0.3, "energy.levels": 4, "objective.n_steps": 3}
+        {"objective.gamma": 0.3, "energy.levels": 4, "objective.n_steps": 3, "start": "glance"}
     )
     assert parse("train cifar10 --objective recovery").precision == "float32"
     with pytest.raises(UserError, match="need a network for images"):
