@@ -304,7 +304,8 @@ on clean data the junk is uniform.
 *CD*: the library's plain defaults with gamma 0. *auto*: the preset `plane`, which is what `pscd.fit(x)` takes: a robust
 mixture weighs the rows, gamma is chosen from them. *gamma 1*: the same with gamma 1 per spread. *trim*: CD without the
 rows of highest energy in each batch; it is told the true share of junk, and at 0 it is CD, which is not run again.
-*flow*: zuko's neural spline flow by maximum likelihood; *trimmed flow* is told the share too. {STEPS} updates each.
+*flow*: zuko's neural spline flow by maximum likelihood; *trimmed flow* is told the share too. {STEPS} updates each;
+*auto* ends earlier if held-out rows have gained nothing for long.
 
 A cell *meets both* targets if MMD^2 x 1e4 is at most {MMD_LIMIT:g} and KL at most {KL_FACTOR:g} times that of CD on
 clean data of the same set and seed plus {KL_EXTRA:g}. Of {len(done)} runs {lost} gave up or left the box of the
