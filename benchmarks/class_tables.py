@@ -8,7 +8,7 @@ python -m benchmarks.class_tables OUT --data mnist,fashion-mnist     # then: pyt
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -44,17 +44,24 @@ def components(x: np.ndarray, k: int) -> np.ndarray:
     return centred @ directions[:k].T
 
 
+def write_tables(tables: Iterable[tuple[str, np.ndarray, np.ndarray]], out: Path) -> int:
+    """Write name, X and y of tables to a folder as `benchmarks.detection` reads them; returns their number."""
+    out.mkdir(parents=True, exist_ok=True)
+    n = 0
+    for n, (name, x, y) in enumerate(tables, 1):  # noqa: B007
+        np.savez(out / f"{name}.npz", X=x, y=y.astype(int))
+        print(f"{name}: {len(x)} x {x.shape[1]}, {y.mean():.1%} junk")
+    return n
+
+
 def main() -> int:
     parser = Parser("python -m benchmarks.class_tables", description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, help="folder for the tables")
     parser.add_argument("--data", default="mnist,fashion-mnist", help="sets of images, by comma (default: %(default)s)")
     args = parser.parse_args()
     try:
-        args.out.mkdir(parents=True, exist_ok=True)
         for data in parse_names(args.data):
-            for name, x, y in class_tables(data):
-                np.savez(args.out / f"{name}.npz", X=x, y=y.astype(int))
-                print(f"{name}: {len(x)} x {x.shape[1]}, {y.mean():.1%} junk")
+            write_tables(class_tables(data), args.out)
     except UserError as error:
         print(f"class_tables: {error}", file=sys.stderr)
         return 2

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from benchmarks.class_tables import write_tables
 from pscd.cli.common import Parser
 from pscd.errors import UserError
 
@@ -90,12 +91,7 @@ def main() -> int:
     parser.add_argument("out", type=Path, help="folder for the tables")
     args = parser.parse_args()
     try:
-        args.out.mkdir(parents=True, exist_ok=True)
-        found = 0
-        for found, (name, x, y) in enumerate(keel_tables(args.folder), 1):  # noqa: B007
-            np.savez(args.out / f"{name}.npz", X=x, y=y.astype(int))
-            print(f"{name}: {len(x)} x {x.shape[1]}, {y.mean():.1%} junk")
-        if not found:
+        if not write_tables(keel_tables(args.folder), args.out):
             raise UserError(f"{args.folder}: no file of KEEL below balanced/raw or imbalanced/raw")
     except UserError as error:
         print(f"keel_tables: {error}", file=sys.stderr)
