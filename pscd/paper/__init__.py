@@ -13,7 +13,7 @@ from pscd.paper.contamination_tables import contamination_tables
 from pscd.paper.discrete import DISCRETE
 from pscd.paper.gamma_1d import GAMMA_1D
 from pscd.paper.images import IMAGE_ARTEFACTS, OVER_GAMMA, Choice
-from pscd.paper.junk_images import junk_images
+from pscd.paper.junk_images import junk_images, warm_junk_images
 from pscd.paper.landscapes import LANDSCAPES
 from pscd.paper.objectives_1d import OBJECTIVES_1D
 from pscd.paper.objectives_2d import OBJECTIVES_2D
@@ -53,6 +53,7 @@ WITH_IMAGES = {
     "rivals-images": rivals_images,
     "scratch-images": scratch_images,
     "junk-images": junk_images,
+    "warm-junk-images": warm_junk_images,
 }
 
 

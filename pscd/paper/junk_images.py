@@ -3,9 +3,12 @@
 For each kind, CD, and PS-CD as the preset `mnist-robust` has it: with a short warm-up of gamma, on images that are
 weighed before the first update (`pscd.training.glance`). Beside them both on clean images. Runs of CD are those of
 `scratch-images`.
+
+warm-junk-images: the same junk, met by a network that CD has trained on clean images before; PS-CD on weighed images
+and on images as they come.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -13,9 +16,9 @@ from typing import Literal
 
 from pscd.config import TrainConfig
 from pscd.files import markdown_table
-from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, number
+from pscd.paper.artefact import Artefact, CellResult, Row, mean_rows, number, objective_label
 from pscd.paper.images import Choice
-from pscd.paper.scratch_images import COLUMNS, FALSE_ALARMS, LINES, cell, compute, label
+from pscd.paper.scratch_images import COLUMNS, FALSE_ALARMS, GAMMA, LINES, cell, compute, label
 from pscd.parallel import Settings
 
 # What collections of digits may hold, and how much of it: letters, clothes, and what cameras and scripts do to images.
@@ -31,7 +34,12 @@ KINDS = (
     ("shifted", 0.1),
     ("near-duplicates", 0.1),
 )
-WAYS: tuple[tuple[tuple[float, float], Literal["none", "glance"]], ...] = ((LINES[0], "none"), (LINES[-1], "glance"))
+Way = tuple[tuple[float, float], Literal["none", "glance"]]  # gamma and its warm-up, and whether images are weighed
+WAYS: tuple[Way, ...] = ((LINES[0], "none"), (LINES[-1], "glance"))
+# A network that knows digits needs no warm-up of gamma.
+WARM_WAYS: tuple[Way, ...] = (((0.0, 0.0), "none"), ((GAMMA, 0.0), "glance"), ((GAMMA, 0.0), "none"))
+WARM_UPDATES = 1000  # after the warm-up
+LATER = 1000  # added to the seed after the warm-up: randomness is a function of seed and update
 CLEAN = "clean images"
 
 
@@ -40,13 +48,14 @@ def kinds_of(choice: Choice) -> list[Choice]:
     return [replace(choice, junk=kind, ratio=ratio) for kind, ratio in KINDS if kind != choice.data]
 
 
-def junk_cells(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
-    """CD, and PS-CD with the short warm-up and weighed images: on clean images, and with each kind of junk.
+def junk_cells(choice: Choice, quick: bool, seeds: int, ways: Sequence[Way] = WAYS) -> list[Settings]:
+    """Every way to train, on clean images and with each kind of junk.
 
     Args:
         choice: of images, preset and features.
         quick: whether to make it small.
         seeds: number of seeds.
+        ways: CD, and PS-CD with the short warm-up and weighed images.
 
     Returns:
         The settings of each cell; what matters most comes first.
@@ -55,17 +64,38 @@ def junk_cells(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
     if quick:  # what needs no other set of images
         kinds = [one for one in kinds if one.junk in ("blank", "occluded")]
 
-    def both(of: Choice, seed: int, *, contaminated: bool) -> list[Settings]:
+    def every_way(of: Choice, seed: int, *, contaminated: bool) -> list[Settings]:
         return [
             cell(of, gamma, warmup, seed, contaminated=contaminated, quick=quick, start=start)
-            for (gamma, warmup), start in WAYS
+            for (gamma, warmup), start in ways
         ]
 
     made = []
     for seed in range(seeds):
-        made += both(choice, seed, contaminated=False)
-        made += [settings for one in kinds for settings in both(one, seed, contaminated=True)]
+        made += every_way(choice, seed, contaminated=False)
+        made += [settings for one in kinds for settings in every_way(one, seed, contaminated=True)]
     return made
+
+
+def warm_cells(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
+    """The same after a warm-up: CD on clean images, one run for each seed, from which every way goes on.
+
+    Args:
+        choice: of images, preset and features.
+        quick: whether to make it small.
+        seeds: number of seeds.
+
+    Returns:
+        The settings of each cell.
+    """
+
+    def after(settings: Settings) -> Settings:
+        warm = cell(choice, 0.0, 0.0, settings["seed"], contaminated=False, quick=quick)["config"]
+        changes = {"steps": 10 if quick else WARM_UPDATES, "seed": LATER + settings["seed"]}
+        config = TrainConfig.from_dict(settings["config"]).changed(changes)
+        return {**settings, "config": config.to_dict(), "warm": warm}
+
+    return [after(settings) for settings in junk_cells(choice, quick, seeds, WARM_WAYS)]
 
 
 def _kind(settings: Settings) -> str:
@@ -73,7 +103,10 @@ def _kind(settings: Settings) -> str:
 
 
 def _objective(settings: Settings) -> str:
-    return label({**settings, "contaminated": True})
+    if "warm" not in settings:
+        return label({**settings, "contaminated": True})
+    weighed = ", images weighed" if settings["config"].get("start") == "glance" else ""
+    return objective_label(settings["gamma"]) + weighed
 
 
 def _rows(done: Sequence[CellResult]) -> list[Row]:
@@ -140,11 +173,17 @@ def _fid(cells: Sequence[CellResult], clean: Sequence[CellResult]) -> str:
 def _notes(done: Sequence[CellResult]) -> str:
     settings, config = done[0].settings, TrainConfig.from_dict(done[0].settings["config"])
     name = next((d.result["feature_map"] for d in done if "feature_map" in d.result), settings["features"])
+    if "warm" in settings:
+        before = TrainConfig.from_dict(settings["warm"]).steps
+        start = f"{before} updates of CD on clean images, then {config.steps} more"
+        weighed = "with gamma it learns from images as they come, or from images that are weighed before"
+    else:
+        start = f"{config.steps} updates from random weights"
+        weighed = "with gamma they are weighed before the first update, as the preset `mnist-robust` does"
     return f"""
-{config.steps} updates from random weights on images a share of which is junk, or on clean ones. A
-{config.energy.name} of width {config.energy.width}, {config.sampler.n_steps} sampler steps an update, batches of
-{config.batch_size}, learning rate {config.lr:g}; gamma per spread. CD learns from all images alike; with gamma they are
-weighed before the first update, as the preset `mnist-robust` does (`--start glance`). FID with {name},
+{start} on images a share of which is junk, or on clean ones. A {config.energy.name} of width {config.energy.width},
+{config.sampler.n_steps} sampler steps an update, batches of {config.batch_size}, learning rate {config.lr:g}; gamma per
+spread. CD learns from all images alike; {weighed} (`--start glance`). FID with {name},
 {settings["n"]} samples against as many clean images that were held out; in brackets, how far above that of the first
 objective on clean images with the same seeds. *AP*: average precision with which the energy finds the junk among the
 training images. *Like junk*: the share of samples that are nearer to junk than to clean images in feature space, by so
@@ -158,19 +197,33 @@ All of it:
 
 def junk_images(choice: Choice) -> Artefact:
     """Junk of many kinds, which the paper has not."""
-    name = f"junk-images-{choice.data}"
+    return _artefact(
+        choice, "junk-images", f"Training from scratch on {choice.data} with junk that people have", junk_cells
+    )
+
+
+def warm_junk_images(choice: Choice) -> Artefact:
+    """Junk of many kinds after a warm-up on clean images, as in the paper's Table 6."""
+    title = f"Training on {choice.data} with junk that people have, after a warm-up on clean images"
+    return _artefact(choice, "warm-junk-images", title, warm_cells)
+
+
+def _artefact(
+    choice: Choice, command: str, title: str, cells: Callable[[Choice, bool, int], list[Settings]]
+) -> Artefact:
+    name = f"{command}-{choice.data}"
     return Artefact(
         name,
-        f"Training from scratch on {choice.data} with junk that people have",
+        title,
         "70 minutes",
         3,
-        lambda quick, seeds: junk_cells(choice, quick, seeds),
+        lambda quick, seeds: cells(choice, quick, seeds),
         compute,
         _rows,
         lambda done, out: _draw(done, out / f"{name}.png"),
         _notes,
         cells_name=f"scratch-images-{choice.data}",
         keeps_runs=True,
-        command=f"junk-images {choice.options}",
+        command=f"{command} {choice.options}",
         resumes_from_page=True,
     )

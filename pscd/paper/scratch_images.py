@@ -5,6 +5,8 @@ PS-CD is shown with a long warm-up of gamma and with a short one. While gamma is
 everything else, and a proper score has no reason to forget it.
 """
 
+import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -23,6 +25,7 @@ from pscd.paper.contamination_images import training_images, weights
 from pscd.paper.images import SHOWN, Choice, decode, encode
 from pscd.parallel import Result, Settings, digest
 from pscd.rng import Stream, generator
+from pscd.training import checkpoint
 from pscd.training.loop import fit
 
 GAMMA = 0.3  # per spread
@@ -149,16 +152,19 @@ def cells(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
 
 
 def compute(settings: Settings, runs: Path) -> Result:
-    """Train from random weights, sample, and measure against clean images that training has not seen."""
+    """Train, from random weights or from a `warm` run, sample, and measure against clean images not trained on."""
     config = TrainConfig.from_dict(settings["config"])
-    data = load_dataset(config.data, seed=config.seed)
+    data = load_dataset(config.data, seed=settings["seed"])
     x, is_junk = training_images(data, settings)
-    folder = runs / digest(*(settings[name] for name in ("config", "contaminated", "ratio", "junk")))
+    of_a_run = ("config", "contaminated", "ratio", "junk", "warm")
+    folder = runs / digest(*(settings[name] for name in of_a_run if name in settings))
     try:
+        if "warm" in settings:
+            checkpoint.branch(_warm_run(TrainConfig.from_dict(settings["warm"]), data, runs), folder)
         model = fit(x, config, folder=folder)
     except Diverged as error:
         return {"error": error.reason, **dict.fromkeys(COLUMNS)}
-    samples = to_bytes(model.sample(settings["n"], seed=config.seed))
+    samples = to_bytes(model.sample(settings["n"], seed=settings["seed"]))
     feature_map = load_feature_map(settings["features"], data)
     real = feature_map(data.held_out[: settings["n"]])
     return {
@@ -167,10 +173,24 @@ def compute(settings: Settings, runs: Path) -> Result:
         **weights(model, x, is_junk, settings["gamma"], "spread"),
         "fid": frechet_distance(real, feature_map(samples)),
         "noise": float((roughness(samples) > ROUGH).double().mean()),
-        **looks_like_junk(samples, data, settings["junk"], feature_map, config.seed),
+        **looks_like_junk(samples, data, settings["junk"], feature_map, settings["seed"]),
         "samples": encode(samples[:SHOWN]),
         "feature_map": feature_map.name,
     }
+
+
+def _warm_run(config: TrainConfig, data: Dataset, runs: Path) -> Path:
+    """The folder of a run on clean images, trained by the first cell that asks for it."""
+    folder = runs / digest(config.to_dict())
+    if not folder.is_dir():
+        # Under a name of its own until it is done: another cell may want the same run at the same time.
+        own = folder.with_suffix(f".{os.getpid()}")
+        fit(data.train, config, folder=own)
+        try:
+            own.rename(folder)
+        except OSError:  # the other cell was faster, and its run is the same
+            shutil.rmtree(own)
+    return folder
 
 
 def label(settings: Settings) -> str:
