@@ -35,8 +35,11 @@ def test_a_stopped_run_goes_on_to_the_same_model(tmp_path):
     pscd.train(config, run, progress=False)
     ours, theirs = pscd.load(run).state_dict(), pscd.load(OLD / "finished").state_dict()
     for name, value in theirs.items():
-        # Twenty updates of another processor's rounding.
-        assert torch.allclose(ours[name].double(), value.double(), atol=1e-4), name
+        # Twenty updates of another processor's rounding, which is all the gradient that a constant added to the energy
+        # has; and Adam makes steps of full length of it.
+        is_constant = name == "energy.net.4.bias"
+        atol = 20 * config.lr if is_constant else 1e-4
+        assert torch.allclose(ours[name].double(), value.double(), rtol=1e-5, atol=atol), name
     rows = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert rows == [10, 20, 30, 40, 50, 60]
 

@@ -5,11 +5,13 @@ is empty in most pictures has hardly any spread, so that whatever reaches into i
 drown the few numbers that tell a black frame or noise.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from pscd.data.pixels import LUMA, to_unit
+from pscd.data.pixels import BLOCK, LUMA, to_unit
 
 WAVES = 3  # slow waves along a side that layout is made of, the constant one included
 SQUARES, PATCHES = 8, 2  # along a side, whose greys and whose colours tell pictures apart
@@ -61,6 +63,34 @@ def miniatures_of(x: Tensor) -> Tensor:
     grey, opposites = _grey_and_opposites(x)
     parts = (adaptive_avg_pool2d(opposites, PATCHES), adaptive_avg_pool2d(grey[:, None], SQUARES))
     return torch.cat([part.flatten(1) for part in parts], 1)
+
+
+def close_miniatures(miniatures: Tensor, alike: float) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Which pictures hardly differ, for a block of pictures at a time.
+
+    Args:
+        miniatures: of pictures, `(n, numbers)`.
+        alike: root mean square difference, of 1, below which two of them are close.
+
+    Yields:
+        The numbers of some pictures, `(b,)`, those of all pictures that may be close to them, themselves included,
+        `(m,)`, and which pairs are, `(b, m)`. Every picture is in one block.
+
+    >>> ((some, others, close),) = close_miniatures(torch.tensor([[0.1], [0.5], [0.1]]), 0.01)
+    >>> [others[row].sort().values.tolist() for row in close[some.argsort()]]
+    [[0, 2], [1], [0, 2]]
+    """
+    limit = alike * miniatures.shape[1] ** 0.5
+    m = (miniatures - miniatures.mean(0)).float()
+    # Sorted along the axis on which they vary most, close ones lie together: most pairs are never compared.
+    place, order = (m @ torch.linalg.eigh(m.T @ m).eigenvectors[:, -1]).sort(stable=True)
+    m, squares = m[order], m[order].square().sum(1)
+    for start in range(0, len(m), BLOCK):
+        part = slice(start, min(start + BLOCK, len(m)))
+        reach = torch.stack([place[part.start] - limit, place[part.stop - 1] + limit])
+        low, high = torch.searchsorted(place, reach).tolist()
+        apart = torch.addmm(squares[low:high], m[part], m[low:high].T, alpha=-2) + squares[part, None]
+        yield order[part], order[low:high], apart < limit**2
 
 
 def _grey_and_opposites(x: Tensor) -> tuple[Tensor, Tensor]:

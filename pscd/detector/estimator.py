@@ -150,9 +150,10 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         self.numbers_ = self._fit_numbers(rows.x, seed)
         self.gamma_ = 0.0 if self.numbers_ is None else self.numbers_.gaussian.gamma
         self.neighbourhood_ = self._neighbourhood(rows.x, seed)
-        energy = -self._score(rows)
-        self.yardstick_ = self._measure(energy, rows.x)
-        self._weigh(-energy, self._ranked(-energy, rows.x))
+        energies = self._score(rows)
+        self.yardstick_ = self._measure(-energies, rows.x)
+        scores = energies if self.neighbourhood_ is None else self._score(rows, by_neighbours=True)
+        self._weigh(energies, self._ranked(scores, rows.x))
         return self
 
     def _fit_numbers(self, x: Tensor, seed: int) -> NumberEnergy | None:
@@ -252,10 +253,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         return self.cells_.mixture.cells(z, self.cells_.mixture.trusted(z)).cost.amax(1)
 
     def _ranked(self, score: Tensor, x: Tensor) -> Tensor:
-        """The scores that rows are ranked by, made of -E as `rank` says."""
-        if self.neighbourhood_ is not None and self.numbers_ is not None:
-            z = self.cells_.forward(x)[:, self.cells_.numbers]
-            return score + self.numbers_.energy(z) - self.neighbourhood_.energy(self.numbers_.whitened(z))
+        """What rows are ranked by: the scores as they are, or with rank="both" those of energy and worst cell."""
         if self.rank != "both":
             return score
         middle, width, cost_middle, cost_width = self.yardstick_
@@ -266,7 +264,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
     def _weigh(self, energies: Tensor, scores: Tensor) -> None:
         """Compare the scores of the training rows with those of the model's own samples."""
         drawn = self._draw(N_REFERENCE, seed=0)
-        own = self._ranked(self._score_of(drawn), self.cells_.inverse(drawn))
+        own = self._ranked(self._score_of(drawn, by_neighbours=True), self.cells_.inverse(drawn))
         edge = float(own.quantile(1 - INSIDE))
         # If a share of the rows is junk outside, and the others lie outside as often as the model's samples do:
         outside = float((scores < edge).double().mean())
@@ -278,9 +276,9 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         self.sample_weight_ = torch.exp(self.gamma_ * (energies - energies.median())).clamp_max(1).numpy()
 
     @torch.no_grad()
-    def _score(self, rows: Rows) -> Tensor:
+    def _score(self, rows: Rows, *, by_neighbours: bool = False) -> Tensor:
         """-E(x) of each row; cells that are new or stray cost what they cost by the rule of succession."""
-        score = self._score_of(self.cells_.forward(rows.x))
+        score = self._score_of(self.cells_.forward(rows.x), by_neighbours=by_neighbours)
         if not self.cells_.all_vary:
             score = score - math.log(self.n_rows_ + 1) * self.cells_.news(rows.x).sum(1)
         if rows.stray.any():
@@ -288,11 +286,15 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
             score = score - (rare * rows.stray).sum(1)
         return score
 
-    def _score_of(self, z: Tensor) -> Tensor:
-        """-E of rows as the mixture sees them, `(n, V)`."""
+    def _score_of(self, z: Tensor, *, by_neighbours: bool = False) -> Tensor:
+        """-E of rows as the mixture sees them, `(n, V)`; that of the numbers by neighbours if asked for and fitted."""
         energy = self.cells_.category_energy(z)
         if self.numbers_ is not None:
-            energy = energy + self.numbers_.energy(z[:, self.cells_.numbers])
+            numbers = z[:, self.cells_.numbers]
+            if by_neighbours and self.neighbourhood_ is not None:
+                energy = energy + self.neighbourhood_.energy(self.numbers_.whitened(numbers))
+            else:
+                energy = energy + self.numbers_.energy(numbers)
         return -energy
 
     def _draw(self, n: int, seed: int) -> Tensor:
@@ -331,7 +333,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
 
     def _scored(self, rows: Rows) -> Tensor:
         """The scores that rows are ranked by, of a block of rows."""
-        return self._ranked(self._score(rows), rows.x)
+        return self._ranked(self._score(rows, by_neighbours=True), rows.x)
 
     def decision_function(self, X: ArrayLike) -> Floats:
         """`score_samples(X) - offset_`, `(n,)`: negative for outliers."""

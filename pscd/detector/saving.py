@@ -108,7 +108,7 @@ def read_detector(cls: "type[Detector]", run: RunFolder) -> "Detector":
 def _check_fits(detector: "EnergyDetector") -> None:
     """Score a row of zeros, to see that the parts of a file fit together."""
     x = torch.zeros(1, len(detector.cells_.levels), dtype=torch.float64)
-    scores = detector._score(Rows(x, torch.zeros(1, detector.reader_.n_columns, dtype=torch.bool), None))
+    scores = detector._scored(Rows(x, torch.zeros(1, detector.reader_.n_columns, dtype=torch.bool), None))
     if scores.shape != (1,):
         raise ValueError("its parts do not fit together")
 

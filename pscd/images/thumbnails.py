@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from pscd.data.image_formats import decode_picture
-from pscd.data.looks import COLUMNS, GROUPS, miniatures_of, numbers_of
+from pscd.data.looks import COLUMNS, GROUPS, close_miniatures, miniatures_of, numbers_of
 from pscd.files import one_line
 from pscd.progress import progress_bar
 
@@ -20,7 +20,6 @@ SIDE = 32  # pixels of a thumbnail
 FEWEST_COLUMNS, PICTURES_PER_COLUMN = 5, 6  # few pictures are described by the first columns only
 ALIKE = 0.01  # root mean square difference of grey and colour, of 1, below which pictures count as near-duplicates
 LONG_LIST = 300  # pictures that take seconds to read
-BLOCK = 1024  # pictures that are compared with all others at a time
 
 
 @dataclass(frozen=True)
@@ -114,14 +113,12 @@ def near_duplicates(miniatures: np.ndarray) -> list[list[int]]:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    rows = torch.from_numpy(miniatures).float()
-    limit = ALIKE * rows.shape[1] ** 0.5
     pairs = []
-    for start in range(0, len(rows), BLOCK):
-        close = (torch.cdist(rows[start : start + BLOCK], rows) < limit).nonzero()
-        pairs.append(close + torch.tensor([start, 0]))
-    first, second = torch.cat(pairs).T.numpy()
-    graph = coo_array((np.ones(len(first), bool), (first, second)), shape=(len(rows), len(rows)))
+    for some, others, close in close_miniatures(torch.from_numpy(miniatures), ALIKE):
+        row, column = close.nonzero().T
+        pairs.append(torch.stack([some[row], others[column]]))
+    first, second = torch.cat(pairs, 1).numpy()
+    graph = coo_array((np.ones(len(first), bool), (first, second)), shape=(len(miniatures), len(miniatures)))
     group = connected_components(graph, directed=False)[1]
     found = [np.flatnonzero(group == i).tolist() for i in np.flatnonzero(np.bincount(group) > 1)]
     return sorted(found, key=lambda members: (-len(members), members))

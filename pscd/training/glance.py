@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from pscd.coordinates import GAUSSIAN_IQR
-from pscd.data.looks import COLUMNS, GROUPS, miniatures_of, numbers_of
+from pscd.data.looks import COLUMNS, GROUPS, close_miniatures, miniatures_of, numbers_of
+from pscd.data.pixels import BLOCK
 
 KEPT, ROUNDS = 0.75, 50  # share of the images that the ellipse is fitted to, and C-steps at most
 RIDGE = 1e-6  # of each column's variance
@@ -28,7 +29,6 @@ SURE = 4.0  # standard deviations by which the group must stand out from the val
 LARGEST = 1 - KEPT  # share of the images above which a group is no junk
 FEWEST = 100  # images; of fewer, nothing can be said
 ALIKE = 0.005  # root mean square difference of copies: half of what `pscd detect` lists, since nobody looks at these
-BLOCK = 1024  # images at a time
 
 
 @dataclass(frozen=True)
@@ -127,19 +127,9 @@ def copies(x: Tensor) -> Tensor:
     >>> copies(x[[0, 1, 2, 1]])
     tensor([1, 2, 1, 2])
     """
-    m = _blockwise(miniatures_of, x)
-    limit = ALIKE * m.shape[1] ** 0.5
-    m = (m - m.mean(0)).float()
-    # Sorted along the axis on which they vary most, copies lie close together: most pairs are never compared.
-    place, order = (m @ torch.linalg.eigh(m.T @ m).eigenvectors[:, -1]).sort(stable=True)
-    m, squares = m[order], m[order].square().sum(1)
-    found = torch.empty(len(m), dtype=torch.long)
-    for start in range(0, len(m), BLOCK):
-        part = slice(start, min(start + BLOCK, len(m)))
-        reach = torch.stack([place[part.start] - limit, place[part.stop - 1] + limit])
-        low, high = torch.searchsorted(place, reach).tolist()
-        apart = torch.addmm(squares[low:high], m[part], m[low:high].T, alpha=-2) + squares[part, None]
-        found[order[part]] = (apart < limit**2).sum(1).clamp(min=1)
+    found = torch.empty(len(x), dtype=torch.long)
+    for some, _, close in close_miniatures(_blockwise(miniatures_of, x), ALIKE):
+        found[some] = close.sum(1).clamp(min=1)
     return found
 
 

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from pscd.data.looks import COLUMNS, miniatures_of, numbers_of
+from pscd.data import looks
+from pscd.data.looks import COLUMNS, close_miniatures, miniatures_of, numbers_of
 
 SIDE = 32
 
@@ -72,3 +73,18 @@ def test_grey_images_floats_and_oblong_ones_look_as_their_coloured_bytes_do():
     assert numbers_of(x).shape == (3, len(COLUMNS))
     turned = numbers_of(x.transpose(2, 3))  # waves down and across change places
     torch.testing.assert_close(turned[:, [5, 6]], expected[:, [6, 5]], rtol=0, atol=1e-6)
+
+
+def test_close_pictures_are_those_of_all_pairs(monkeypatch):
+    """In blocks of seven: no pair is left out, and every picture is in one block."""
+    monkeypatch.setattr(looks, "BLOCK", 7)
+    x = torch.rand(60, 3, generator=torch.Generator().manual_seed(0)).double()
+    x = torch.cat([x, x[:20] + 0.009, x[5:6]])
+    expected = torch.cdist(x, x) < 0.01 * 3**0.5
+    found, seen = torch.zeros(len(x), len(x), dtype=torch.bool), []
+    for some, others, close in close_miniatures(x, 0.01):
+        found[some[:, None], others] = close
+        seen += some.tolist()
+    assert torch.equal(found, expected)
+    assert expected.sum() > len(x) + 40
+    assert sorted(seen) == list(range(len(x)))

@@ -139,6 +139,15 @@ def test_a_yardstick_is_of_numbers(saved, tmp_path):
         EnergyDetector.load(changed(saved[1], tmp_path, facts={"fitted.yardstick_": [1.0, "2"]}))
 
 
+@pytest.mark.parametrize("count", [400, -1, "many"])
+def test_the_number_of_neighbours_must_fit_the_rows(tmp_path, count):
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    detector = EnergyDetector(rank="neighbours", n_updates=2).fit(x)
+    detector.save(tmp_path / "saved")
+    with pytest.raises(UserError, match="damaged, or not a detector of pscd"):
+        EnergyDetector.load(changed(tmp_path / "saved", tmp_path / "changed", facts={"neighbours": count}))
+
+
 def test_the_network_of_another_fit_is_told(saved, tmp_path):
     with pytest.raises(UserError, match="not the network of the detector beside it, but of another fit"):
         EnergyDetector.load(changed(saved[1], tmp_path, metadata={"network": "f00d"}))

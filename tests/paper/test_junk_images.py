@@ -1,9 +1,12 @@
 from dataclasses import replace
 
-from pscd.paper import Choice
+from pscd.config import TrainConfig
+from pscd.paper import WITH_IMAGES, Choice
 from pscd.paper.artefact import CellResult
-from pscd.paper.junk_images import KINDS, junk_cells, summary
+from pscd.paper.junk_images import KINDS, LATER, WARM_UPDATES, junk_cells, summary, warm_cells
 from pscd.paper.scratch_images import COLUMNS, SHORT
+from pscd.parallel import digest
+from pscd.training import checkpoint
 
 DIGITS = Choice(data="digits", features="pixels", n=60)
 
@@ -39,3 +42,28 @@ def test_the_summary_by_hand():
     lines = summary([CellResult(*one) for one in results]).splitlines()
     assert lines[2] == "| clean images | 15.0 (+0%) |  |  |  |  |  |  |"
     assert lines[3] == "| blank, 10% | 15.0 (-25%); 1 of 2 diverged | 0.5 | 0.25 | 18.0 (+20%) | 0.95 | 0.25 | 0.5 |"
+
+
+def test_after_a_warm_up_every_way_goes_on_from_one_run_of_cd_on_clean_images():
+    made = warm_cells(DIGITS, False, 2)
+    assert len(made) == 2 * 3 * (1 + len(KINDS))
+    for seed in (0, 1):
+        (warm,) = {digest(s["warm"]): s["warm"] for s in made if s["seed"] == seed}.values()
+        config = TrainConfig.from_dict(warm)
+        assert (config.seed, config.objective.gamma, config.start) == (seed, 0.0, "none")
+    first = [TrainConfig.from_dict(s["config"]) for s in made[:3]]
+    assert [(c.objective.gamma, c.start) for c in first] == [(0.0, "none"), (0.3, "glance"), (0.3, "none")]
+    assert {(c.objective.warmup, c.steps, c.seed) for c in first} == {(0.0, WARM_UPDATES, LATER)}
+
+
+def test_the_warm_run_is_trained_once_and_gone_on_from(tmp_path):
+    artefact = WITH_IMAGES["warm-junk-images"](DIGITS)
+    clean, _, _, dirty, *_ = artefact.cells(True, 1)
+    assert all(artefact.compute(s, tmp_path)["fid"] > 0 for s in (clean, dirty))
+    assert len(list(tmp_path.iterdir())) == 3  # the warm run, and one for each cell
+    warm = checkpoint.load(tmp_path / digest(dirty["warm"]))
+    names = ("config", "contaminated", "ratio", "junk", "warm")
+    after = checkpoint.load(tmp_path / digest(*(dirty[name] for name in names)))
+    # Adam has counted the updates of both: the second run began with all of the first, not with its weights alone.
+    updates = [{int(moments["step"]) for moments in run["optimizer"]["state"].values()} for run in (warm, after)]
+    assert updates == [{warm["step"]}, {warm["step"] + after["step"]}]
