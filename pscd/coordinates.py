@@ -12,6 +12,7 @@ QUANTILE_ROWS = 100_000  # the most rows to compute quartiles from
 GAUSSIAN_IQR = 1.349  # interquartile range of a standard Gaussian
 LINEAR = 3.0  # deviations up to which a column with compressed tails is nearly linear
 SPIKED_LINEAR = 1.0  # the same where most rows share one value
+STRAIGHT = 1e6  # the same where a column is to be linear as far as values go
 BELOW = 0.02  # of the way from the median of a skewed column to its end, near which the logarithm becomes linear
 NO_SKEW = 8.5  # over sqrt(n): a skew smaller than this, two standard errors for a Gaussian, is taken for 0
 
@@ -128,6 +129,24 @@ class Coordinates:
         count = (~rows.isnan()).sum(0)
         is_bent = (below < 0) & (above > 0) & (skew.abs() > NO_SKEW / count.sqrt())
         return replace(self, skew=torch.where(is_bent, skew, 0.0)) if is_bent.any() else self
+
+    def straightened(self, x: Tensor) -> "Coordinates":
+        """The same coordinates with columns of two values left linear: they have no tails.
+
+        The rarer of two values would seem to be a tail, since it lies some deviations out, and the cell around it would
+        be drawn together.
+
+        Args:
+            x: rows `(n, d)` without gaps.
+
+        Returns:
+            The coordinates.
+        """
+        if self.linear is None:
+            return self
+        seen = x if self.kept is None else x[:, self.kept]
+        has_two = ((seen == seen.amin(0)) | (seen == seen.amax(0))).all(0)
+        return replace(self, linear=torch.where(has_two, STRAIGHT, self.linear))
 
     @property
     def spiked(self) -> Tensor:

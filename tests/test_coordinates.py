@@ -202,6 +202,23 @@ def test_columns_with_a_quartile_at_the_median_are_not_bent():
     assert straight.bent(spiked) is straight
 
 
+def test_a_column_of_two_values_is_linear_and_one_of_three_is_not():
+    x = gaussian(200, 4)
+    x[:, 0] = 7.0  # not seen
+    x[:, 1] = 5 * (x[:, 1] > 1.5) - 2.0
+    x[:, 2] = (x[:, 2] > 1.5) * 1.0 + (x[:, 2] > 2)
+    found = Coordinates.robust(x)
+    straight = found.straightened(x)
+    rows = torch.tensor([[7.0, 40.0, 1.0, 20.0]]).double()
+    expected = found.forward(rows, torch.float64)
+    expected[0, 0] = (40 + 2) / found.scale[0]
+    assert found.forward(rows)[0, 0] < 0.5 * expected[0, 0]
+    torch.testing.assert_close(straight.forward(rows, torch.float64), expected)
+    torch.testing.assert_close(straight.inverse(expected), rows)
+    bare = Coordinates.robust(x, tails=False)
+    assert bare.straightened(x) is bare
+
+
 @pytest.mark.parametrize("tails", [True, False])
 def test_bent_coordinates_there_and_back_with_their_slope(tails):
     x = log_normal(301)

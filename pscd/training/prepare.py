@@ -269,6 +269,7 @@ def _candidates(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None)
     found = coordinates_of(x, config, columns)
     if config.standardise != "robust":
         return [found]
+    found = found.straightened(x)
     bent = found.bent(x.double())
     return [found, replace(found, linear=None), *([bent] if bent is not found else [])]
 

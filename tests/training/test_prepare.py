@@ -7,7 +7,7 @@ import torch
 import pscd
 import pscd.training.prepare as prepare_module
 from pscd.config import TrainConfig
-from pscd.coordinates import Coordinates
+from pscd.coordinates import LINEAR, STRAIGHT, Coordinates
 from pscd.data.streams import distinct
 from pscd.errors import UserError
 from pscd.mixtures import fit_robust_mixture, refit
@@ -170,6 +170,15 @@ def test_heavy_tails_are_drawn_in_and_straight_columns_stay_straight():
     drawn_in, _ = prepare(wild, PRESETS["table"])
     assert straight.coordinates.linear is None
     assert drawn_in.coordinates.linear is not None
+
+
+def test_a_column_of_two_values_has_no_tail_to_draw_in():
+    """Beside heavy tails, which are: the rarer value stays as far out as it is."""
+    wild = torch.randn(800, 3, generator=generator(0), dtype=torch.float64).mul(3).sinh()
+    x = torch.cat([wild, (torch.arange(800) % 20 == 0).double()[:, None]], 1)
+    coordinates = prepare(x, PRESETS["table"])[0].coordinates
+    assert (coordinates.linear[:3] == LINEAR).all()
+    assert coordinates.linear[3] == STRAIGHT
 
 
 def test_rows_are_prepared_the_same_way_twice_and_the_global_generator_is_left_alone():
