@@ -111,7 +111,9 @@ class TrainConfig:
         0.01, "fraction of the drawn persistent chains that start afresh at each update", group="chains"
     )
     precision: Literal["float32", "bfloat16"] = option(
-        "float32", "arithmetic of the network: float32, or bfloat16 where a GPU is quicker with it", group="energy"
+        "float32",
+        "arithmetic of the network: float32, or bfloat16 on GPUs and processors that have it, which is quicker there",
+        group="energy",
     )
     jump_components: int = option(32, "Gaussians in the proposal of the sampler's jumps", group="chains")
     max_gap: float = option(

@@ -79,6 +79,11 @@ class RunFolder:
         return self.path / "scores.csv"
 
     @property
+    def duplicates(self) -> Path:
+        """Groups of pictures that hardly differ, if there are any."""
+        return self.path / "duplicates.csv"
+
+    @property
     def source(self) -> Path:
         """The file that a detector learnt from, and its fingerprint."""
         return self.path / "source.json"

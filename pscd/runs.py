@@ -4,6 +4,7 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -195,7 +196,7 @@ def _claim(run: RunFolder, config: TrainConfig, fingerprint: str, lock: ExitStac
     with writing_to(run.path):
         sweep(run.path)
         begun = _has_begun(run)
-        if begun and not run.config.is_file():
+        if (begun and not run.config.is_file()) or (not begun and not _is_free(run)):
             raise UserError(f"{run.path} exists and holds other files; choose another --out")
         if begun:
             _check_same_run(run, config, fingerprint)
@@ -208,16 +209,29 @@ def _has_begun(run: RunFolder) -> bool:
     return any(path not in (run.config, run.lock) for path in run.path.iterdir())
 
 
+def _is_free(run: RunFolder) -> bool:
+    """Whether there are no settings yet, or those of a run that was stopped before its first checkpoint."""
+    if not run.config.is_file():
+        return True
+    try:
+        return "fingerprint" in unsealed(read_json(run.config))
+    except (UserError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
 def _check_same_run(run: RunFolder, config: TrainConfig, fingerprint: str) -> None:
     try:
         found = unsealed(read_json(run.config))
         fingerprint_found = found.pop("fingerprint")
-        differences = config.differences(TrainConfig.from_dict(found))
+        there = TrainConfig.from_dict(found)
+        # The same rows may be called by another path, from another folder.
+        same_rows = fingerprint_found == fingerprint
+        differences = (replace(config, data=there.data) if same_rows else config).differences(there)
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
         raise UserError(f"{run.config} is damaged, or of another version; choose another --out") from None
     if differences:
         raise UserError(f"{run.path} holds a run with other settings ({'; '.join(differences)}); choose another --out")
-    if fingerprint_found != fingerprint:
+    if not same_rows:
         raise UserError(f"{config.data} has changed since the run in {run.path} started; choose another --out")
 
 

@@ -4,11 +4,13 @@ import json
 import os
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 import pscd
 from pscd.errors import UserError
+from pscd.rng import generator
 from pscd.run_folder import RunFolder
 from pscd.runs import train
 
@@ -29,6 +31,36 @@ def test_train_writes_a_folder_that_describes_itself(small, tmp_path):
     assert (run / "model.safetensors").stat().st_mtime_ns == modified
     with pytest.raises(UserError, match=r"other settings \(steps: 61 asked, 60 there\)"):
         train(replace(small, steps=61), run, progress=False)
+
+
+def test_settings_that_are_not_of_a_run_are_left_alone(small, tmp_path):
+    """Those of a run that was stopped before its first checkpoint are replaced."""
+    for text in ('{"app": "mine"}', "[1]", "no JSON"):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(UserError, match="holds other files; choose another --out"):
+            train(small, tmp_path, progress=False)
+        assert (tmp_path / "config.json").read_text() == text
+    stopped = tmp_path / "stopped"
+    train(small, stopped, progress=False)
+    for path in stopped.iterdir():
+        if path.name != "config.json":
+            path.unlink()
+    assert train(replace(small, steps=20), stopped, progress=False) == stopped
+
+
+def test_the_same_rows_by_another_path_are_the_same_run(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savetxt("rows.csv", torch.randn(60, 2, generator=generator(0)).numpy(), delimiter=",", header="a,b", comments="")
+    config = replace(small, data="rows.csv", steps=20)
+    run = train(config, tmp_path / "run", progress=False)
+    before = (run / "model.safetensors").stat().st_mtime_ns
+    train(replace(config, data=str(tmp_path / "rows.csv")), run, progress=False)
+    assert (run / "model.safetensors").stat().st_mtime_ns == before
+    np.savetxt(
+        "other.csv", torch.randn(60, 2, generator=generator(1)).numpy(), delimiter=",", header="a,b", comments=""
+    )
+    with pytest.raises(UserError, match=r"other settings \(data: other.csv asked, rows.csv there\)"):
+        train(replace(config, data="other.csv"), run, progress=False)
 
 
 def test_a_run_that_diverged_is_not_taken_for_finished(small, tmp_path):

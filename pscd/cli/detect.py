@@ -184,7 +184,7 @@ def fit_detector(
     from pscd.data import check_enough
     from pscd.detector.estimator import EnergyDetector
 
-    check_enough(path, len(frame))
+    check_enough(len(frame), path)
     detector = EnergyDetector(
         gamma=args.gamma,
         contamination=contamination,
@@ -237,6 +237,7 @@ def score_rows(args: argparse.Namespace, *, in_blocks: bool = False) -> None:
     detector = EnergyDetector.load(args.run)
     if is_of_pictures(detector) and not args.file.is_file():
         check_out(args.out, args.force)
+        check_out(args.out.with_suffix(".png"), args.force, (".png",))
         score_pictures(detector, args.file, args.out)
         return
     source = source_of(args, args.file, always=in_blocks or is_nameless(detector))

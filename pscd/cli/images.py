@@ -192,6 +192,7 @@ def score_images(args: argparse.Namespace, model: "Model") -> None:
     from pscd.progress import progress_bar
 
     check_out(args.out, args.force, (".csv", ".npy", ".parquet"))
+    check_out(args.out.with_suffix(".png"), args.force, PICTURES)
     if args.log_density:
         model.log_z()  # which says that images have none
     x, names = _images_in(args.file, model)
@@ -218,7 +219,7 @@ def _images_in(path: Path, model: "Model") -> "tuple[torch.Tensor, list[str] | l
     """The pictures of a folder in the model's size, or the images of an array, and what they are called."""
     import torch
 
-    from pscd.data.image_formats import list_pictures, read_pictures
+    from pscd.data.image_formats import list_pictures, read_readable
     from pscd.data.tables import read_array
     from pscd.files import suffix_of
 
@@ -227,8 +228,8 @@ def _images_in(path: Path, model: "Model") -> "tuple[torch.Tensor, list[str] | l
         if not paths:
             raise UserError(f"{path}: holds no pictures")
         channels, size = model.shape[:2]
-        x = torch.from_numpy(read_pictures(paths, size=size, channels=channels))
-        return x, [str(p.relative_to(path)) for p in paths]
+        pictures, kept = read_readable(paths, size=size, channels=channels)
+        return torch.from_numpy(pictures), [str(paths[i].relative_to(path)) for i in kept]
     if suffix_of(path) not in ARRAYS:
         raise UserError(f"{path}: images are a folder of pictures, or an array ({', '.join(ARRAYS)})")
     x = torch.from_numpy(read_array(path))  # bytes stay bytes, of which 255 is white

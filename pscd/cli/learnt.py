@@ -28,7 +28,7 @@ def print_learnt(detector: "EnergyDetector", n_rows: int) -> None:
     if detector.gamma_ > 0:
         print(f"gamma {detector.gamma_:.3g}: {ignored} rows counted less than a tenth")
     else:
-        print("gamma 0: nothing to be robust against, every row counted")
+        print("gamma 0: every row counted")
     print(f"outlier: energy above {-detector.offset_:.4g}, {_threshold_words(detector)}")
 
 
@@ -37,7 +37,7 @@ def _threshold_words(detector: "EnergyDetector") -> str:
     if detector.contamination != "auto":
         return f"the strangest {100 * float(detector.contamination):.3g} % of these rows (--contamination)"
     if detector.contamination_ > 0:
-        return "more than 99 % of the model's own samples have"
+        return "which 99 % of the model's own samples stay below"
     return "in any case the strangest hundredth of these rows (--contamination)"
 
 

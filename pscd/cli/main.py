@@ -7,7 +7,10 @@ reported in one line.
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from pscd.cli import bench, clean, data, detect, images, look, paper, report, runs, sweep, tables, train
 from pscd.cli.common import Command, Parser, add_command, is_first_process
@@ -45,6 +48,9 @@ COMMANDS: dict[str, Command] = {
     "reproduce": paper.REPRODUCE,
     "bench": bench.BENCH,
 }
+# What the same command does after it was stopped, where it does not start again.
+GOES_ON = dict.fromkeys(("train", "sweep", "reproduce"), "the same command goes on with it")
+GOES_ON |= dict.fromkeys(("score", "sample"), "of many rows, the same command goes on with it, of few it starts again")
 FORMER = {"fit": "detect"}  # names that commands had before, and still answer to
 
 
@@ -62,7 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = build_parser(argv).parse_args(_today(argv))
         _prepare(args)
-        args.command(args)
+        with _warnings_as_notes():
+            args.command(args)
         sys.stdout.flush()  # a full disk is told here, not by the interpreter at its end
     except (UserError, Diverged) as error:
         return _tell(str(error), 2 if isinstance(error, UserError) else 1)
@@ -70,11 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"pscd: {error}", file=sys.stderr)
         return 3
     except KeyboardInterrupt:
-        print(
-            "pscd: stopped; train, sweep, reproduce, and score and sample of many rows go on with the same command, "
-            "others start again",
-            file=sys.stderr,
-        )
+        print(f"pscd: stopped; {GOES_ON.get(argv[0], 'the same command starts again')}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -82,6 +85,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, MemoryError, RuntimeError, ImportError, SystemError) as error:
         return _tell(_what_is_missing(error), 2)
     return 0
+
+
+@contextmanager
+def _warnings_as_notes() -> Iterator[None]:
+    """Print what the library warns of in one line, without the place in the code; other warnings as ever."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if category is not UserWarning:
+                show(message, category, *where, **more)
+            elif is_first_process():
+                print(f"note: {message}", file=sys.stderr)
+
+        warnings.showwarning = note
+        yield
 
 
 def _tell(message: str, code: int) -> int:

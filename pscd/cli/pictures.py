@@ -39,7 +39,7 @@ def detect_pictures(args: argparse.Namespace, out: Path) -> None:
     if args.columns or args.id:
         raise UserError(f"{args.data} is a folder of pictures, without columns; leave --columns and --id out")
     described = _described(args.data)
-    check_enough(args.data, len(described.paths))
+    check_enough(len(described.paths), args.data)
     detector = EnergyDetector(
         gamma=args.gamma,
         contamination=args.contamination,
@@ -52,14 +52,16 @@ def detect_pictures(args: argparse.Namespace, out: Path) -> None:
         detector.fit(_frame(described, columns_for(len(described.paths))))
     except ValueError as error:
         raise UserError(f"{args.data}: {error}") from None
+    run = RunFolder(out)
     with writing_to(out):
         out.mkdir(parents=True, exist_ok=True)
         detector.save(out)
-        write_json(RunFolder(out).source, {"data": str(args.data), "kind": "pictures"})
-    report(detector, described, args.data, out / "scores.csv")
+        unreadable = [(path.relative_to(args.data).as_posix(), why) for path, why in described.unreadable]
+        write_json(run.source, {"data": str(args.data), "kind": "pictures", "unreadable": unreadable})
+    report(detector, described, args.data, run.scores)
     if len(described.paths) < FEW:
         print(f"note: {len(described.paths)} pictures are few; trust the order more than how many are called strange")
-    _report_duplicates(described, args.data, out / "duplicates.csv")
+    _report_duplicates(described, args.data, run.duplicates)
     print(f"run: {out}")
 
 
@@ -191,6 +193,7 @@ def _report_duplicates(described: "Described", folder: Path, out: Path) -> None:
 
     groups = near_duplicates(described.miniatures)
     if not groups:
+        out.unlink(missing_ok=True)  # of the pictures before
         print("no near-duplicates")
         return
     names = [path.relative_to(folder).as_posix() for path in described.paths]

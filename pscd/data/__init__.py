@@ -117,14 +117,20 @@ def _rows_of_dataset(data: torch.utils.data.Dataset[Any]) -> Tensor:
     return data.tensors[0]
 
 
-def check_enough(path: Path, n: int) -> None:
-    """Refuse a file with fewer than 20 rows.
+def check_enough(n: int, path: Path | None = None) -> None:
+    """Refuse fewer than 20 rows.
+
+    Args:
+        n: number of rows.
+        path: the file that they are from, if any.
 
     Raises:
-        UserError: the file has too few to learn from.
+        UserError: these are too few to learn from.
     """
     if n < FEWEST_ROWS:
-        raise UserError(f"{path}: {n} rows are too few to learn from; at least {FEWEST_ROWS} are needed")
+        where = "" if path is None else f"{path}: "
+        rows = "1 row is" if n == 1 else f"{n} rows are"
+        raise UserError(f"{where}{rows} too few to learn from; at least {FEWEST_ROWS} are needed")
 
 
 @dataclass(frozen=True)
@@ -213,7 +219,7 @@ def load_dataset(
     if streams_file(path, stream):
         return _open_dataset(path, seed, columns)
     table = read_table(path, columns)
-    check_enough(path, len(table.x))
+    check_enough(len(table.x), path)
     held_out, kept = split_rows(len(table.x), seed)
     return Dataset(table.x[kept], table.x[held_out], table.columns)
 
@@ -221,7 +227,7 @@ def load_dataset(
 def _open_dataset(path: Path, seed: int, columns: Sequence[str] | None) -> Dataset:
     """A sample of a large file, and the file itself without the rows held out."""
     source = open_source(path, columns)
-    check_enough(path, source.n_rows)
+    check_enough(source.n_rows, path)
     held_out = source.sample(min(source.n_rows // 10, N_HELD_OUT), seed, Stream.SPLIT)
     source = source.leaving_out(held_out.position)
     sample = source.sample(sample_size(source.shape), seed)
@@ -236,7 +242,7 @@ def _load_image_dataset(name: str, seed: int, root: Path | str | None, size: int
             shapes = " and ".join(" x ".join(map(str, part.x.shape[1:])) for part in (images, test))
             raise UserError(f"{name}: training and test images differ in shape, {shapes}; make them alike")
         return Dataset(images.x, test.x, None, images.label, test.label)
-    check_enough(Path(name), len(images.x))
+    check_enough(len(images.x), Path(name))
     held_out, kept = split_rows(len(images.x), seed)
     labels = (None, None) if images.label is None else (images.label[kept], images.label[held_out])
     return Dataset(images.x[kept], images.x[held_out], None, *labels)

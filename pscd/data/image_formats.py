@@ -224,8 +224,36 @@ def open_picture(path: Path, channels: int = 3) -> "Image.Image":
         return _in_eight_bits(ImageOps.exif_transpose(opened), channels)
 
 
+def read_readable(
+    paths: Sequence[Path], *, size: int | None = None, channels: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Those of several pictures that can be read, as `read_pictures` reads them; a warning names the others.
+
+    Args:
+        paths: files.
+        size: side to scale to; without it all must agree.
+        channels: 1 or 3, if it is known.
+
+    Returns:
+        Bytes `(m, channels, height, width)`, and the numbers of these pictures among all, `(m,)`.
+
+    Raises:
+        UserError: none can be read, or the sizes differ and no `size` is given.
+    """
+    broken: dict[Path, Exception] = {}
+    x = read_pictures(paths, size=size, channels=channels, broken=broken)
+    if broken:
+        warnings.warn(f"{_about(broken, len(paths), 'read')}; left out", stacklevel=2)
+    return x, np.array([i for i, path in enumerate(paths) if path not in broken])
+
+
 def read_pictures(
-    paths: Sequence[Path], *, size: int | None = None, crop: int | None = None, channels: int | None = None
+    paths: Sequence[Path],
+    *,
+    size: int | None = None,
+    crop: int | None = None,
+    channels: int | None = None,
+    broken: dict[Path, Exception] | None = None,
 ) -> np.ndarray:
     """Pictures as one array of bytes `(n, channels, height, width)`, grey if all of them are.
 
@@ -234,15 +262,16 @@ def read_pictures(
         size: side to scale to, after the largest square is cut from the middle; without it all must agree.
         crop: side of the square to cut instead.
         channels: 1 or 3, if it is known.
+        broken: takes up the pictures that cannot be read, which are then left out; None: they are an error.
 
     Returns:
         Bytes `(n, channels, height, width)`.
 
     Raises:
-        UserError: a picture is not readable, or the sizes differ and no `size` is given.
+        UserError: a picture is not readable, or all are not; or the sizes differ and no `size` is given.
     """
     if channels is None:
-        modes = _each(paths, _mode, "looked at")
+        modes = [mode for _, mode in _each(paths, _mode, "looked at", broken)]
         channels = 1 if all(mode in ("1", "L", "LA") or mode.startswith("I;16") for mode in modes) else 3
     found: np.ndarray | None = None
     other: tuple[Path, tuple[int, ...]] | None = None
@@ -250,38 +279,45 @@ def read_pictures(
     def read(path: Path) -> np.ndarray:
         return decode_picture(path, channels, size, crop)
 
-    for i, x in enumerate(_each(paths, read, "read")):
+    first, n = paths[0], 0
+    for path, x in _each(paths, read, "read", broken):
         if found is None:
-            found = np.empty((len(paths), *x.shape), np.uint8)
+            found, first = np.empty((len(paths), *x.shape), np.uint8), path
         if x.shape == found.shape[1:]:
-            found[i] = x
+            found[n] = x
+            n += 1
         elif other is None:
-            other = (paths[i], x.shape)
+            other = (path, x.shape)
     assert found is not None
     if other is not None:
-        first, second = (f"{width} x {height}" for height, width in (found.shape[2:], other[1][1:]))
+        its, others = (f"{width} x {height}" for height, width in (found.shape[2:], other[1][1:]))
         raise UserError(
-            f"{paths[0]} is {first} and {other[0]} is {second}; scale all to one size, for example --image-size 32"
+            f"{first} is {its} and {other[0]} is {others}; scale all to one size, for example --image-size 32"
         )
-    return found
+    return found[:n]
 
 
-def _each(paths: Sequence[Path], read: Callable[[Path], Any], verb: str) -> Iterable[Any]:
-    """`read(path)` for all paths; those that fail are named together at the end."""
-    broken = []
+def _each(
+    paths: Sequence[Path], read: Callable[[Path], Any], verb: str, broken: dict[Path, Exception] | None
+) -> Iterable[tuple[Path, Any]]:
+    """`(path, read(path))` for all paths; those that fail go to `broken`, or are named together in an error."""
+    fails = {} if broken is None else broken
     with progress_bar(len(paths), show=len(paths) >= LONG_LIST, unit="picture") as bar:
         for path in paths:
             try:
-                yield read(path)
+                if path not in fails:
+                    yield path, read(path)
             except Exception as error:  # Pillow raises a dozen kinds for a damaged file
-                broken.append((path, error))
-                if len(broken) == len(paths):
-                    break
+                fails[path] = error
             bar.update()
-    if broken:
-        names = ", ".join(str(path) for path, _ in broken[:5]) + (" ..." if len(broken) > 5 else "")
-        reason = one_line(broken[0][1])
-        raise UserError(f"{len(broken)} of {len(paths)} pictures cannot be {verb}: {names} ({reason}); remove them")
+    if fails and (broken is None or len(fails) == len(paths)):
+        raise UserError(f"{_about(fails, len(paths), verb)}; remove {'it' if len(fails) == 1 else 'them'}")
+
+
+def _about(broken: dict[Path, Exception], n: int, verb: str) -> str:
+    """Which of n pictures could not be read, and why the first could not."""
+    names = ", ".join(map(str, list(broken)[:5])) + (" ..." if len(broken) > 5 else "")
+    return f"{len(broken)} of {n} pictures cannot be {verb}: {names} ({one_line(next(iter(broken.values())))})"
 
 
 def _mode(path: Path) -> str:

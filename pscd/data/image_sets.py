@@ -307,7 +307,8 @@ def _read_folder(folder: Path, train: bool, size: int | None) -> Arrays:
     paths, label = image_formats.list_pictures(folder)
     if not paths:
         raise UserError(f"{folder}: holds no pictures ({', '.join(image_formats.PICTURE_SUFFIXES)})")
-    return image_formats.read_pictures(paths, size=size), label
+    x, kept = image_formats.read_readable(paths, size=size)
+    return x, None if label is None else label[kept]
 
 
 _QUICKDRAW_URL = "https://storage.googleapis.com/quickdraw_dataset/full/numpy_bitmap/CLASS.npy"

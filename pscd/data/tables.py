@@ -3,6 +3,7 @@
 import csv
 import gzip
 import math
+import shlex
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -304,8 +305,10 @@ def _about_text(
     if not keep:
         return f"{what}; {ELSE}"
     if may_be_id:
-        return f"{what}; carry {'it' if one else 'them'} along unlearnt with --id '{','.join(text)}', or {ELSE}"
-    return f"{what}; choose others with --columns {','.join(keep)}, or {ELSE}"
+        return (
+            f"{what}; carry {'it' if one else 'them'} along unlearnt with --id {shlex.quote(','.join(text))}, or {ELSE}"
+        )
+    return f"{what}; choose others with --columns {shlex.quote(','.join(keep))}, or {ELSE}"
 
 
 def _check_finite(path: Path, values: np.ndarray, names: tuple[str, ...] | None) -> None:

@@ -1,5 +1,7 @@
 """Modified energies: with given labels, in bfloat16, at another temperature, with a part of the input held fixed."""
 
+from functools import cache
+
 import torch
 from torch import Tensor, nn
 
@@ -116,12 +118,22 @@ def as_function(energy: nn.Module, precision: str, *label: Tensor | None) -> nn.
 
     Args:
         energy: the network.
-        precision: `float32` or `bfloat16`.
+        precision: `float32` or `bfloat16`; a processor without instructions for the latter computes in float32.
         label: labels of consecutive parts of a batch, `(n,)` each, or None.
 
     Returns:
         A module `(B, *shape) -> (B,)`.
     """
     known = [part for part in label if part is not None]
+    device = next((p.device.type for p in energy.parameters()), "cpu")
     energy = LabelledEnergy(energy, torch.cat(known)) if known else energy
-    return BFloat16Energy(energy) if precision == "bfloat16" else energy
+    is_half = precision == "bfloat16" and (device != "cpu" or has_bfloat16())
+    return BFloat16Energy(energy) if is_half else energy
+
+
+@cache
+def has_bfloat16() -> bool:
+    """Whether this processor has instructions for bfloat16; without them it takes many times as long as float32."""
+    # torch says so through an operator for its own use, which not every build has.
+    supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return supported is not None and bool(supported())

@@ -3,6 +3,7 @@
 import base64
 import csv
 import io
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,21 @@ def file_address(path: Path) -> str | None:
         return None
 
 
+def pictures_sections(run: RunFolder, source: Mapping[str, object]) -> list[Section]:
+    """What `pscd detect` found in a folder of pictures.
+
+    Args:
+        run: of a detector that learnt from them.
+        source: where they were, and what could not be read.
+
+    Returns:
+        The strangest pictures, near-duplicates, and pictures that cannot be read, if there are any.
+    """
+    unreadable = unreadable_section(source.get("unreadable"))
+    found = [strange_pictures(run, str(source.get("data"))), near_duplicates_section(run)]
+    return found if unreadable is None else [*found, unreadable]
+
+
 def strange_pictures(run: RunFolder, folder: str) -> Section:
     """The strangest pictures of a folder, as `pscd detect` has left them in its run folder.
 
@@ -95,6 +111,48 @@ def strange_pictures(run: RunFolder, folder: str) -> Section:
         blocks.append(Picture(sheet, "The strangest pictures", "Energy and name of each stand below it."))
     blocks.append(Table(("picture", "energy", "", "because"), rows, summary=f"The first {len(rows)} by name"))
     return Section(title, tuple(blocks))
+
+
+def near_duplicates_section(run: RunFolder) -> Section:
+    """Groups of pictures that hardly differ, as `pscd detect` has left them in its run folder.
+
+    Args:
+        run: of a detector that learnt from pictures.
+
+    Returns:
+        The pictures of each group by name.
+    """
+    title = "Near-duplicates"
+    groups: dict[str, list[str]] = {}
+    try:
+        if run.duplicates.is_file():
+            with run.duplicates.open(encoding="utf-8", newline="") as file:
+                for row in csv.DictReader(file):
+                    groups.setdefault(row["group"], []).append(row["file"])
+    except (OSError, ValueError, KeyError, TypeError, csv.Error):
+        return Section(title, (Text((f"They are not shown: {run.duplicates} is damaged.",), "warning"),))
+    if not groups:
+        return Section(title, (Text(("No two pictures are near-duplicates of each other.",)),))
+    extra = sum(len(names) - 1 for names in groups.values())
+    said = f"{extra:,} picture{'s are near-duplicates' if extra > 1 else ' is a near-duplicate'} of another."
+    rows = tuple((str(len(names)), ", ".join(names[:SHOWN])) for names in groups.values())[:SHOWN]
+    return Section(title, (Text((said,)), Table(("pictures", "their names"), rows, summary="The groups")))
+
+
+def unreadable_section(unreadable: object) -> Section | None:
+    """Pictures that could not be read, and why.
+
+    Args:
+        unreadable: pairs of name and reason, as the run folder has them.
+
+    Returns:
+        Their names; None if there are none, or nothing is known.
+    """
+    if not isinstance(unreadable, list) or not unreadable:
+        return None
+    rows = tuple((str(pair[0]), str(pair[1])) for pair in unreadable if isinstance(pair, list) and len(pair) == 2)
+    said = f"{len(rows):,} {'file was' if len(rows) == 1 else 'files were'} left out."
+    return Section("Pictures that cannot be read", (Text((said,), "warning"), Table(("picture", "why"), rows[:SHOWN])))
 
 
 def _address(png: bytes) -> str:

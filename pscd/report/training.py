@@ -12,6 +12,7 @@ from pscd.report import charts
 from pscd.report.blocks import Block, Chart, Charts, Section, Table, Text
 from pscd.run_folder import RunFolder
 from pscd.training.guard import verdict
+from pscd.training.loop import last_step
 
 MOST = 1_000  # points of a curve; longer logs are thinned out
 MEASURES = {"mmd": "MMD^2 x 1e4", "frechet": "Fréchet distance", "n_real": "held-out rows", "n_fake": "compared rows"}
@@ -58,6 +59,43 @@ def verdict_blocks(rows: Sequence[Mapping[str, float]], notes: Sequence[str] = (
     if notes:
         blocks.append(Text(tuple(f"{note[0].upper()}{note[1:]}." for note in notes if note)))
     return blocks
+
+
+def state_in_words(config: TrainConfig, updates: int, *, has_model: bool, running: bool) -> str:
+    """How far a run has come.
+
+    Args:
+        config: of the run.
+        updates: that were made, or that the model calls its own.
+        has_model: whether there is a model, and not only checkpoints.
+        running: whether training goes on.
+
+    Returns:
+        A word or two.
+    """
+    if running:
+        return "training"
+    if not has_model:
+        return "not finished"
+    return "finished" if updates >= last_step(config) else "diverged"
+
+
+def updates_in_words(config: TrainConfig, step: int, updates: int) -> str:
+    """How many updates were made.
+
+    Args:
+        config: of the run.
+        step: the last that is in the log.
+        updates: as the model has it, all of them if held-out rows ended the run early; 0 if there is no model.
+
+    Returns:
+        For example `20 of 20`.
+    """
+    if config.idle_steps and 0 < step < updates:
+        return (
+            f"{step:,} of at most {config.steps:,}: by held-out rows none of the last {config.idle_steps:,} was better"
+        )
+    return f"{max(step, updates):,} of {config.steps:,}"
 
 
 def training_section(rows: Sequence[Mapping[str, float]]) -> Section:

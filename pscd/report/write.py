@@ -24,14 +24,21 @@ from pscd.report.blocks import Block, Facts, Page, Section, Table, Text
 from pscd.report.cells import blame_by_detector, blame_by_model
 from pscd.report.columns import MISSING, DrawnColumn, column, shown
 from pscd.report.page import write_page
-from pscd.report.pictures import images_sections, strange_pictures
+from pscd.report.pictures import images_sections, pictures_sections
 from pscd.report.plane import plane_section
-from pscd.report.training import evaluation_blocks, read_config, settings_section, training_section, verdict_blocks
+from pscd.report.training import (
+    evaluation_blocks,
+    read_config,
+    settings_section,
+    state_in_words,
+    training_section,
+    updates_in_words,
+    verdict_blocks,
+)
 from pscd.run_folder import RunFolder
 from pscd.runs import load
 from pscd.sampling import SAMPLERS
 from pscd.training import notes, prepare
-from pscd.training.loop import last_step
 
 if TYPE_CHECKING:
     from pscd.detector.estimator import EnergyDetector
@@ -136,7 +143,7 @@ def _detector_page(folder: RunFolder, wanted: RowsWanted) -> Page:
         f"Training was robust, with gamma {detector.gamma_:.3g}: {ignored:,} of {detector.n_rows_:,} {what} were all "
         "but ignored, since they counted less than a tenth."
         if detector.gamma_ > 0
-        else f"Training found nothing to be robust against: gamma is 0, and all {what} counted."
+        else f"Gamma is 0, and all {what} counted."
     )
     blocks: list[Block] = [Text((said,)), facts]
     parameters = tuple((name, str(value)) for name, value in detector.get_params().items() if name != "verbose")
@@ -145,7 +152,7 @@ def _detector_page(folder: RunFolder, wanted: RowsWanted) -> Page:
         if wanted.path is not None:
             hint = f"pscd score {folder.path} {wanted.path} --out scores.csv draws the strangest of other pictures"
             raise UserError(f"{folder.path}: a report shows the pictures that the detector learnt from; {hint}")
-        sections = [Section("The detector", tuple(blocks)), strange_pictures(folder, str(source.get("data")))]
+        sections = [Section("The detector", tuple(blocks)), *pictures_sections(folder, source)]
         return Page(_name(folder), "Detector of strange pictures", tuple(sections))
     found = _detector_frame(source, detector, wanted)
     if isinstance(found, str):
@@ -266,8 +273,8 @@ def run_page(folder: RunFolder, wanted: RowsWanted | None = None, *, running: bo
     updates = int(read_tensors(folder.model)[1]["step"]) if has_model and model is not None else step
     facts = Facts(
         (
-            ("state", _state(config, step, updates, has_model, running)),
-            ("updates", f"{max(step, updates):,} of {config.steps:,}"),
+            ("state", state_in_words(config, max(step, updates), has_model=has_model, running=running)),
+            ("updates", updates_in_words(config, step, updates)),
             ("objective", _called(config.objective, {name: type(kind) for name, kind in OBJECTIVES.items()})),
             ("gamma", _gamma(config if model is None else model.config)),
             ("energy", config.energy.name),
@@ -294,14 +301,6 @@ def _model(folder: RunFolder) -> tuple[Model | None, str]:
             return load(folder.path), ""
     except UserError as error:
         return None, str(error)
-
-
-def _state(config: TrainConfig, step: int, updates: int, has_model: bool, running: bool) -> str:
-    if running:
-        return "training"
-    if not has_model:
-        return "not finished"
-    return "finished" if max(step, updates) >= last_step(config) else "diverged"
 
 
 def _called(part: Any, known: Mapping[str, type]) -> str:

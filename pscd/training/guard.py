@@ -50,7 +50,13 @@ def verdict(rows: Sequence[dict[str, float]], *, retries: int = 0) -> list[str]:
     unit, apart = ("nats", APART) if spread == 1 else ("spreads", APART_SPREADS)
     gap, ess = mean("gap", 0.0) / spread, min(mean("ess_pos", 1.0), mean("ess_neg", 1.0))
     if ess < COLLAPSED:
-        found.append(f"weights collapsed (ESS {ess:.3f}): lower gamma (or beta) or warm up longer")
+        # At gamma 0 the only weights are those of draws of the density that a network corrects.
+        found.append(
+            f"weights collapsed (ESS {ess:.3f}): lower gamma (or beta) or warm up longer"
+            if mean("gamma", 1.0) > 0
+            else f"few draws of the mixture look like data (ESS {ess:.3f}): samples and log Z are less exact than "
+            "usual; model.log_z() says by how much"
+        )
     if gap < -apart:
         found.append(
             f"negatives lag behind the data by {-gap:.1f} {unit}: more sampling steps or a lower learning rate"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pscd import distributed, fast, theory
 from pscd.config import TrainConfig
-from pscd.data import RowsOrStream
+from pscd.data import RowsOrStream, check_enough
 from pscd.energies import TemperedEnergy, as_function
 from pscd.errors import Diverged, NotFinite, UserError
 from pscd.files import locked
@@ -197,8 +197,7 @@ def fit(
     """
     given = Given.of(x, label, config)
     rows = given.rows
-    config = for_rows(tuple(rows.shape[1:]), own=energy is not None) if config is None else config
-    _check_shares(config)
+    config = _settings(config, rows, own=energy is not None)
     device = torch.device(device)
     label, run = given.check_label(label, config, device), _made(folder)
     prepared, config = prepare(rows, config, columns)
@@ -256,13 +255,27 @@ def fit(
                 _show(watch if main else None, state, as_model)
             if stop:
                 raise KeyboardInterrupt
+        _tell_early_end(state, end, bar if progress and main else None)
     return settled(as_model(state))
 
 
-def _check_shares(config: TrainConfig) -> None:
+def _settings(config: TrainConfig | None, rows: Tensor, *, own: bool) -> TrainConfig:
+    """The settings as given, or those for rows of which nothing else is said."""
+    if config is None:
+        if rows.ndim == 2:
+            check_enough(len(rows))
+        config = for_rows(tuple(rows.shape[1:]), own=own)
     n = distributed.world_size()
     if config.batch_size % n or config.buffer_size % n:
         raise UserError(f"batch_size and buffer_size must be multiples of the {n} processes")
+    return config
+
+
+def _tell_early_end(state: TrainState, end: int, bar: Any) -> None:
+    """Say above the progress bar, if there is one, why a run has made fewer updates than it was to."""
+    if bar is not None and state.best is not None and state.step < end:
+        best = f"{state.best.step:,}"
+        bar.write(f"stopped at update {state.step:,}: by held-out rows none was better than update {best}", sys.stderr)
 
 
 def _made(folder: Path | str | None) -> RunFolder | None:

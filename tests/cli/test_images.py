@@ -1,3 +1,4 @@
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -98,9 +99,33 @@ def test_a_folder_of_pictures_from_training_to_the_strangest(tmp_path, capsys):
     expected = load(out).energies(digits)
     assert energy["03.png"] == pytest.approx(expected[3].item(), rel=1e-5)
     assert size_of(tmp_path / "scores.png")[0] > 100
+    other = tmp_path / "other.csv"
+    other.with_suffix(".png").write_text("precious")
+    assert main(["score", str(out), str(folder), "--out", str(other)]) == 2
+    assert "other.png exists; choose another --out, or add --force" in capsys.readouterr().err
+    assert (other.with_suffix(".png").read_text(), other.exists()) == ("precious", False)
+    assert main(["score", str(out), str(folder), "--out", str(other), "--force"]) == 0
     joint = {line.split(",")[0]: float(line.split(",")[2]) for line in lines[1:]}
     strangest = max(joint, key=joint.get)
     assert strangest in capsys.readouterr().out.split("the strangest:")[1].split("joint")[0]
+
+
+def test_pictures_that_cannot_be_read_are_left_out_of_training_and_scores(tmp_path, capsys):
+    folder, out, scores = tmp_path / "mine", tmp_path / "run", tmp_path / "scores.csv"
+    for i, x in enumerate(load_dataset("digits", seed=0).held_out[:30]):
+        grids.save(x[0].numpy(), folder / "ab"[i % 2] / f"{i:02}.png")
+    (folder / "a" / "00a.png").write_text("no picture")
+    sizes = ["--image-size", "8", "--depth", "2", "--classes", "2"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert main(["train", str(folder), *SMALL, *sizes, "--out", str(out)]) == 0
+        assert main(["score", str(out), str(folder), "--by", "energy", "--out", str(scores)]) == 0
+    told = capsys.readouterr().err
+    assert "note: 1 of 31 pictures cannot be read" in told
+    assert "image_formats.py" not in told
+    names = pd.read_csv(scores)["file"].tolist()
+    assert len(names) == 30
+    assert "a/00a.png" not in names
 
 
 def test_images_are_scored_in_several_ways(run, tmp_path, capsys):

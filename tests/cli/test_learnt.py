@@ -19,7 +19,7 @@ def test_it_is_told_where_the_threshold_comes_from(tmp_path, capsys):
 
     assert told("--contamination", "0.05") == "the strangest 5 % of these rows (--contamination)"
     x[:20] += 9
-    assert told() == "more than 99 % of the model's own samples have"
+    assert told() == "which 99 % of the model's own samples stay below"
     x[:20] -= 9
     x[np.abs(x).max(1) > 2] = 0  # rows that stand out less than those of the model
     assert told() == "in any case the strangest hundredth of these rows (--contamination)"

@@ -11,7 +11,9 @@ from PIL import Image
 
 from pscd import EnergyDetector
 from pscd.cli.main import main
+from pscd.report import write_report
 from tests.cli.helpers import refused
+from tests.report.helpers import read as read_page
 
 
 def save(picture, path):
@@ -74,6 +76,14 @@ def test_what_is_printed_names_pictures_and_counts_unreadable_ones(run):
     assert "2 pictures are near-duplicates" in said
 
 
+def test_the_report_has_near_duplicates_and_unreadable_pictures_too(run):
+    text = read_page(write_report(run)).text
+    assert "2 pictures are near-duplicates of another" in text
+    assert "black0.png, black1.png, black2.png" in text
+    assert "1 file was left out" in text
+    assert "broken.jpg" in text.split("Pictures that cannot be read")[-1]
+
+
 def test_few_pictures_are_told_to_be_few(run):
     assert "note: 44 pictures are few" in (run / "said").read_text()
 
@@ -112,6 +122,9 @@ def test_other_pictures_are_scored_as_the_same_ones_are(run, folder, tmp_path, c
         assert float(row["energy"]) == pytest.approx(float(before[f"good/{row['file']}"]), rel=1e-6)
     capsys.readouterr()
     assert "folder of pictures" in refused(["score", run, tmp_path / "none", "--out", tmp_path / "x.csv"], capsys)
+    (tmp_path / "y.png").write_text("precious")
+    assert "y.png exists" in refused(["score", run, folder / "good", "--out", tmp_path / "y.csv"], capsys)
+    assert (tmp_path / "y.png").read_text() == "precious"
 
 
 def test_a_detector_that_knows_pictures_by_other_numbers_says_so(folder, tmp_path, capsys):

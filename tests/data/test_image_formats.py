@@ -222,6 +222,21 @@ def test_broken_pictures_are_named_together(tmp_path):
     assert "1 of 1 pictures" in refused(image_formats.read_pictures, [text])
 
 
+def test_pictures_that_can_be_read_are_read_and_the_others_named(tmp_path):
+    good = [save(tmp_path / f"{i}.png", pixels(6, 6) + i) for i in range(3)]
+    text = tmp_path / "text.png"
+    text.write_text("no picture")
+    cut = tmp_path / "cut.png"
+    cut.write_bytes(save(tmp_path / "whole.png", pixels(60, 60)).read_bytes()[:200])  # its header is whole
+    with pytest.warns(UserWarning, match="2 of 5 pictures cannot be read: .*text.png, .*cut.png .*; left out"):
+        x, kept = image_formats.read_readable([text, good[0], cut, *good[1:]])
+    assert kept.tolist() == [1, 3, 4]
+    assert [int(one[0, 0, 0]) for one in x] == [int((pixels(6, 6) + i)[0, 0]) for i in range(3)]
+    assert x.shape == (3, 1, 6, 6)
+    assert "2 of 2 pictures cannot be" in refused(image_formats.read_readable, [text, cut], size=4)
+    assert len(image_formats.read_readable(good)[1]) == 3  # without a warning
+
+
 def test_sub_folders_are_labels(tmp_path):
     for name in ("cats/2.png", "cats/1.PNG", "dogs/old/1.png", "empty/notes.txt", ".hidden/1.png", "dogs/._1.png"):
         path = tmp_path / name

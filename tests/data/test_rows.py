@@ -42,6 +42,17 @@ def test_twenty_rows_are_the_fewest_to_learn_from(tmp_path, stream):
     np.save(path, np.arange(38.0).reshape(19, 2))
     with pytest.raises(UserError, match="19 rows are too few to learn from; at least 20 are needed"):
         load_dataset(str(path), seed=0, stream=stream)
+    np.save(path, np.arange(2.0).reshape(1, 2))
+    with pytest.raises(UserError, match="1 row is too few"):
+        load_dataset(str(path), seed=0, stream=stream)
+
+
+def test_rows_in_memory_are_as_many_unless_settings_are_given():
+    x = torch.randn(19, 2, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(UserError, match=r"^19 rows are too few to learn from; at least 20 are needed"):
+        pscd.fit(x)
+    config = pscd.TrainConfig(steps=2, batch_size=4, buffer_size=8, energy=pscd.Architecture("quadratic"))
+    assert pscd.fit(x, config).shape == (2,)
 
 
 class Stream(Dataset):

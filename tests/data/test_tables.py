@@ -62,6 +62,7 @@ def write(path, content):
         ("x.csv", "", "is empty"),
         ("x.csv", "a,b\n", "no rows"),
         ("x.csv", "a,city\n1,Rome\n2,Oslo\n", "column 'city' is not numeric; choose others with --columns a"),
+        ("x.csv", "a (cm),b,city\n1,3,Rome\n2,4,Oslo\n", r"choose others with --columns 'a \(cm\),b', or"),
         ("x.csv", "city\nRome\n", "column 'city' is not numeric; use pscd detect"),
         ("x.csv", "a,b\n1,2\n3,oops\n5,6\n", r"column 'b' is not numeric: 'oops' in row 2"),
         ("x.csv", "a,b\n1,2,3\n4,5,6\n", "more fields than the header"),
@@ -157,7 +158,7 @@ def test_ids_go_along_unlearnt(tmp_path):
         read_table(path, ["a"], ids=["a"])
     (tmp_path / "u.csv").write_text("id,a\n007,1\n,2\n9007199254740993,3\n")
     assert read_table(tmp_path / "u.csv", ids=["id"]).ids == {"id": ["007", "", "9007199254740993"]}
-    with pytest.raises(UserError, match="--id 'name'"):
+    with pytest.raises(UserError, match="--id name, or"):
         read_table(path, ids=())
     with pytest.raises(UserError, match="--columns a,b"):
         read_table(path)
@@ -221,7 +222,7 @@ def test_a_cell_of_text_is_pointed_at_unless_most_are(tmp_path):
     (tmp_path / "x.csv").write_text("a,b,c,d\n" + "".join(f"x{i},y{i},7,{i}\n" for i in range(4)))
     assert told(tmp_path / "x.csv").startswith("columns 'a', 'b' are not numeric; choose others with --columns d, or")
     assert told(tmp_path / "x.csv", ids=()).startswith(
-        "columns 'a', 'b' are not numeric; carry them along unlearnt with --id 'a,b'"
+        "columns 'a', 'b' are not numeric; carry them along unlearnt with --id a,b, or"
     )
     (tmp_path / "x.csv").write_text("a,c\n" + "".join(f"x{i},7\n" for i in range(4)))
     assert told(tmp_path / "x.csv").startswith("column 'a' is not numeric; use pscd detect")

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from pscd.energies import Architecture, BFloat16Energy, ConvNet, LabelledEnergy, PlainCNN, ResNet
+from pscd.energies import Architecture, BFloat16Energy, ConvNet, LabelledEnergy, PlainCNN, ResNet, as_function, wrappers
 from pscd.rng import generator
 
 
@@ -74,3 +74,15 @@ def test_mixed_precision_returns_float32_near_the_full_one():
     assert mixed.dtype == torch.float32
     torch.testing.assert_close(mixed, energy(x), rtol=0.05, atol=0.02)
     assert not torch.equal(mixed, energy(x))
+
+
+@pytest.mark.parametrize("has_it", [True, False])
+def test_a_processor_without_bfloat16_computes_in_float32(has_it, monkeypatch):
+    monkeypatch.setattr(wrappers, "has_bfloat16", lambda: has_it)
+    energy = ConvNet((1, 8, 8), width=8, depth=2)
+    assert isinstance(as_function(energy, "bfloat16"), BFloat16Energy) == has_it
+    assert as_function(energy, "float32") is energy
+    elsewhere = ConvNet((1, 8, 8), width=8, depth=2).to("meta")  # what other devices can is not asked
+    assert isinstance(as_function(elsewhere, "bfloat16"), BFloat16Energy)
+    labelled = as_function(energy, "bfloat16", torch.zeros(3, dtype=torch.long), None)
+    assert isinstance(labelled.energy if has_it else labelled, LabelledEnergy)

@@ -9,6 +9,7 @@ from PIL import Image
 import pscd
 from pscd.presets import preset
 from pscd.report import pictures, write_report
+from pscd.run_folder import RunFolder
 from tests.report.helpers import read
 
 
@@ -50,3 +51,19 @@ def test_an_artefact_says_which_figure_is_not_there(name, tmp_path):
     page = read(write_report(tmp_path / "a"))
     assert ("gone.png is not there" in page.text) == (name == "gone.png")
     assert any(tag == "img" for tag, _ in page.tags) == (name == "there.png")
+
+
+def test_groups_of_near_duplicates_are_those_of_the_file(tmp_path):
+    run = RunFolder(tmp_path)
+    assert "No two pictures" in pictures.near_duplicates_section(run).blocks[0].lines[0]
+    run.duplicates.write_text("group,file\n1,a.png\n1,b.png\n1,c.png\n2,d.png\n2,e.png\n")
+    said, table = pictures.near_duplicates_section(run).blocks
+    assert said.lines == ("3 pictures are near-duplicates of another.",)
+    assert table.rows == (("3", "a.png, b.png, c.png"), ("2", "d.png, e.png"))
+    run.duplicates.write_text("nothing\n1\n")
+    assert "damaged" in pictures.near_duplicates_section(run).blocks[0].lines[0]
+
+
+@pytest.mark.parametrize("unreadable", [None, [], "text", 5])
+def test_where_no_picture_is_known_to_be_unreadable_nothing_is_said(unreadable):
+    assert pictures.unreadable_section(unreadable) is None

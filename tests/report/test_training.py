@@ -1,7 +1,7 @@
 from pscd.config import TrainConfig
 from pscd.presets import preset
 from pscd.report.blocks import Charts, Table, Text
-from pscd.report.training import MOST, settings_section, training_section, verdict_blocks
+from pscd.report.training import MOST, settings_section, training_section, updates_in_words, verdict_blocks
 
 
 def blocks(section, kind):
@@ -36,3 +36,11 @@ def test_settings_are_compared_with_those_for_such_data():
     assert ("seed", "0") in everything.rows
     usual = settings_section(preset("table").changed({"data": "my.csv"}), 5, None)
     assert blocks(usual, Text)[0].lines[1] == "Every setting is the default for such data."
+
+
+def test_updates_of_a_run_that_held_out_rows_ended_are_those_of_its_log():
+    early = preset("plane")
+    assert updates_in_words(early, 650, 2000).startswith("650 of at most 2,000: by held-out rows none of the last 500")
+    assert updates_in_words(early, 2000, 2000) == "2,000 of 2,000"
+    assert updates_in_words(early, 0, 2000) == "2,000 of 2,000"  # nothing was logged
+    assert updates_in_words(TrainConfig("moon", steps=70), 50, 70) == "70 of 70"

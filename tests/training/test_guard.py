@@ -118,6 +118,8 @@ def log(n=10, **values):
         ({"ess_pos": 0.1}, None),
         ({"ess_pos": 0.099}, "weights collapsed (ESS 0.099)"),
         ({"ess_neg": 0.099, "ess_pos": 0.9}, "weights collapsed (ESS 0.099)"),
+        ({"ess_neg": 0.099, "gamma": 0.1}, "weights collapsed (ESS 0.099): lower gamma"),
+        ({"ess_neg": 0.099, "gamma": 0.0}, "few draws of the mixture look like data (ESS 0.099)"),
         ({"gap": -1.0}, None),
         ({"gap": -1.01}, "negatives lag behind the data by 1.0 nats"),
         ({"gap": 1.0}, None),

@@ -306,6 +306,14 @@ def test_training_ends_when_no_update_has_been_the_best_for_long(tmp_path, monke
     assert (kept["step"], kept["best"]["step"], kept["best"]["gain"]) == (50, 20, 0.2)
 
 
+def test_a_run_that_ends_early_says_why(monkeypatch, capsys):
+    pscd.fit(curved(), impatient(monkeypatch, [-0.1, 0.2, 0.1, 0.2, 0.0, 0.9]), progress=True)
+    assert "stopped at update 50: by held-out rows none was better than update 20" in capsys.readouterr().err
+    pscd.fit(curved(), impatient(monkeypatch, [0.1, 0.2, 0.1, 0.2, 0.0]))
+    pscd.fit(curved(), impatient(monkeypatch, [float(i) for i in range(10)]), progress=True)
+    assert "stopped at" not in capsys.readouterr().err
+
+
 def test_the_start_may_be_the_best(monkeypatch):
     rows = []
     model = pscd.fit(curved(), impatient(monkeypatch, [-0.1, -0.2, 0.0, 0.5]), log=rows.append)

@@ -443,6 +443,7 @@ def test_the_step_settles_with_the_precision_and_gradients_of_the_run(small, mon
         return run(self, energy, *args, **kwargs)
 
     monkeypatch.setattr(Mala, "run", spy)
+    monkeypatch.setattr("pscd.energies.wrappers.has_bfloat16", lambda: True)
     config = replace(small, objective=DenoisingScoreMatching(), steps=2, precision="bfloat16", gradients="plain")
     fit(torch.randn(50, 2, generator=generator(0)), config)
     assert set(seen) == {("BFloat16Energy", "plain")}
