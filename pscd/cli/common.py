@@ -73,12 +73,14 @@ class Command:
         add: adds the flags to the command's parser; called only when this command was given.
         run: does the work.
         examples: lines that end the command's own help.
+        about: sentences that follow the first line of the command's own help.
     """
 
     help: str
     add: Callable[[Parser], None]
     run: Callable[[argparse.Namespace], None]
     examples: str = ""
+    about: str = ""
 
 
 def add_command(commands: Any, name: str, command: Command) -> Parser:
@@ -95,7 +97,7 @@ def add_command(commands: Any, name: str, command: Command) -> Parser:
     parser: Parser = commands.add_parser(
         name,
         help=command.help,
-        description=f"{command.help[0].upper()}{command.help[1:]}.",
+        description=f"{command.help[0].upper()}{command.help[1:]}.{command.about}",
         epilog=f"examples:\n{command.examples}" if command.examples else None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

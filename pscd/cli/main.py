@@ -28,7 +28,7 @@ Train energy-based models on data that are not clean, then find strange rows and
   pscd sample runs/my --n 1000 --out new.csv    rows like yours, without the junk
   pscd report runs/my                           everything about it as one HTML file
   pscd train moon --gamma 1 --out runs/moon     a toy, to see it work
-  pscd train my.csv --out runs/full             an energy of your own choosing: every setting is a flag
+  pscd train my.csv --out runs/full             a density of your own table, and samples; every setting is a flag
   pscd sweep my.csv --gamma 0,0.5 --seeds 5     many of them: lists and ranges of settings, compared
 """
 COMMANDS: dict[str, Command] = {

@@ -35,7 +35,16 @@ PROTOCOLS = {
     "objective": ("needs_negatives", "sampling_power", "init", "at", "__call__"),
     "sampler": ("n_steps", "step_size", "low", "high", "run", "adapt"),
 }
+ABOUT = """
+
+A table of your own needs no flags: a robust mixture is corrected by a network,
+gamma is chosen from the rows, and log densities are exact or have a known
+error. Sets of images and folders of pictures have settings of their own, too.
+`pscd train my.csv --help` shows the defaults for a file; without one they are
+those for toys.
+"""
 EXAMPLES = """\
+  pscd train my.csv --out runs/my
   pscd train moon --gamma 1 --out runs/moon
   pscd train my.csv --columns height,weight --gamma 0.5 --steps 2000
   pscd train digits --objective cd
@@ -412,4 +421,4 @@ def verdict_on(run: Path) -> list[str]:
     return verdict(rows, retries=int(rows[-1].get("retries", 0))) if rows else []
 
 
-TRAIN = Command("train an energy on a toy, a table or images", add_train, run_train, EXAMPLES)
+TRAIN = Command("train an energy on a toy, a table or images", add_train, run_train, EXAMPLES, ABOUT)
