@@ -1,8 +1,9 @@
-"""What is odd about a column, in words: codes for missing values, slips of a factor, levels that look alike."""
+"""What is odd about a column, in words: codes for missing values, slips of a factor, levels alike; and copied rows."""
 
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
 from pscd.frames.cells import number_text
 from pscd.frames.levels import listed
@@ -10,7 +11,39 @@ from pscd.frames.spelling import slips
 
 CODES = (9, 99, 999, 9999, 99999, 999999, -1, -9, -99, -999, -9999, -99999)  # that people write for a missing value
 FACTORS = (10.0, 100.0, 1000.0)
+FEWEST_ROWS = 20  # different ones, from which on copies are told
+DISTINCT = 0.9  # share of different values from which on a column tells rows apart
 BULK = 0.8  # share of the cells within a factor of five of the median, for others to be slips of a factor
+
+
+def copied_rows(frame: pd.DataFrame) -> tuple[str, ...]:
+    """Rows that are exact copies of others, where that can hardly be chance.
+
+    In a table of a few categories rows are equal by chance. They are not if, without the copies, some column has hardly
+    any value twice.
+
+    Args:
+        frame: the table.
+
+    Returns:
+        A sentence, or none.
+    """
+    try:
+        is_copy = frame.duplicated().to_numpy()
+    except TypeError:  # lists in cells
+        return ()
+    once = frame[~is_copy]
+    if (
+        not is_copy.any()
+        or len(once) < FEWEST_ROWS
+        or not any(once[name].nunique() >= DISTINCT * len(once) for name in frame.columns)
+    ):
+        return ()
+    n, first = int(is_copy.sum()), int(is_copy.argmax()) + 1
+    rows = "1 row is an exact copy of another" if n == 1 else f"{n:,} rows are exact copies of others"
+    return (
+        f"{rows} ({'' if n == 1 else 'the first: '}row {first:,}); remove {'it' if n == 1 else 'them'} if read twice",
+    )
 
 
 def odd_numbers(

@@ -14,6 +14,7 @@ from pscd.errors import UserError
 from pscd.files import check_fits, needs, reading, suffix_of
 from pscd.frames.layout import column_names, find_footer, find_layout, is_summary, read_text, records, table_records
 from pscd.frames.levels import listed
+from pscd.frames.oddities import copied_rows
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".tab", ".dat")
 FRAME_SUFFIXES = (*TEXT_SUFFIXES, ".parquet", ".xlsx")
@@ -78,7 +79,7 @@ def read_frame(
     else:
         frame, found = _read_typed_file(path, sheet)
     layout = {"delimiter": delimiter, "encoding": encoding, "header": header, "sheet": sheet}
-    found["notes"] = (*about_unused(suffix, layout), *found["notes"])
+    found["notes"] = (*about_unused(suffix, layout), *found["notes"], *copied_rows(frame))
     frame.attrs["pscd"] = found | {name: value for name, value in told.items() if value not in (None, ())}
     return frame
 

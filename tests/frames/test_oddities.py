@@ -1,7 +1,9 @@
 import numpy as np
+import pandas as pd
 import pytest
 
-from pscd.frames.oddities import CODES, odd_levels, odd_numbers
+from pscd.frames import look, read_frame
+from pscd.frames.oddities import CODES, copied_rows, odd_levels, odd_numbers
 
 rng = np.random.default_rng(0)
 
@@ -148,3 +150,27 @@ def test_levels_in_the_order_of_the_alphabet_and_no_more_than_three():
 def test_codes_for_missing_are_nines_or_minus_one():
     nines = [10**n - 1 for n in range(1, 7)]
     assert sorted(CODES) == sorted([*nines, -1, *(-n for n in nines[:5])])
+
+
+def test_copied_rows_are_told_where_they_are_no_chance():
+    frame = pd.DataFrame({"name": [f"n{i}" for i in range(20)], "kind": ["a", "b"] * 10})
+    assert copied_rows(frame) == ()
+    assert copied_rows(frame[["kind"]]) == ()  # few categories: equal rows are to be expected
+    (one,) = copied_rows(pd.concat([frame, frame[3:4]]))
+    assert one == "1 row is an exact copy of another (row 21); remove it if read twice"
+    (many,) = copied_rows(pd.concat([frame[:5], frame, frame]))  # the second run begins with the five again
+    assert many == "25 rows are exact copies of others (the first: row 6); remove them if read twice"
+    assert copied_rows(pd.concat([frame[:19], frame[:1]])) == ()  # few rows
+    # 26 different names among 29 different rows are just below nine tenths of them, 27 just above.
+    for n, told in ((26, False), (27, True)):
+        some = pd.DataFrame(
+            {"name": [f"n{i % n}" for i in range(29)], "kind": ["b" if i >= n else "a" for i in range(29)]}
+        )
+        assert bool(copied_rows(pd.concat([some, some[:1]]))) == told
+    assert copied_rows(frame.assign(kind=[[i % 2] for i in range(20)])) == ()  # cells that cannot be compared
+
+
+def test_a_file_with_copies_says_so(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("name,x\n" + "".join(f"n{i},{i}\n" for i in [*range(30), 4, 5]))
+    assert "2 rows are exact copies of others (the first: row 31)" in " ".join(look(read_frame(path)).notes)
