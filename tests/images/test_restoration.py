@@ -92,7 +92,8 @@ class Seen(nn.Module):
 
 
 @pytest.mark.parametrize("mend", ["inpaint", "denoise"])
-def test_chains_run_with_the_labels_and_precision_of_the_model(mend):
+def test_chains_run_with_the_labels_and_precision_of_the_model(mend, monkeypatch):
+    monkeypatch.setattr("pscd.energies.wrappers.has_bfloat16", lambda: True)
     config = PRESETS["mnist"].changed({"precision": "bfloat16", "energy.name": "conv", "energy.classes": 2})
     model = make(config)
     model.energy = Seen()
