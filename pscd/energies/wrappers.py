@@ -125,10 +125,11 @@ def as_function(energy: nn.Module, precision: str, *label: Tensor | None) -> nn.
         A module `(B, *shape) -> (B,)`.
     """
     known = [part for part in label if part is not None]
-    device = next((p.device.type for p in energy.parameters()), "cpu")
     energy = LabelledEnergy(energy, torch.cat(known)) if known else energy
-    is_half = precision == "bfloat16" and (device != "cpu" or has_bfloat16())
-    return BFloat16Energy(energy) if is_half else energy
+    if precision != "bfloat16":
+        return energy
+    device = next((p.device.type for p in energy.parameters()), "cpu")
+    return BFloat16Energy(energy) if device != "cpu" or has_bfloat16() else energy
 
 
 @cache

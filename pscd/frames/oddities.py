@@ -32,12 +32,10 @@ def copied_rows(frame: pd.DataFrame) -> tuple[str, ...]:
         is_copy = frame.duplicated().to_numpy()
     except TypeError:  # lists in cells
         return ()
+    if not is_copy.any():
+        return ()
     once = frame[~is_copy]
-    if (
-        not is_copy.any()
-        or len(once) < FEWEST_ROWS
-        or not any(once[name].nunique() >= DISTINCT * len(once) for name in frame.columns)
-    ):
+    if len(once) < FEWEST_ROWS or not any(once[name].nunique() >= DISTINCT * len(once) for name in frame.columns):
         return ()
     n, first = int(is_copy.sum()), int(is_copy.argmax()) + 1
     rows = "1 row is an exact copy of another" if n == 1 else f"{n:,} rows are exact copies of others"
