@@ -44,18 +44,14 @@ test-slow: $(READY) ## the long scientific checks, and property-based tests with
 	$(BIN)/python -m pytest -m slow
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest tests/properties
 
-mutants: $(READY) ## plant mistakes and count those that the tests notice, in docs/results/mutants.md (an hour); SEED=7 for another sample
-	$(BIN)/python -m mutation --jobs 2 --named
-	$(BIN)/python -m mutation --jobs 2 --seed $(SEED)
-
 test-stress: $(READY) ## all tests in random order, with two copies of them for company; RUNS=20 for more
 	$(BIN)/python scripts/stress.py --runs $(RUNS)
 
 faults: $(READY) ## kill, fill, flip and cut: 800 faults on purpose, counted in docs/reliability.md (10 minutes)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.faults --write
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies faults --write
 
 fuzz: $(READY) ## 100,000 wrong files for everything that is read, counted in docs/reliability.md (an hour)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.fuzz --write
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies fuzz --write
 
 hashes: ## write requirements.txt from constraints.txt, after a version has changed
 	$(PYTHON) -m venv build/tools
@@ -85,12 +81,15 @@ test-scale: $(READY) ## real clusters of Dask and Ray on this machine (about 5 m
 	$(PIP) -c constraints.txt -e '.[dev,dask,ray]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m scale -rs
 
+reproduce: $(READY) ## reproduce a study, for example NAME=toys-2d; without a name, list them
+	$(BIN)/python -m studies $(NAME)
+
 $(RIVALS): $(READY)
 	$(PIP) -c constraints.txt -e '.[dev,bench]'
 	@touch $@
 
 bench: $(RIVALS) ## speed beside other libraries, in docs/results/speed.md (over an hour, of an idle machine)
-	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m studies speed
 
 $(SITE): $(READY) docs/constraints.txt
 	$(PIP) -c constraints.txt -c docs/constraints.txt -e '.[dev,docs]'
@@ -110,5 +109,5 @@ lint: $(READY) ## ruff and mypy
 clean: ## remove the environment, builds and caches; runs stay
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache docs/gallery docs/api/generated
 
-.PHONY: help setup demo test test-slow test-browser test-scale test-stress mutants faults fuzz hashes licences sbom audit bench \
+.PHONY: help setup demo reproduce test test-slow test-browser test-scale test-stress faults fuzz hashes licences sbom audit bench \
 	docs lint clean

@@ -185,7 +185,7 @@ def _names(model: "EnergyDetector | Model", part: "pd.DataFrame") -> list[str]:
 
 def _check_columns(table: Any, model: "EnergyDetector | Model") -> None:
     """Find out that a column is not there before anything is sent to a cluster."""
-    from pscd.frames.levels import listed
+    from pscd.tables.levels import listed
 
     there = _columns(table)
     named = isinstance(model, Model) and model.columns is not None

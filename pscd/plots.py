@@ -1,4 +1,4 @@
-"""Pictures of runs. Only this module and `pscd.paper.figures` import matplotlib."""
+"""Pictures of runs. Only this module and `studies.paper.figures` import matplotlib."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -128,51 +128,6 @@ def plot_scores(
     for column, scale in ((first, axes[1].set_xscale), (second, axes[1].set_yscale)):
         if _spreads_far(x[:, column]):
             scale("symlog", linthresh=float(np.nanquantile(np.abs(x[:, column]), 0.9)) or 1.0)
-    return save(figure, path)
-
-
-def plot_sweep(found: dict[str, Any], title: str, unit: float, floor: float | None, path: Path) -> Path:
-    """The measure that decides, over the settings of a sweep: a point for each run, mean and deviation over seeds.
-
-    Args:
-        found: what `sweep.json` holds.
-        title: of the measure.
-        unit: the measure is drawn times this.
-        floor: what data compared with other data have, in the same unit.
-        path: the picture to write.
-
-    Returns:
-        The path.
-    """
-    by, settings = found["by"], [s for s in found["settings"] if found["by"] in s["measures"]]
-    along = _numeric_setting(settings)
-    figure, axis = plt.subplots(figsize=(7, 4 if along else 1.6 + 0.32 * len(settings)), layout="constrained")
-    curves: dict[str, list[dict[str, Any]]] = {}
-    for s in settings:
-        others = ", ".join(f"{name} {value}" for name, value in s["varied"].items() if name != along)
-        curves.setdefault(others if along else "", []).append(s)
-    for i, (name, members) in enumerate(curves.items()):
-        colour = f"C{i}" if len(curves) > 1 else COLOURS["data"]
-        at = [float(s["varied"][along]) for s in members] if along else list(range(len(members)))
-        means = [unit * s["measures"][by]["mean"] for s in members]
-        sds = [unit * (s["measures"][by]["sd"] or 0.0) for s in members]
-        style: dict[str, Any] = {"fmt": "o-" if along else "o", "color": colour, "capsize": 3, "label": name or None}
-        axis.errorbar(at, means, yerr=sds, **style) if along else axis.errorbar(means, at, xerr=sds, **style)
-        for x, s in zip(at, members, strict=True):
-            values = [unit * run[by] for run in found["runs"] if run["varied"] == s["varied"] and by in run]
-            points = ([x] * len(values), values) if along else (values, [x] * len(values))
-            axis.plot(*points, ".", color=colour, alpha=0.35, zorder=1)
-    line = axis.axhline if along else axis.axvline
-    if floor is not None:
-        line(floor, color="grey", linestyle="--", linewidth=1, label="data against data")
-    if along:
-        axis.set(xlabel=along, ylabel=title, xscale=_axis_scale([float(s["varied"][along]) for s in settings]))
-    else:
-        axis.set_yticks(range(len(settings)), [", ".join(f"{n} {v}" for n, v in s["varied"].items()) for s in settings])
-        axis.invert_yaxis()
-        axis.set_xlabel(title)
-    if axis.get_legend_handles_labels()[1]:
-        axis.legend(loc="best", frameon=False, fontsize="small")
     return save(figure, path)
 
 

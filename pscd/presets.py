@@ -175,8 +175,8 @@ PRESETS: dict[str, TrainConfig] = {
     ),
 }
 _OWN_PICTURES = PRESETS["cifar10-small"].changed({"energy.classes": 0, "start": "glance"})
-# What `train` takes, if it is not the preset of the same name; `MEASURED` is what the artefacts take, whose pages name
-# no preset.
+# What `train` takes, if it is not the preset of the same name; `MEASURED` is what studies take whose pages
+# name no preset.
 MEASURED = {"cifar10": "cifar10-small", "celeba": "paper-celeba", "svhn": "cifar10-small", "notmnist": "mnist"}
 DEFAULT_OF = {**MEASURED, "mnist": "mnist-robust", "notmnist": "mnist-robust"}
 

@@ -13,8 +13,8 @@ import torch
 from pscd import exact
 from pscd.data.toys import contaminated_1d
 from pscd.energies import Quadratic
-from pscd.paper.contamination_gaussian import kl_to_clean
-from pscd.paper.gaussian_fit import best_gaussian
+from studies.paper.contamination_gaussian import kl_to_clean
+from studies.paper.gaussian_fit import best_gaussian
 
 FILE = Path(__file__).resolve().parents[1] / "docs" / "explanations" / "one-picture.json"
 GAMMAS = [i / 10 for i in range(21)]

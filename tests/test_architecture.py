@@ -15,11 +15,11 @@ ROOMS = [
     {"errors", "version"},
     {"types"},
     {"coordinates", "distributed", "extensions", "files", "html", "progress", "rng"},
-    {"clusters", "frames", "parts", "run_folder"},
-    {"losses", "metrics", "theory"},
+    {"parts", "run_folder", "tables"},
+    {"losses", "metrics"},
     {"discrete", "exact"},  # pure, as those before: neither samplers nor C++
     {"fast"},
-    {"mixtures", "parallel"},
+    {"mixtures"},
     {"normalise"},
     {"data", "energies"},
     {"sampling"},
@@ -28,13 +28,12 @@ ROOMS = [
     {"model", "presets"},
     {"training"},
     {"images", "runs"},
-    {"baselines", "detector", "evaluation", "timing"},
+    {"detector", "evaluation"},
     {"engines", "plots", "report"},
-    {"paper", "sweep"},
     {"cli"},
     {"__main__"},
 ]
-ONLY_IN = {"matplotlib": {"plots.py", "paper/figures.py"}, "argparse": {"cli"}, "altair": {"report/charts.py"}}
+ONLY_IN = {"matplotlib": {"plots.py"}, "argparse": {"cli"}, "altair": {"report/charts.py"}}
 
 
 def modules():

@@ -22,7 +22,7 @@ OF_THE_SITE = ("index.md", "contributing.md", "changelog.md", "security.md")
 # As `python -m pscd`, but for the MMD of 10,000 points, which takes longer than all else.
 WITH_FEW_POINTS = """
 import runpy
-import pscd, pscd.paper
+import pscd
 from pscd.cli import runs
 print(pscd.__file__)
 runs.N_POINTS = 100

@@ -10,7 +10,7 @@ from pscd.cli.common import write
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pscd.frames import Schema
+    from pscd.tables import Schema
 
 SHIFTED = "shifted"  # how the mistake of a whole row begins
 SHOWN = 12  # lines of the summary
@@ -38,7 +38,7 @@ def in_own_format(found: "pd.DataFrame", schema: "Schema | None") -> "pd.DataFra
     """
     import pandas as pd
 
-    from pscd.frames import spell
+    from pscd.tables import spell
 
     if schema is None:
         return found

@@ -136,7 +136,7 @@ def _check(args: argparse.Namespace, cells: Path) -> None:
 def _endings(path: Path) -> tuple[str, ...]:
     """How the name of a copy of a file may end."""
     from pscd.files import suffix_of
-    from pscd.frames.reading import TEXT_SUFFIXES
+    from pscd.tables.reading import TEXT_SUFFIXES
 
     if is_text(path):
         return (*TEXT_SUFFIXES, ".parquet")
@@ -153,7 +153,7 @@ def is_text(path: Path) -> bool:
         True for `.csv` and its kin.
     """
     from pscd.files import suffix_of
-    from pscd.frames.reading import TEXT_SUFFIXES
+    from pscd.tables.reading import TEXT_SUFFIXES
 
     return suffix_of(path) in TEXT_SUFFIXES
 
@@ -167,7 +167,7 @@ def _write_mended(args: argparse.Namespace, frame: "pd.DataFrame", changed: "pd.
     import numpy as np
 
     from pscd.files import replacing, suffix_of, writing_to
-    from pscd.frames.writing import write_like
+    from pscd.tables.writing import write_like
 
     if is_text(args.file) and is_text(args.out):
         texts = {

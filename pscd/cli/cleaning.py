@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pscd.detector.estimator import EnergyDetector
-    from pscd.frames.blocks import BlockSource
-    from pscd.frames.writing import Change
     from pscd.parts import Summary
+    from pscd.tables.blocks import BlockSource
+    from pscd.tables.writing import Change
 
 CELLS = 100_000  # of a block that are judged at a time: each takes about a kilobyte meanwhile
 LEARNING = ("columns", "id", "gamma", "updates", "seed")
@@ -136,8 +136,8 @@ def _copied(block: Any, changed: "pd.DataFrame") -> Part:
 
 def _copy_text(args: argparse.Namespace, source: "BlockSource", parts: Sequence[Path]) -> None:
     """A copy of a text file, byte for byte but for the cells that are listed in files."""
-    from pscd.frames.writing import copy_changed
     from pscd.progress import progress_bar
+    from pscd.tables.writing import copy_changed
 
     def changes() -> "Iterator[Change]":
         names: list[str] = []

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import torch
 
     from pscd.model import Model
-    from pscd.parallel import Engine
 
 
 class Parser(argparse.ArgumentParser):
@@ -163,47 +162,6 @@ def add_force(parser: Parser, help: str = "replace the file if it exists") -> No
         help: what is replaced.
     """
     parser.add_argument("--force", action="store_true", help=help)
-
-
-def add_engine(parser: Any, what: str) -> None:
-    """Add the flags that say what computes many pieces of work.
-
-    Args:
-        parser: a parser, or a group of flags.
-        what: what one piece is called.
-    """
-    parser.add_argument("--jobs", type=int, default=-1, help=f"{what}s at a time (default: -1, one per core)")
-    parser.add_argument(
-        "--backend",
-        choices=("cores", "dask", "ray"),
-        default="cores",
-        help=f"what computes the {what}s: the cores of this machine (default), or the workers of a cluster",
-    )
-    parser.add_argument(
-        "--scheduler",
-        metavar="ADDRESS",
-        help="of the cluster: host:port of a Dask scheduler or of Ray's head; auto for a Ray on this machine",
-    )
-    parser.add_argument(
-        "--patience", type=float, default=30.0, metavar="SECONDS", help="wait so long for its answer (default: 30)"
-    )
-
-
-def engine_from(args: argparse.Namespace) -> "Engine":
-    """The engine that the flags of `add_engine` describe.
-
-    Args:
-        args: the flags.
-
-    Returns:
-        The engine, not connected yet.
-
-    Raises:
-        UserError: the flags contradict each other.
-    """
-    from pscd.parallel import Engine
-
-    return Engine(args.backend, args.scheduler, args.jobs, args.patience)
 
 
 def whole(least: int) -> Callable[[str], int]:
@@ -410,3 +368,15 @@ def is_first_process() -> bool:
         True in a process of its own.
     """
     return os.environ.get("RANK", "0") == "0"
+
+
+def first_use() -> str:
+    """What compiling the C++ took, if it was this process that did it.
+
+    Returns:
+        The end of a sentence, or nothing.
+    """
+    from pscd import fast
+
+    seconds = fast.compiled_in()
+    return "" if seconds is None else f" compiled just now in {seconds:.1f} s, and kept for later"

@@ -207,7 +207,7 @@ def fit_detector(
 
 def _kinds(args: argparse.Namespace, there: Sequence[str], path: Path) -> dict[str, str]:
     """What the flags say the columns are; ids, and columns that were not chosen, are left out."""
-    from pscd.frames.levels import listed
+    from pscd.tables.levels import listed
 
     gone = [name for name in (*(args.columns or ()), *args.id) if name not in there]
     if gone:

@@ -10,7 +10,7 @@ from pscd.cli.pictures import check_no_folder
 from pscd.cli.reading import FILES, add_reading_flags, look_args, read_args
 
 if TYPE_CHECKING:
-    from pscd.frames import Column, Schema
+    from pscd.tables import Column, Schema
 
 SHOWN_LEVELS = 4
 FEW = 30  # whole numbers between the lowest and the highest of a column that might be a category
@@ -90,7 +90,7 @@ def values(column: "Column") -> str:
     """
     import numpy as np
 
-    from pscd.frames.numbers import number_spelling
+    from pscd.tables.numbers import number_spelling
 
     if column.kind in ("category", "boolean"):
         shown = ", ".join(column.levels[:SHOWN_LEVELS]) + (", ..." if len(column.levels) > SHOWN_LEVELS else "")

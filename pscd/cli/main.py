@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pscd.cli import bench, clean, data, detect, images, look, paper, report, runs, sweep, tables, train
+from pscd.cli import clean, data, detect, images, look, report, runs, tables, train
 from pscd.cli.common import Command, Parser, add_command, is_first_process
 from pscd.errors import Diverged, LostProcess, UserError
 from pscd.extensions import import_module
@@ -29,7 +29,6 @@ Train energy-based models on data that are not clean, then find strange rows and
   pscd report runs/my                           everything about it as one HTML file
   pscd train moon --gamma 1 --out runs/moon     a toy, to see it work
   pscd train my.csv --out runs/full             a density of your own table, and samples; every setting is a flag
-  pscd sweep my.csv --gamma 0,0.5 --seeds 5     many of them: lists and ranges of settings, compared
 """
 COMMANDS: dict[str, Command] = {
     "look": look.LOOK,
@@ -37,7 +36,6 @@ COMMANDS: dict[str, Command] = {
     "clean": clean.CLEAN,
     "score": tables.SCORE,
     "train": train.TRAIN,
-    "sweep": sweep.SWEEP,
     "sample": runs.SAMPLE,
     "evaluate": runs.EVALUATE,
     "plot": runs.PLOT,
@@ -45,13 +43,10 @@ COMMANDS: dict[str, Command] = {
     "strip": images.STRIP,
     "mend": images.MEND,
     "data": data.DATA,
-    "reproduce": paper.REPRODUCE,
-    "bench": bench.BENCH,
 }
 # What the same command does after it was stopped, where it does not start again.
-GOES_ON = dict.fromkeys(("train", "sweep", "reproduce"), "the same command goes on with it")
+GOES_ON = {"train": "the same command continues it"}
 GOES_ON |= dict.fromkeys(("score", "sample"), "of many rows, the same command goes on with it, of few it starts again")
-FORMER = {"fit": "detect"}  # names that commands had before, and still answer to
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = build_parser(argv).parse_args(_today(argv))
+        args = build_parser(argv).parse_args(argv)
         _prepare(args)
         with _warnings_as_notes():
             args.command(args)
@@ -137,7 +132,6 @@ def build_parser(argv: Sequence[str]) -> Parser:
     Raises:
         UserError: `train` is asked for an objective or a sampler that there is not.
     """
-    argv = _today(argv)
     parser = Parser("pscd", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"pscd {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -147,11 +141,6 @@ def build_parser(argv: Sequence[str]) -> Parser:
             inner.words = argv[1:]
             command.add(inner)
     return parser
-
-
-def _today(argv: Sequence[str]) -> list[str]:
-    """The words with the command's present name."""
-    return [FORMER.get(word, word) for word in argv[:1]] + list(argv[1:])
 
 
 def _prepare(args: argparse.Namespace) -> None:

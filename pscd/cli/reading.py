@@ -9,7 +9,7 @@ from pscd.cli.common import AddUp, Parser, parse_names
 from pscd.errors import UserError
 
 if TYPE_CHECKING:
-    from pscd.frames import Schema
+    from pscd.tables import Schema
 
 ARRAYS = (".npy", ".npz")
 FILES = ".csv, .tsv, .txt (also .gz), .parquet, .xlsx, .npy, .npz"
@@ -73,8 +73,8 @@ def read_args(args: argparse.Namespace, path: Path | None = None) -> Any:
         UserError: the file cannot be read as a table.
     """
     from pscd.files import suffix_of
-    from pscd.frames import as_frame, read_frame
-    from pscd.frames.reading import about_unused
+    from pscd.tables import as_frame, read_frame
+    from pscd.tables.reading import about_unused
 
     path = path or getattr(args, "file", None) or args.data
     if suffix_of(path) in ARRAYS:
@@ -136,7 +136,7 @@ def look_args(args: argparse.Namespace, frame: Any, ids: Sequence[str] = ()) -> 
     Returns:
         The schema.
     """
-    from pscd.frames import look
+    from pscd.tables import look
 
     return look(frame, kinds=args.kinds, missing=args.missing, ids=ids)
 

@@ -13,7 +13,7 @@ def add_report(parser: Parser) -> None:
         parser: the command's parser.
     """
     parser.add_argument(
-        "run", type=Path, metavar="RUN", help="a folder of pscd train or detect, or NAME.json of pscd reproduce"
+        "run", type=Path, metavar="RUN", help="a folder of pscd train or detect, or NAME.json of python -m studies"
     )
     parser.add_argument("--out", type=Path, help=".html file (default: RUN/report.html, which is replaced)")
     add_force(parser, "replace the file of --out if it exists")
@@ -45,7 +45,7 @@ def run_report(args: argparse.Namespace) -> None:
 
 
 REPORT = Command(
-    "show a run, a detector or an artefact as one HTML file",
+    "show a run, a detector or an experiment as one HTML file",
     add_report,
     run_report,
     "  pscd report runs/my\n  pscd report runs/my --data new.csv --id name --out new.html\n"

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pscd.detector.estimator import EnergyDetector
-    from pscd.frames.blocks import BlockSource
     from pscd.model import Model
     from pscd.parts import Summary
+    from pscd.tables.blocks import BlockSource
 
 STRANGEST = 10  # rows that are printed
 N_FIT = 100_000  # rows of a large table that a detector learns from
@@ -63,7 +63,7 @@ def fit_to_sample(args: argparse.Namespace, source: "BlockSource", **options: An
     """
     from pscd.cli.detect import fit_detector
     from pscd.detector.blocks import sample_rows
-    from pscd.frames import as_frame
+    from pscd.tables import as_frame
 
     check_table_ids(args, source)
     print(f"drawing {min(N_FIT, source.n_rows):,} of about {source.n_rows:,} rows to learn from")
@@ -210,8 +210,8 @@ def _model_rows(
     import pandas as pd
 
     from pscd.cli.common import in_words
-    from pscd.frames import encode, look
-    from pscd.frames.levels import listed
+    from pscd.tables import encode, look
+    from pscd.tables.levels import listed
 
     first = next(source.blocks())
     if source.names is None or model.columns is None:

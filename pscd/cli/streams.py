@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from pscd.frames.blocks import BlockSource
     from pscd.parts import Summary
+    from pscd.tables.blocks import BlockSource
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ def source_of(
         UserError: it cannot be read.
     """
     from pscd.files import suffix_of
-    from pscd.frames.blocks import BLOCK_ROWS, open_blocks
-    from pscd.frames.reading import about_unused
+    from pscd.tables.blocks import BLOCK_ROWS, open_blocks
+    from pscd.tables.reading import about_unused
 
     most = BLOCK_ROWS if most is None else min(most, BLOCK_ROWS)
     told = {"delimiter": args.delimiter, "encoding": args.encoding, "header": args.header}

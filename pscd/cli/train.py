@@ -11,8 +11,17 @@ from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.cli.bench import first_use
-from pscd.cli.common import Command, Parser, add_device, add_import, device, is_first_process, load_model, parse_names
+from pscd.cli.common import (
+    Command,
+    Parser,
+    add_device,
+    add_import,
+    device,
+    first_use,
+    is_first_process,
+    load_model,
+    parse_names,
+)
 from pscd.cli.flags import add_fields, flag_name, options
 from pscd.cli.images import N_MEASURED
 from pscd.cli.runs import N_POINTS, evaluate_into, plot_into

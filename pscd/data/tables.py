@@ -1,4 +1,4 @@
-"""The user's own data as rows of finite numbers; `pscd.frames` reads tables with more in them."""
+"""The user's own data as rows of finite numbers; `pscd.tables` reads tables with more in them."""
 
 import csv
 import gzip
@@ -20,7 +20,7 @@ from pscd.files import check_fits, reading, suffix_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pscd.frames.cells import Cells
+    from pscd.tables.cells import Cells
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx", ".npy", ".npz")
 ARRAYS = (".npy", ".npz")
@@ -108,7 +108,7 @@ def count_columns(path: Path) -> int | None:
             shape = np.load(path, mmap_mode="r", allow_pickle=False).shape
             return shape[1] if len(shape) == 2 else 1
         if suffix in (".csv", ".tsv", ".txt"):
-            from pscd.frames.layout import find_layout, read_text
+            from pscd.tables.layout import find_layout, read_text
 
             is_long = path.stat().st_size > LONG
             return find_layout(*((_head(path), "utf-8") if is_long else read_text(path)))[0].width
@@ -214,9 +214,9 @@ def _check_declared(path: Path, file: IO[bytes], n_bytes: int) -> None:
 def _read_frame(
     path: Path, columns: Sequence[str] | None, ids: Sequence[str] | None
 ) -> tuple[np.ndarray, tuple[str, ...], dict[str, list[Any]]]:
-    from pscd.frames import read_frame
-    from pscd.frames.cells import as_frame, cells_of
-    from pscd.frames.looking import common_decimal
+    from pscd.tables import read_frame
+    from pscd.tables.cells import as_frame, cells_of
+    from pscd.tables.looking import common_decimal
 
     frame = _read_plain(path, ids or ())
     if frame is None:
@@ -274,7 +274,7 @@ def _check_layout(path: Path, found: Mapping[str, Any]) -> None:
 
 def _numbers(cells: "Cells", decimal: str) -> tuple[np.ndarray, np.ndarray]:
     """The number in each cell, NaN where there is none, and whether something else is there."""
-    from pscd.frames.numbers import guess_format
+    from pscd.tables.numbers import guess_format
 
     if cells.kind in ("number", "boolean"):
         found = cells.values

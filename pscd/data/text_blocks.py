@@ -128,7 +128,7 @@ def _text_blocks(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[np
 
 def _header(path: Path, text: bytes) -> bytes:
     """The lines before the first row, as they stand in the file."""
-    from pscd.frames.layout import find_layout
+    from pscd.tables.layout import find_layout
 
     if text[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise UserError(f"{path}: is written in UTF-16; a file of this size must be in UTF-8")

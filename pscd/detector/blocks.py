@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 
 from pscd.errors import UserError
-from pscd.frames import encode, look
-from pscd.frames.blocks import BlockSource
-from pscd.frames.encoding import other_decimal
-from pscd.frames.levels import listed
-from pscd.frames.numbers import LARGEST
 from pscd.rng import Stream, generator
+from pscd.tables import encode, look
+from pscd.tables.blocks import BlockSource
+from pscd.tables.encoding import other_decimal
+from pscd.tables.levels import listed
+from pscd.tables.numbers import LARGEST
 
 if TYPE_CHECKING:
     from pscd.detector.estimator import EnergyDetector
@@ -29,7 +29,7 @@ def fitting_blocks(detector: "EnergyDetector", source: BlockSource, told: dict[s
     Args:
         detector: the fitted detector.
         source: the table.
-        told: what is known about the cells, as `pscd.frames.read_frame` takes it.
+        told: what is known about the cells, as `pscd.tables.read_frame` takes it.
 
     Returns:
         A function from a block, an array or a data frame, to rows.

@@ -26,12 +26,12 @@ from pscd.detector.reading import Reader, Rows, fitting_frame, has_text, native_
 from pscd.detector.saving import read_detector, write_detector
 from pscd.errors import UserError
 from pscd.files import suffix_of
-from pscd.frames import as_frame, read_frame
 from pscd.html import facts_html
 from pscd.mixtures.neighbours import NEIGHBOUR_ROWS
 from pscd.model import SCORE_BLOCK
 from pscd.rng import Stream, generator
 from pscd.run_folder import RunFolder
+from pscd.tables import as_frame, read_frame
 
 Floats = NDArray[np.float64]
 
@@ -74,7 +74,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
             cost of the worst cell, each measured by how far training rows lie above their median. On tables whose
             anomalies are whole rows "energy" is better.
         kinds: what columns of a data frame are to be taken for where the look of them misleads, such as
-            `{"zip": "category"}`; `pscd.frames.look` says what they are taken for.
+            `{"zip": "category"}`; `pscd.tables.look` says what they are taken for.
         missing: spellings of a missing value beside the usual ones, such as `("999",)`.
         random_state: the same number gives the same result.
         verbose: whether to show a progress line with the time left.
@@ -391,7 +391,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
 
         Args:
             path: a text file, `.parquet`, `.xlsx`, `.npy` or `.npz`.
-            options: as `pscd.frames.read_frame` takes them.
+            options: as `pscd.tables.read_frame` takes them.
 
         Returns:
             All columns of the file. Text stays text, where the detector knows what to make of it.

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pscd.errors import UserError
-from pscd.frames import Schema, decode, encode, look, spell
-from pscd.frames.cells import with_text_names
-from pscd.frames.dates import in_zone
-from pscd.frames.levels import listed
-from pscd.frames.numbers import LARGEST
-from pscd.frames.spelling import meant
+from pscd.tables import Schema, decode, encode, look, spell
+from pscd.tables.cells import with_text_names
+from pscd.tables.dates import in_zone
+from pscd.tables.levels import listed
+from pscd.tables.numbers import LARGEST
+from pscd.tables.spelling import meant
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from pscd.detector.reading import Reader, Rows
 from pscd.energies import Correction
 from pscd.errors import UserError
 from pscd.files import locked, read_tensors, reading, tensors_digest, under, write_tensors, writing_to
-from pscd.frames import Schema
 from pscd.mixtures.mixed import MixedMixture
 from pscd.model import Model
 from pscd.run_folder import RunFolder
+from pscd.tables import Schema
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -190,7 +190,7 @@ def _texts(rows: list[list[Any]], names: list[str]) -> "pd.DataFrame":
     """Cells of any kind as texts, which any column can be read from."""
     import pandas as pd
 
-    from pscd.frames.cells import number_text
+    from pscd.tables.cells import number_text
 
     def text(cell: Any) -> str | None:
         if pd.isna(cell):

@@ -414,7 +414,7 @@ def measured(rows: Sequence[Mapping[str, Any]]) -> Spec:
     """What was measured beside what was published and what is exact, for the column that the reader chooses.
 
     Args:
-        rows: `row`, `column`, `measured`, `std`, `published` and `exact`, as an artefact's JSON file has them.
+        rows: `row`, `column`, `measured`, `std`, `published` and `exact`, as an experiment's JSON file has them.
 
     Returns:
         The specification.

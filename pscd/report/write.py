@@ -1,4 +1,4 @@
-"""`write_report`: from a run folder, a detector or an artefact to one HTML file."""
+"""`write_report`: from a run folder, a detector or an experiment to one HTML file."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,6 @@ from pscd.files import file_digest, needs, read_json, read_tensors, suffix_of
 from pscd.model import Model
 from pscd.objectives import OBJECTIVES, PseudoSpherical
 from pscd.report import rows as tables
-from pscd.report.artefacts import artefact_files, artefact_page
 from pscd.report.blocks import Block, Facts, Page, Section, Table, Text
 from pscd.report.cells import blame_by_detector, blame_by_model
 from pscd.report.columns import MISSING, DrawnColumn, column, shown
@@ -56,11 +55,11 @@ def write_report(
     ids: Sequence[str] | None = None,
     seed: int = 0,
 ) -> Path:
-    """Write a report of a run, a detector or an artefact: one HTML file that opens without a network.
+    """Write a report of a run, a detector or an experiment: one HTML file that opens without a network.
 
     Args:
-        run: a folder of `pscd train` or `pscd detect`, or the `NAME.json` or `NAME.md` of `pscd reproduce`.
-        out: the file; by default `report.html` in the folder, or `NAME.html` beside an artefact.
+        run: a folder of `pscd train` or `pscd detect`, or the `NAME.json` or `NAME.md` of `python -m studies`.
+        out: the file; by default `report.html` in the folder, or `NAME.html` beside an experiment.
         data: rows to show, if not those of the training, or if they have moved.
         ids: columns of the rows that name them; by default those that the detector was given.
         seed: of the samples.
@@ -85,13 +84,9 @@ def write_report(
         page = _detector_page(folder, rows)
     elif run.is_dir() and folder.config.is_file():
         page = run_page(folder, rows)
-    elif (found := artefact_files(run)) is not None:
-        if data is not None:
-            raise UserError("an artefact has no rows; leave --data out")
-        return write_page(artefact_page(*found), Path(out) if out is not None else found[0].with_suffix(".html"))
     else:
-        what = "holds no run, detector or artefact" if run.exists() else "no such run"
-        raise UserError(f"{run}: {what}; give the folder of pscd train or detect, or the .json of pscd reproduce")
+        what = "holds no run or detector" if run.exists() else "no such run"
+        raise UserError(f"{run}: {what}; give the folder of pscd train or pscd detect")
     return write_page(page, Path(out) if out is not None else folder.report)
 
 

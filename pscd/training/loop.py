@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from pscd import distributed, fast, theory
+from pscd import distributed, fast
 from pscd.config import TrainConfig
 from pscd.data import RowsOrStream, check_enough
 from pscd.energies import TemperedEnergy, as_function
@@ -322,10 +322,9 @@ def last_step(config: TrainConfig) -> int:
     if config.stop == "end":
         return config.steps
     rates = torch.tensor([learning_rate(config, step) for step in range(config.steps)], dtype=torch.float64)
-    alpha = 0.5
-    return theory.randomised_stop(
-        rates, alpha, (1 - alpha) / float(rates.max()), generator(config.seed, Stream.RANDOMISED_STOP)
-    )
+    # Algorithm 2 of the paper: stop at update t with probability proportional to 2 eta_t - eta_t^2 / max eta.
+    weights = rates * (2 - rates / rates.max())
+    return int(torch.multinomial(weights, 1, generator=generator(config.seed, Stream.RANDOMISED_STOP))) + 1
 
 
 def _gradient_norm(players: Iterable[list[nn.Parameter]], clip: float | None) -> Tensor:

@@ -18,8 +18,8 @@ def few():
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Tables of more than sixteen rows, and any text file, are large."""
-    monkeypatch.setattr("pscd.frames.blocks.BLOCK_ROWS", 16)
-    monkeypatch.setattr("pscd.frames.blocks.LARGE_TEXT", 10)
+    monkeypatch.setattr("pscd.tables.blocks.BLOCK_ROWS", 16)
+    monkeypatch.setattr("pscd.tables.blocks.LARGE_TEXT", 10)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pscd.cli.cells import (
     print_groups,
     write_cells,
 )
-from pscd.frames import Column, Schema
+from pscd.tables import Column, Schema
 
 
 def test_days_are_told_without_a_time():

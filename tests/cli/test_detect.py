@@ -109,14 +109,6 @@ def test_mistakes_are_told_in_one_line(csv, run, tmp_path, capsys):
     )
 
 
-def test_fit_is_the_former_name_of_detect(csv, tmp_path, capsys):
-    out = tmp_path / "run"
-    assert main(["fit", str(csv), "--id", "name", "--updates", "5", "--out", str(out)]) == 0
-    assert (out / "scores.csv").exists()
-    capsys.readouterr()
-    assert refused(["fit", csv, "--updates", "0"], capsys).startswith("pscd detect: ")
-
-
 def test_reasons_are_the_largest_and_positive():
     text = reasons(("a", "b", "c", "d"), np.array([1.0, 2.5, 3.0, 4.0]), np.array([0.5, 3.0, -1.0, 0.0]))
     assert text == "b = 2.5 (+3.0); a = 1 (+0.5)"

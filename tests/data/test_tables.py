@@ -304,7 +304,7 @@ def test_columns_are_counted_in_the_first_bytes_of_a_long_file(tmp_path, monkeyp
     text = "a,b,c\n" + "1,2,3\n" * 40
     (tmp_path / "x.csv").write_text("\ufeff" + text, encoding="utf-8")
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(text.encode()))
-    monkeypatch.setattr("pscd.frames.layout.read_text", None)  # not asked
+    monkeypatch.setattr("pscd.tables.layout.read_text", None)  # not asked
     monkeypatch.setattr("pscd.data.tables.LONG", 10)
     monkeypatch.setattr("pscd.data.tables.HEAD", 30)
     assert count_columns(tmp_path / "x.csv") == count_columns(tmp_path / "x.csv.gz") == 3

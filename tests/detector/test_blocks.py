@@ -4,7 +4,7 @@ import pytest
 
 from pscd import EnergyDetector
 from pscd.detector.blocks import fitting_blocks, sample_rows
-from pscd.frames.blocks import open_blocks
+from pscd.tables.blocks import open_blocks
 
 
 @pytest.fixture(scope="module")

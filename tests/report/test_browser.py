@@ -164,8 +164,8 @@ def test_hostile_cells_are_shown_as_text(visit, hostile):
 def test_nothing_keeps_people_out(visit, tumours, two_moons, scheme, tmp_path):
     from axe_playwright_python.sync_playwright import Axe
 
-    artefact = write_report(ROOT / "docs" / "results" / "toys-2d.json", tmp_path / "toys.html")
-    for path in (tumours, two_moons / "report.html", artefact):
+    experiment = write_report(ROOT / "docs" / "results" / "toys-2d.json", tmp_path / "toys.html")
+    for path in (tumours, two_moons / "report.html", experiment):
         page = visit(path, color_scheme=scheme)
         if path == tumours:
             rows(page).first.click()
@@ -176,9 +176,9 @@ def test_nothing_keeps_people_out(visit, tumours, two_moons, scheme, tmp_path):
 
 
 def test_a_phone_needs_no_sideways_scrolling(visit, tumours, two_moons, hostile, tmp_path):
-    artefact = write_report(ROOT / "docs" / "results" / "toys-2d.json", tmp_path / "toys.html")
-    for path in (tumours, two_moons / "report.html", write_report(hostile), artefact):
+    experiment = write_report(ROOT / "docs" / "results" / "toys-2d.json", tmp_path / "toys.html")
+    for path in (tumours, two_moons / "report.html", write_report(hostile), experiment):
         page = visit(path, viewport=NARROW)
-        if path != artefact:
+        if path != experiment:
             rows(page).first.click()
         assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"], path

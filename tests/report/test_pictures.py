@@ -44,15 +44,6 @@ def test_a_run_on_images_shows_grids_chains_and_the_strangest(tmp_path, monkeypa
     assert "not kept" in sections[0].blocks[0].lines[0]
 
 
-@pytest.mark.parametrize("name", ["there.png", "gone.png"])
-def test_an_artefact_says_which_figure_is_not_there(name, tmp_path):
-    Image.new("RGB", (4, 4)).save(tmp_path / "there.png")
-    (tmp_path / "a.md").write_text(f"# T\n\n![x]({name})\n")
-    page = read(write_report(tmp_path / "a"))
-    assert ("gone.png is not there" in page.text) == (name == "gone.png")
-    assert any(tag == "img" for tag, _ in page.tags) == (name == "there.png")
-
-
 def test_groups_of_near_duplicates_are_those_of_the_file(tmp_path):
     run = RunFolder(tmp_path)
     assert "No two pictures" in pictures.near_duplicates_section(run).blocks[0].lines[0]

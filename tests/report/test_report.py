@@ -9,12 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
 
 from pscd.cli.main import main
 from pscd.errors import UserError
 from pscd.report import write_report
-from pscd.report.artefacts import as_html
 from pscd.report.rows import STRANGEST
 from tests.report.conftest import HOSTILE, HOSTILE_COLUMN
 from tests.report.helpers import read
@@ -188,45 +186,6 @@ def test_a_hundred_thousand_rows_stay_under_three_megabytes(hostile, tmp_path):
     text = read(path).text
     assert f"The {STRANGEST} rows of highest energy" in text
     assert "900 of 100,000 rows, the strangest among them" in text
-
-
-def test_an_artefact_shows_its_page_numbers_and_figures(tmp_path):
-    page = read(write_report(RESULTS / "toys-2d.json", tmp_path / "toys.html"))
-    assert "Six 2-D sets" in page.text
-    assert page.data["charts"][0]["spec"]["datasets"]["rows"][0]["row"] == "cosine"
-    assert any(tag == "img" and attrs["src"].startswith("data:image/png") for tag, attrs in page.tags)
-    by_stem = read(write_report(RESULTS / "speed", tmp_path / "speed.html"))  # numbers of another kind
-    assert not by_stem.data["charts"]
-    assert "In full" in by_stem.text
-
-
-def test_html_and_far_away_files_in_the_page_of_an_artefact_are_text(tmp_path):
-    words = "<script>1</script> [on](javascript:1) [there](other.md) [out](https://x.y) ![p](../secret.png)"
-    Image.new("RGB", (4, 4)).save(tmp_path / "secret.png")
-    folder = tmp_path / "results"
-    folder.mkdir()
-    (folder / "a.md").write_text(f"# T\n\n{words}\n\n|a|\n|-|\n|b|\n")
-    page = read(write_report(folder / "a.md"))
-    assert not [tag for tag, _ in page.tags if tag == "img"]
-    assert len(page.scripts) == 2  # no charts, so no library
-    links = [attrs.get("href") for tag, attrs in page.tags if tag == "a"]
-    assert [link for link in links if link and not link.startswith("#")] == ["https://x.y"]
-    assert "secret.png is not there" in page.text
-    assert "<script>1</script>" in page.text
-
-
-def test_the_text_of_an_artefact_has_headings_and_tables_that_can_be_told_apart():
-    html = as_html("## A\n\n||b|\n|-|-|\n|c|d|\n\n### B\n\n|a|\n|-|\n|e|\n")
-    assert re.findall(r"<h(\d)>(\w)", html) == [("3", "A"), ("4", "B")]  # below the section's, without a gap
-    assert re.findall(r'aria-label="([^"]+)"', html) == ["table 1", "table 2"]
-    assert "<th></th>" not in html
-
-
-def test_figures_of_an_artefact_are_described_by_its_page(tmp_path):
-    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
-    (tmp_path / "a.md").write_text("# T\n\n![Two curves](a.png)\n")
-    page = read(write_report(tmp_path / "a.md"))
-    assert [attrs["alt"] for tag, attrs in page.tags if tag == "img"] == ["Two curves"]
 
 
 def test_a_model_that_cannot_be_read_leaves_the_curves(two_moons, tmp_path):

@@ -1,9 +1,7 @@
 """A run that was stopped is a model: the one that training had at its last checkpoint, to the last bit."""
 
 import json
-import shutil
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,7 +20,6 @@ from pscd.training.loop import fit
 from pscd.training.settling import settled
 from pscd.training.stopped import load_stopped
 
-OLD = Path(__file__).parents[1] / "old"
 IMAGES = PRESETS["digits"].changed(
     {"energy.width": 4, "energy.classes": 10, "batch_size": 8, "buffer_size": 30, "steps": 6, "sampler.n_steps": 2}
 )
@@ -131,13 +128,6 @@ def test_where_there_is_no_checkpoint(tmp_path):
     assert load_stopped(tmp_path) is None
     with pytest.raises(UserError, match="not a run folder, or stopped before its first checkpoint"):
         pscd.load(tmp_path)
-
-
-def test_a_checkpoint_that_says_nothing_about_its_model_is_told(tmp_path):
-    """Those of earlier versions, and of a run that begins from another one and has not come to its first."""
-    shutil.copy(OLD / "stopped" / "state.pt", tmp_path)
-    with pytest.raises(UserError, match="does not say what it is a model of; the same pscd train"):
-        load_stopped(tmp_path)
 
 
 @pytest.fixture

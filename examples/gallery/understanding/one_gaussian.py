@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 from pscd import exact
 from pscd.data.toys import CLEAN_1D, contaminated_1d
 from pscd.energies import Quadratic
-from pscd.paper.gaussian_fit import exact_optimum
+from studies.paper.gaussian_fit import exact_optimum
 
 dirty = contaminated_1d(0.1)
 grid = exact.grid(exact.Box((-12.0,), (12.0,)), 1200)

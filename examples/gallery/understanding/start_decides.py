@@ -10,7 +10,7 @@ the junk yet learns it slowly; one that knows it never forgets it.
 import matplotlib.pyplot as plt
 import torch
 
-from pscd.paper.path import BORDER, CLEAN, DIRTY, STARTS, flow, line
+from studies.paper.path import BORDER, CLEAN, DIRTY, STARTS, flow, line
 
 x, cell = line(800)
 log_p = DIRTY.log_prob(x[:, None])

@@ -1,1 +1,0 @@
-"""Faults on purpose, while something small trains and after it: `python -m benchmarks.faults`."""

@@ -1,1 +1,0 @@
-"""Files that are wrong in every way, given to everything that reads files: `python -m benchmarks.fuzz`."""

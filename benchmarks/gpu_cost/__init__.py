@@ -1,1 +1,0 @@
-"""What the paper's image experiments cost, counted on a network of their size; see `python -m benchmarks.gpu_cost`."""

@@ -1,0 +1,29 @@
+"""Tables as they come: what each column is, and the numbers and codes that a model sees of it.
+
+`read_frame` reads a file, `look` finds out what its columns are, `encode` makes a matrix of them with NaN where a cell
+is missing, `decode` goes back, and `write_like` copies a csv with some cells changed and every other byte kept.
+"""
+
+from pscd.tables.cells import as_frame
+from pscd.tables.encoding import Encoded, decode, encode, spell
+from pscd.tables.looking import look
+from pscd.tables.reading import FRAME_SUFFIXES, TEXT_SUFFIXES, read_frame
+from pscd.tables.schema import KINDS, Column, Part, Schema
+from pscd.tables.writing import write_like
+
+__all__ = [
+    "FRAME_SUFFIXES",
+    "KINDS",
+    "TEXT_SUFFIXES",
+    "Column",
+    "Encoded",
+    "Part",
+    "Schema",
+    "as_frame",
+    "decode",
+    "encode",
+    "look",
+    "read_frame",
+    "spell",
+    "write_like",
+]

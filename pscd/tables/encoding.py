@@ -1,0 +1,267 @@
+"""From a table to the matrix that a model sees, and back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals.stable.v1 as nw
+import numpy as np
+import pandas as pd
+
+from pscd.errors import UserError
+from pscd.tables.cells import Cells, as_frame, cells_of
+from pscd.tables.dates import date_spelling, date_values, dates_from, guess_formats, in_zone, parse_dates
+from pscd.tables.levels import level_codes, listed
+from pscd.tables.looking import told_missing
+from pscd.tables.numbers import (
+    LARGEST,
+    NumberFormat,
+    decimal_votes,
+    guess_format,
+    number_spelling,
+    stated_marks,
+    stated_or_shown,
+)
+from pscd.tables.schema import Column, Schema
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A table as a model sees it.
+
+    Args:
+        x: `(n, D)` in float64, one column for each of the schema's parts; NaN where a cell is missing or stray.
+        stray: `(n, n_source)`: cells that do not belong in their column, such as a word among numbers, a category that
+            was not there before, or a date that there is not. `n_source` counts all columns of the schema.
+        missing: `(n, n_source)`: cells that hold nothing.
+    """
+
+    x: np.ndarray
+    stray: np.ndarray
+    missing: np.ndarray
+
+
+def encode(frame: Any, schema: Schema) -> Encoded:
+    """A table as numbers and codes.
+
+    Args:
+        frame: a data frame of any library. Its columns may come in another order, with other types, and with others
+            between them.
+        schema: what the columns are taken for.
+
+    Returns:
+        The matrix, and where it has no value and why.
+
+    Raises:
+        UserError: a column is not there.
+
+    >>> import pandas as pd
+    >>> from pscd.tables import look
+    >>> pets = pd.DataFrame({"pet": ["cat", "dog", "cat"], "kg": [4.5, None, 3.0]})
+    >>> encode(pd.DataFrame({"kg": ["4", "heavy"], "pet": ["dog", "bird"]}), look(pets)).x
+    array([[ 1.,  4.],
+           [nan, nan]])
+    """
+    table = as_frame(frame)
+    if isinstance(frame, np.ndarray) and len(table.columns) == len(schema.columns):
+        table = table.rename(dict(zip(table.columns, schema.names, strict=True)))
+    gone = [column.name for column in schema.learnt() if column.name not in table.columns]
+    if gone:
+        raise UserError(f"no column {listed(gone)}; there are {listed(table.columns)}")
+    n, n_source = len(table), len(schema.columns)
+    x = np.empty((n, len(schema.parts)))
+    stray, missing = np.zeros((n, n_source), bool), np.zeros((n, n_source), bool)
+    there = [(i, column) for i, column in enumerate(schema.columns) if column.name in table.columns]
+    found_cells = {i: _cells(table, column, schema) for i, column in there}
+    decimal = _stated_decimal(frame) or _other_decimal(found_cells, schema)
+    for i, column in there:
+        cells = found_cells[i]
+        missing[:, i] = cells.codes < 0
+        if column.is_learnt:
+            found = _values(cells, column, decimal)
+            bad = np.isnat(found) if found.dtype.kind == "M" else np.isnan(found)
+            stray[:, i] = cells.spread(bad, False)
+            for j, part in enumerate(schema.parts):
+                if part.source == i:
+                    x[:, j] = cells.spread(date_values(found, part.role) if column.kind == "date" else found)
+    return Encoded(x, stray, missing)
+
+
+def other_decimal(frame: Any, schema: Schema) -> str | None:
+    """The decimal sign of a table of text, if its numbers show that it is not that of the first.
+
+    Args:
+        frame: a data frame of any library; what was told about it in its `attrs` is taken for true.
+        schema: what the columns are taken for.
+
+    Returns:
+        The sign, for the `attrs` of other blocks of the same table; None: that of the first.
+    """
+    table = as_frame(frame)
+    there = [(i, column) for i, column in enumerate(schema.columns) if column.name in table.columns]
+    return _stated_decimal(frame) or _other_decimal({i: _cells(table, column, schema) for i, column in there}, schema)
+
+
+def _stated_decimal(frame: Any) -> str | None:
+    about = getattr(frame, "attrs", {}).get("pscd", {})
+    return stated_marks(about.get("decimal"), about.get("thousands"))[0]
+
+
+def _cells(table: "nw.DataFrame[Any]", column: Column, schema: Schema) -> Cells:
+    """The cells of a column; those of plain numbers as they are, since to find the distinct ones takes far longer."""
+    series, spellings = table[column.name], told_missing(column.name, schema.missing)
+    if column.kind not in ("number", "integer") or not series.dtype.is_numeric() or spellings:
+        return cells_of(series, spellings)
+    values = series.cast(nw.Float64).to_numpy()
+    return Cells("number", values, np.where(np.isnan(values), -1, np.arange(len(values))))
+
+
+def _other_decimal(cells: Mapping[int, Cells], schema: Schema) -> str | None:
+    """The decimal sign of a new file, if its numbers show that it is not that of the first."""
+    numeric = [i for i in cells if schema.columns[i].kind in ("number", "integer") and cells[i].kind == "text"]
+    if not numeric:
+        return None
+    votes = np.array([decimal_votes(cells[i].values, cells[i].counts) for i in numeric]).sum(0)
+    points = [schema.columns[i].decimal == "." for i in numeric]
+    known = 0 if 2 * sum(points) >= len(points) else 1
+    # A single cell may be a slip.
+    return (",", ".")[known] if votes[1 - known] > max(1, votes[known]) else None
+
+
+def _values(cells: Cells, column: Column, decimal: str | None) -> np.ndarray:
+    """The number, code or date of each distinct value; NaN or NaT for those that do not belong."""
+    if column.kind in ("category", "boolean"):
+        return level_codes(cells, column)
+    return _dates(cells, column) if column.kind == "date" else _numbers(cells, column, decimal)
+
+
+def _dates(cells: Cells, column: Column) -> np.ndarray:
+    if cells.kind == "date":
+        return cells.values
+    texts = cells.texts()
+    dates = parse_dates(texts, column.formats)
+    if not _fits(cells, ~np.isnat(dates)):  # a new file may write dates another way
+        dates = parse_dates(texts, column.formats + guess_formats(texts, cells.counts)[0])
+    return dates
+
+
+def _numbers(cells: Cells, column: Column, decimal: str | None) -> np.ndarray:
+    if cells.kind == "date":
+        return np.full(len(cells.values), np.nan)
+    if cells.kind != "text":
+        return np.where(np.abs(cells.values) < LARGEST, cells.values, np.nan)
+    form = NumberFormat(column.decimal, column.thousands, column.prefix, column.suffix)
+    if decimal not in (None, column.decimal):
+        stated = NumberFormat(decimal, "", column.prefix, column.suffix)
+        form = stated_or_shown(stated, form, cells.values, cells.counts)[0]
+    numbers = form.parse(cells.values)
+    if not _fits(cells, np.isfinite(numbers)):  # a new file may write numbers another way
+        again = guess_format(cells.values, cells.counts, form.decimal).parse(cells.values)
+        numbers = again if np.isfinite(again).sum() > np.isfinite(numbers).sum() else numbers
+    return numbers
+
+
+def _fits(cells: Cells, good: np.ndarray) -> bool:
+    return bool(2 * cells.counts[good].sum() >= cells.n_present)
+
+
+def decode(x: np.ndarray, schema: Schema, like: Any = None) -> Any:
+    """A table from the matrix that a model sees.
+
+    Args:
+        x: `(n, D)` as `Encoded.x`; numbers need not be rounded, NaN is missing.
+        schema: what the columns are taken for.
+        like: a data frame of the library that the result is wanted in; None: pandas.
+
+    Returns:
+        The learnt columns: whole numbers where they were whole, flags and categories among their values, dates. Numbers
+        are rounded to the column's decimals.
+
+    >>> from pscd.tables import Column, Schema
+    >>> schema = Schema((Column("pet", "category", ("cat", "dog")), Column("age", "integer", decimals=0)))
+    >>> decode(np.array([[1.0, 3.7]]), schema)
+       pet  age
+    0  dog    4
+    """
+    columns = {
+        column.name: _decoded({part.role: x[:, j] for j, part in enumerate(schema.parts) if part.source == i}, column)
+        for i, column in enumerate(schema.columns)
+        if column.is_learnt
+    }
+    frame = pd.DataFrame(columns, index=pd.RangeIndex(len(x)))
+    if like is None or isinstance(like, pd.DataFrame | np.ndarray):
+        return frame
+    backend = nw.get_native_namespace(as_frame(like))
+    plain = {str(name): [None if pd.isna(v) else v for v in values.tolist()] for name, values in frame.items()}
+    return nw.from_dict(plain, backend=backend).to_native()
+
+
+def _decoded(values: dict[str, np.ndarray], column: Column) -> pd.Series:
+    if column.kind == "date":
+        dates = dates_from(values, column.resolution)
+        if column.source == "number":  # 20201231
+            return pd.Series(pd.to_numeric(pd.Series(date_spelling(dates, column.formats[0])))).astype("Int64")
+        return (
+            in_zone(pd.Series(dates), column.zones[0]) if column.source == "date" and column.zones else pd.Series(dates)
+        )
+    (found,) = values.values()
+    gone = ~np.isfinite(found)
+    if column.kind in ("category", "boolean"):
+        codes = np.where(gone, 0, np.round(found)).astype(int).clip(0, len(column.levels) - 1)
+        return _among(np.array(column.levels, dtype=object)[codes], gone, column)
+    if column.lowest is not None and column.lowest >= 0:
+        found = np.maximum(found, 0.0)  # a count or a price is not below nothing
+    if column.decimals is not None:
+        found = np.round(found, column.decimals)
+    if column.kind == "integer":
+        whole = pd.Series(np.where(gone, 0, np.round(found)).astype(np.int64))
+        return whole.astype("Int64").mask(gone) if gone.any() else whole
+    return pd.Series(found)
+
+
+def _among(levels: np.ndarray, gone: np.ndarray, column: Column) -> pd.Series:
+    """Levels as the table had them: text, numbers or flags."""
+    if column.source == "boolean":
+        flags = pd.Series(levels == column.levels[1])
+        return flags.astype("boolean").mask(gone) if gone.any() else flags
+    if column.source == "number" and not column.others:
+        numbers = pd.Series(np.array([float(level) for level in levels]))
+        if (numbers == numbers.round()).all():
+            numbers = numbers.astype(np.int64)
+            return numbers.astype("Int64").mask(gone) if gone.any() else numbers
+        return numbers.mask(gone)
+    return pd.Series(levels).mask(gone, None)
+
+
+def spell(frame: Any, schema: Schema) -> pd.DataFrame:
+    """Values as the table's file writes them: decimals, separators, units, date formats; missing cells are empty.
+
+    Args:
+        frame: typed columns, as `decode` gives them.
+        schema: what the columns are taken for.
+
+    Returns:
+        A pandas data frame of texts.
+    """
+    table = as_frame(frame).to_pandas()
+    by_name = {column.name: column for column in schema.columns}
+    columns = {name: _spelled(table[name], by_name[name]) for name in table.columns}
+    return pd.DataFrame(columns, index=pd.RangeIndex(len(table)))
+
+
+def _date_format(column: Column) -> str:
+    """The commonest format that can tell the column's dates."""
+    timed = column.resolution not in ("year", "month", "day")
+    needed = ("%H", "%I") if timed else ("%d",) if column.resolution == "day" else ("%",)
+    enough = [form for form in column.formats if any(sign in form for sign in needed)]
+    return next(iter((*enough, "%Y-%m-%d %H:%M:%S" if timed else "%Y-%m-%d")))
+
+
+def _spelled(values: pd.Series, column: Column) -> list[str]:
+    if column.kind == "date":
+        dates = in_zone(pd.to_datetime(values), None).to_numpy().astype("datetime64[us]")
+        offsets = column.zones if column.source == "text" else ()
+        return date_spelling(dates, _date_format(column), offsets).tolist()
+    if column.kind in ("number", "integer"):
+        return ["" if pd.isna(value) else number_spelling(float(value), column) for value in values]
+    return ["" if pd.isna(value) else str(value) for value in values]

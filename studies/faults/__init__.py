@@ -1,0 +1,1 @@
+"""Faults on purpose, while something small trains and after it: `python -m studies faults`."""

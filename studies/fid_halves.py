@@ -1,0 +1,24 @@
+"""The FID that two disjoint sets of real images have: what sampling alone gives, and a check of the feature map.
+
+python -m studies fid_halves --data cifar10 --features inception/fid-inception-2015.pt --n 2000
+"""
+
+import argparse
+
+from pscd.data import load_dataset
+from pscd.images.features import load_feature_map
+from pscd.metrics import frechet_distance, prdc
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", default="cifar10", help="set of images (default: cifar10)")
+    parser.add_argument("--features", default="classifier", help="pixels, classifier or a TorchScript Inception")
+    parser.add_argument("--n", type=int, default=2000, help="images on each side (default: 2000)")
+    args = parser.parse_args()
+    data = load_dataset(args.data, seed=0)
+    features = load_feature_map(args.features, data, progress=True)
+    x = features(data.train[: 2 * args.n])
+    first, second = x[: args.n], x[args.n :]
+    print(f"{args.data}, training images 1 to {args.n} against the next {len(second)}, by {features.name}")
+    print(f"Frechet distance {frechet_distance(first, second):.3f}; {prdc(first, second)}")
