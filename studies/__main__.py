@@ -16,6 +16,7 @@ PROGRAMS = {
     "choose-score": ("studies.choose_score", "default outlier score of images, chosen on held-out pairs - minutes"),
     "class-tables": ("studies.class_tables", "make detection tables from classes of images - a minute"),
     "cost-model": ("studies.cost_model.program", "cost of training on several processes - 10 minutes"),
+    "data": ("studies.images.program", "list and download the named sets of images"),
     "detection": ("studies.detection.program", "outlier detection on a folder of tables - hours"),
     "false-alarms": ("studies.false_alarms", "contamination reported on clean tables - 30 minutes"),
     "faults": ("studies.faults.program", "kills, full disks and flipped bits - 10 minutes"),
@@ -53,8 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> Parser:
-    from pscd.data.junk import JUNK
     from pscd.presets import PRESETS
+    from studies.images.contamination import JUNK
 
     parser = Parser("python -m studies", description=__doc__)
     parser.add_argument("name", nargs="?", help="study to reproduce; without a name they are listed")

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from pscd.config import TrainConfig
-from pscd.data import Dataset, load_dataset, load_images
+from pscd.data import Dataset
 from pscd.files import markdown_table, write_json, write_text_atomic
 from pscd.images.strangeness import BY, compressed_bits
 from pscd.metrics import auroc
@@ -29,6 +29,7 @@ from pscd.rng import generator
 from pscd.training.loop import fit
 from pscd.version import machine, versions
 from studies.engine.experiment import with_reading
+from studies.images.sets import load_dataset, load_images
 from studies.paper.ood import other_images
 from studies.paper.ood_scores import (
     INSIDE,

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from pscd.cli.common import Parser, parse_names
-from pscd.data.image_sets import load_images
 from pscd.errors import UserError
+from studies.images.sets import load_images
 
 SHARES = (0.01, 0.02, 0.03, 0.05, 0.05, 0.08, 0.1, 0.1, 0.15, 0.2)  # of junk
 COLUMNS = (5, 8, 10, 12, 15, 20, 6, 25, 30, 10)

@@ -5,9 +5,9 @@ python -m studies fid_halves --data cifar10 --features inception/fid-inception-2
 
 import argparse
 
-from pscd.data import load_dataset
 from pscd.images.features import load_feature_map
 from pscd.metrics import frechet_distance, prdc
+from studies.images.sets import load_dataset
 
 
 def main() -> None:

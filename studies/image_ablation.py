@@ -14,9 +14,7 @@ import torch
 from torch import Tensor
 
 from pscd.config import TrainConfig
-from pscd.data import load_dataset, to_bytes
-from pscd.data.image_sets import load_images
-from pscd.data.junk import junk
+from pscd.data import to_bytes
 from pscd.errors import Diverged
 from pscd.files import markdown_table
 from pscd.images.features import FeatureMap, load_feature_map
@@ -25,6 +23,8 @@ from pscd.model import Model
 from pscd.presets import preset, recovering
 from pscd.training.loop import fit
 from studies.ablation import key_of, run
+from studies.images.contamination import junk
+from studies.images.sets import load_dataset, load_images
 from studies.paper.images import encode
 
 NAME = "image-ablation"

@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from pscd.data import contaminate, load_images, to_unit
-from pscd.data.junk import JUNK, junk
+from pscd.data import contaminate, to_unit
 from pscd.errors import UserError
 from pscd.files import markdown_table, write_text_atomic
 from pscd.rng import Stream, generator
 from pscd.training.glance import weigh_images
 from pscd.version import machine
 from studies.engine.experiment import with_reading
+from studies.images.contamination import JUNK, junk
+from studies.images.sets import load_images
 
 SETS = ("mnist", "fashion-mnist", "cifar10", "quickdraw", "digits")
 MAJORITIES = ("mnist", "fashion-mnist", "cifar10")

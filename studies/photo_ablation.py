@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from pscd.config import TrainConfig
-from pscd.data import load_dataset, to_bytes
+from pscd.data import to_bytes
 from pscd.errors import Diverged
 from pscd.files import markdown_table
 from pscd.images.features import kept_features, load_feature_map
@@ -22,6 +22,7 @@ from pscd.metrics import frechet_distance
 from pscd.presets import preset
 from pscd.training.loop import fit
 from studies.ablation import key_of, run
+from studies.images.sets import load_dataset
 from studies.paper.images import encode
 
 NAME = "photo-ablation"

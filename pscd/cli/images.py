@@ -219,7 +219,7 @@ def _images_in(path: Path, model: "Model") -> "tuple[torch.Tensor, list[str] | l
     """The pictures of a folder in the model's size, or the images of an array, and what they are called."""
     import torch
 
-    from pscd.data.image_formats import list_pictures, read_readable
+    from pscd.data.pictures import list_pictures, read_readable
     from pscd.data.tables import read_array
     from pscd.files import suffix_of
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pscd.cli import clean, data, detect, images, look, report, runs, tables, train
+from pscd.cli import clean, detect, images, look, report, runs, tables, train
 from pscd.cli.common import Command, Parser, add_command, is_first_process
 from pscd.errors import Diverged, LostProcess, UserError
 from pscd.extensions import import_module
@@ -42,7 +42,6 @@ COMMANDS: dict[str, Command] = {
     "report": report.REPORT,
     "strip": images.STRIP,
     "mend": images.MEND,
-    "data": data.DATA,
 }
 # What the same command does after it was stopped, where it does not start again.
 GOES_ON = {"train": "the same command continues it"}

@@ -90,7 +90,7 @@ def check_no_folder(path: Path) -> None:
     """
     if not path.is_dir():
         return
-    from pscd.data.image_formats import all_pictures
+    from pscd.data.pictures import all_pictures
 
     if all_pictures(path):
         hint = f"pscd detect {path} finds the strange ones, pscd train {path} learns to draw such pictures"
@@ -120,7 +120,7 @@ def score_pictures(detector: "EnergyDetector", folder: Path, out: Path) -> None:
 
 
 def _described(folder: Path) -> "Described":
-    from pscd.data.image_formats import PICTURE_SUFFIXES, all_pictures
+    from pscd.data.pictures import PICTURE_SUFFIXES, all_pictures
     from pscd.images.thumbnails import describe
 
     paths = all_pictures(folder)

@@ -70,7 +70,7 @@ def add_train(parser: Parser) -> None:
     Raises:
         UserError: there is no objective or sampler of the name given.
     """
-    from pscd.data import IMAGE_SETS, TOYS
+    from pscd.data import TOYS
 
     parser.usage, parser.allow_abbrev = "pscd train DATA [flags]", False
     chosen = choices_in(parser.words, parser)
@@ -84,8 +84,8 @@ def add_train(parser: Parser) -> None:
         "data",
         metavar="DATA",
         help="a file (.csv, .parquet, .npy, .npz), a folder of images or of Parquet files, a toy "
-        f"({', '.join(name for name in TOYS if not name.startswith('contaminated'))} ...), a set of images "
-        f"({', '.join(IMAGE_SETS)}), or a toy of your own as package.module:toy",
+        f"({', '.join(name for name in TOYS if not name.startswith('contaminated'))} ...), digits, or a "
+        "toy of your own as package.module:toy",
     )
     objective = parser.add_argument_group(f"objective {chosen.objective or 'ps-cd'}")
     sampler = parser.add_argument_group(f"sampler {chosen.sampler or _name_of(base.sampler)}")

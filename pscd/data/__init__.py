@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pscd.data.image_sets import IMAGE_SETS, Images, data_root, has_parts, load_images
 from pscd.data.noise import Contaminated, contaminate, gaussian_noise, interpolations, uniform_noise
 from pscd.data.opening import StreamChoice, is_parquet_folder, open_source, streams_file
+from pscd.data.pictures import DIGITS, Images, data_root, has_parts, load_images
 from pscd.data.pixels import as_shape, to_bytes, to_unit
 from pscd.data.streams import ChunkedSource, Sample, Source, fingerprint, sample_size
 from pscd.data.tables import SUFFIXES, Table, read_table
@@ -24,7 +24,6 @@ from pscd.files import suffix_of
 from pscd.rng import Stream, generator
 
 __all__ = [
-    "IMAGE_SETS",
     "TOYS",
     "TOYS_1D",
     "TOYS_2D",
@@ -172,7 +171,6 @@ def load_dataset(
     seed: int,
     n: int = 50_000,
     columns: Sequence[str] | None = None,
-    root: Path | str | None = None,
     image_size: int | None = None,
     stream: StreamChoice = "auto",
 ) -> Dataset:
@@ -180,12 +178,11 @@ def load_dataset(
 
     Args:
         name: a toy (a key of `TOYS`, or the import path `package.module:toy` of a `Toy` in a module that is imported
-            already), a set of images (a key of `IMAGE_SETS`), a file (.csv, .parquet, .npy, .npz), a folder of images
-            or one of Parquet files.
+            already), scikit-learn's "digits", a file (.csv, .parquet, .npy, .npz), a folder of images or one of
+            Parquet files.
         seed: of the draws of a toy, and of the choice of the rows held out.
         n: training rows to draw from a toy.
         columns: columns of a file to take, by name.
-        root: where the files of image sets are (see `load_images`).
         image_size: side to scale images to.
         stream: whether a file is too large to be held in memory: `yes`, `no`, or `auto`, by its size.
 
@@ -202,19 +199,19 @@ def load_dataset(
     if not name:
         raise UserError("no data are named: rows in memory are not kept with a model; give them again")
     path, toy = Path(name), find_toy(name)
-    is_image = name in IMAGE_SETS or (toy is None and path.is_dir() and not is_parquet_folder(path))
+    is_image = name == DIGITS or (toy is None and path.is_dir() and not is_parquet_folder(path))
     if columns is not None and (is_image or toy is not None):
         raise UserError(f"{name} is {'images' if is_image else 'a toy'} without column names; leave --columns out")
     if stream == "yes" and (is_image or toy is not None):
         raise UserError(f"{name} is {'images' if is_image else 'a toy'}, held in memory; leave --stream out")
     if is_image:
-        return _load_image_dataset(name, seed, root, image_size)
+        return _load_image_dataset(name, seed, image_size)
     if image_size is not None:
         raise UserError(f"{name} is not a set of images; leave the image size out")
     if toy is not None:
         return Dataset(toy(n, generator(seed, Stream.TOY_TRAIN)), toy(N_HELD_OUT, generator(seed, Stream.TOY_HELD_OUT)))
     if suffix_of(path) not in SUFFIXES and not path.exists():
-        known = f"a toy ({', '.join(sorted(TOYS))}) or images ({', '.join(IMAGE_SETS)})"
+        known = f"a toy ({', '.join(sorted(TOYS))}) or {DIGITS}"
         raise UserError(f"unknown data {name!r}; give a file ({', '.join(SUFFIXES)}), a folder of images, {known}")
     if streams_file(path, stream):
         return _open_dataset(path, seed, columns)
@@ -234,10 +231,10 @@ def _open_dataset(path: Path, seed: int, columns: Sequence[str] | None) -> Datas
     return Dataset(sample.x, held_out.x, source.columns, stream=source)
 
 
-def _load_image_dataset(name: str, seed: int, root: Path | str | None, size: int | None) -> Dataset:
-    images = load_images(name, root=root, size=size)
-    if name in IMAGE_SETS or has_parts(Path(name)):
-        test = load_images(name, root=root, train=False, size=size)
+def _load_image_dataset(name: str, seed: int, size: int | None) -> Dataset:
+    images = load_images(name, size=size)
+    if name == DIGITS or has_parts(Path(name)):
+        test = load_images(name, train=False, size=size)
         if images.x.shape[1:] != test.x.shape[1:]:
             shapes = " and ".join(" x ".join(map(str, part.x.shape[1:])) for part in (images, test))
             raise UserError(f"{name}: training and test images differ in shape, {shapes}; make them alike")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pscd.data import to_bytes, to_unit
-from pscd.data.image_formats import decode_picture, open_picture
+from pscd.data.pictures import decode_picture, open_picture
 from pscd.errors import UserError
 from pscd.files import one_line
 

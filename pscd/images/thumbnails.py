@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pscd.data.image_formats import decode_picture
 from pscd.data.looks import COLUMNS, GROUPS, close_miniatures, miniatures_of, numbers_of
+from pscd.data.pictures import decode_picture
 from pscd.files import one_line
 from pscd.progress import progress_bar
 

@@ -20,7 +20,8 @@ from PIL import Image
 from scipy.io import savemat
 
 from pscd import EnergyDetector, Model, TrainConfig, fit, runs
-from pscd.data import image_formats, read_table
+from pscd.data import read_table
+from pscd.data.pictures import read_pictures
 from pscd.energies import Architecture
 from pscd.files import read_tensors, sealed, unsealed, write_tensors
 from pscd.run_folder import RunFolder
@@ -32,6 +33,7 @@ from pscd.training.guard import verdict
 from pscd.training.initial import init_state
 from pscd.training.stopped import load_stopped
 from studies.fuzz.mutate import inside_gzip, inside_json_text, inside_zip, json_value, mutate
+from studies.images import formats as image_files
 from studies.reliability import MEMORY_DISK
 
 Change = Callable[[bytes, list[bytes], random.Random], bytes]
@@ -159,21 +161,21 @@ def _read_log(path: Path) -> object:
 def _images() -> Iterator[tuple[str, Format]]:
     bytes_ = np.arange(48, dtype=np.uint8).reshape(3, 4, 4)
     idx = bytes([0, 0, 8, 3]) + struct.pack(">3I", *bytes_.shape) + bytes_.tobytes()
-    yield "IDX", Format("-idx3-ubyte", [idx], lambda path: image_formats.read_idx(path, 3))
+    yield "IDX", Format("-idx3-ubyte", [idx], lambda path: image_files.read_idx(path, 3))
     yield (
         "IDX, gzipped",
-        Format(".gz", [gzip.compress(idx, mtime=0)], lambda path: image_formats.read_idx(path, 3), [inside_gzip]),
+        Format(".gz", [gzip.compress(idx, mtime=0)], lambda path: image_files.read_idx(path, 3), [inside_gzip]),
     )
     record = bytes(range(256)) * 12
-    yield "CIFAR, binary", Format(".bin", [b"\1" + record, (b"\2" + record) * 2], image_formats.read_cifar_binary)
+    yield "CIFAR, binary", Format(".bin", [b"\1" + record, (b"\2" + record) * 2], image_files.read_cifar_binary)
     batch = {"data": np.frombuffer(record * 2, np.uint8).reshape(2, -1), "labels": [3, 4], "filenames": ["a", "b"]}
     yield (
         "CIFAR, pickled",
-        Format("_batch", [pickle.dumps(batch, p) for p in range(6)], image_formats.read_cifar_pickle),
+        Format("_batch", [pickle.dumps(batch, p) for p in range(6)], image_files.read_cifar_pickle),
     )
     digits = {"X": np.zeros((4, 4, 3, 2), np.uint8), "y": np.array([[1], [10]], np.uint8)}
     mats = [_written(lambda file, c=c: savemat(file, digits, do_compression=c)) for c in (False, True)]
-    yield "mat", Format(".mat", mats, image_formats.read_svhn)
+    yield "mat", Format(".mat", mats, image_files.read_svhn)
     kinds = {
         "png": ".png",
         "jpeg": ".jpg",
@@ -188,7 +190,7 @@ def _images() -> Iterator[tuple[str, Format]]:
         _written(lambda file, k=k, m=m: Image.new(m, (9, 7), 3).save(file, k)) for k in kinds for m in ("L", "RGB")
     ]
     pictures.append(_written(lambda file: Image.new("RGBA", (5, 5), (1, 2, 3, 4)).save(file, "png")))
-    yield "pictures", Format(".png", pictures, lambda path: image_formats.read_pictures([path], size=4))
+    yield "pictures", Format(".png", pictures, lambda path: read_pictures([path], size=4))
 
 
 def _written(write: Callable[..., object], *args: object, **named: object) -> bytes:

@@ -153,9 +153,9 @@ hours follow from them by assumptions that are named. The counts are made by `py
 With the CUDA build of PyTorch ([installation](install.md#pytorch-without-a-gpu)), the paper's two experiments are
 
 ```sh
-pscd data get cifar10
+python -m studies data get cifar10
 pscd train cifar10 --preset paper-cifar10 --device cuda --out runs/paper-cifar10
-pscd train celeba --preset paper-celeba --device cuda --out runs/paper-celeba      # pictures: see pscd data
+pscd train celeba --preset paper-celeba --device cuda --out runs/paper-celeba  # see python -m studies data
 torchrun --nproc-per-node 8 -m pscd train cifar10 --preset paper-cifar10 --device cuda --out runs/eight
 pscd evaluate runs/paper-cifar10 --device cuda --n 50000 --features inception.pt    # the FID; a TorchScript Inception
 ```

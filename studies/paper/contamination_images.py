@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from pscd.config import TrainConfig
-from pscd.data import Dataset, contaminate, load_dataset, to_bytes
-from pscd.data.junk import junk
+from pscd.data import Dataset, contaminate, to_bytes
 from pscd.errors import Diverged
 from pscd.files import read_json, write_json
 from pscd.images.features import FeatureMap, load_feature_map
@@ -27,6 +26,8 @@ from pscd.training import checkpoint
 from pscd.training.loop import fit
 from studies.engine.experiment import CellResult, Experiment, Row, mean_rows
 from studies.engine.parallel import Result, Settings, digest
+from studies.images.contamination import junk
+from studies.images.sets import load_dataset
 from studies.paper import published
 from studies.paper.images import SHOWN, Choice, decode, encode
 

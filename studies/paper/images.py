@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pscd import losses
 from pscd.config import TrainConfig
-from pscd.data import Dataset, load_dataset, to_bytes
+from pscd.data import Dataset, to_bytes
 from pscd.errors import Diverged, UserError
 from pscd.images.features import kept_features, load_feature_map
 from pscd.metrics import frechet_distance, prdc
@@ -24,6 +24,7 @@ from pscd.rng import Stream, generator
 from pscd.training.loop import fit
 from studies.engine.experiment import CellResult, Experiment, Row, mean_rows
 from studies.engine.parallel import Result, Settings, digest
+from studies.images.sets import load_dataset
 from studies.paper import published
 from studies.paper.comparison import APART, BOTH, differences, gradient_agreement, naming, unit_of
 from studies.paper.ood import measure_ood, ood_rows, other_images
@@ -51,7 +52,7 @@ class Choice:
         preset: settings of the training (default: those of the data).
         features: of the metrics (see `pscd.images.features`).
         n: images to measure by.
-        junk: what replaces images where training meets junk, see `pscd.data.junk`.
+        junk: what replaces images where training meets junk, see `studies.images.contamination`.
         ratio: the share of images that is replaced.
         unit: of gamma, `nats`, `spread` or `both`, each by models of its own (default: the preset's).
         updates: of each run (default: the preset's).

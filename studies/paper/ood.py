@@ -6,12 +6,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from pscd.data import IMAGE_SETS, Dataset, as_shape, gaussian_noise, interpolations, load_images, uniform_noise
+from pscd.data import Dataset, as_shape, gaussian_noise, interpolations, uniform_noise
 from pscd.errors import UserError
 from pscd.metrics import aupr, auroc, fpr_at_95
 from pscd.rng import Stream, generator
 from studies.engine.experiment import CellResult, Row, mean_rows, objective_label
 from studies.engine.parallel import Result, Settings
+from studies.images.sets import IMAGE_SETS, load_images
 from studies.paper import published
 
 OTHERS = tuple(name for name in IMAGE_SETS if name != "digits")  # whose 8 x 8 pixels would tell by their blur

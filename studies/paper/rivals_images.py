@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import Tensor
 
 from pscd.config import TrainConfig
-from pscd.data import Dataset, load_dataset, to_bytes
+from pscd.data import Dataset, to_bytes
 from pscd.errors import Diverged
 from pscd.objectives import FEBM
 from pscd.training.loop import fit
@@ -19,6 +19,7 @@ from studies.baselines import load as load_baseline
 from studies.baselines.ncsn import NCSN
 from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, objective_label
 from studies.engine.parallel import Result, Settings, digest
+from studies.images.sets import load_dataset
 from studies.paper import images
 from studies.paper.images import SHOWN, Choice, decode, encode
 from studies.paper.ood import MADE, OTHERS, measure_ood

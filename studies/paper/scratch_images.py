@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from pscd.config import TrainConfig
-from pscd.data import Dataset, load_dataset, to_bytes
-from pscd.data.junk import junk
+from pscd.data import Dataset, to_bytes
 from pscd.errors import Diverged
 from pscd.images.features import FeatureMap, load_feature_map
 from pscd.metrics import frechet_distance
@@ -25,6 +24,8 @@ from pscd.training import checkpoint
 from pscd.training.loop import fit
 from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, objective_label
 from studies.engine.parallel import Result, Settings, digest
+from studies.images.contamination import junk
+from studies.images.sets import load_dataset
 from studies.paper.contamination_images import training_images, weights
 from studies.paper.images import SHOWN, Choice, decode, encode
 

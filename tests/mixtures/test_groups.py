@@ -1,6 +1,5 @@
 import torch
 
-from pscd.mixtures import groups as module
 from pscd.mixtures.groups import LARGEST_FAR, SMALLEST_GROUP, _linked, dense_groups, far_groups
 from pscd.rng import generator
 
@@ -73,17 +72,6 @@ def test_a_group_has_ten_rows_in_a_small_table():
     for size, expected in ((9, []), (10, [10])):
         z, group = table([size], n=60)
         assert [len(rows) for rows in dense_groups(z, group == 1)] == expected
-
-
-def test_numbers_that_were_chosen():
-    """Chosen on tables of benchmarks, whose pages name results: a change has to be made here too, on purpose."""
-    chosen = {
-        "DENSE": 0.75,
-        "SMALLEST_GROUP": 0.02,
-        "FEWEST": 10,
-        "MOST_GROUPS": 3,
-    }
-    assert {name: getattr(module, name) for name in chosen} == chosen
 
 
 def test_a_far_group_is_found_row_by_row_and_several_by_size():

@@ -320,29 +320,6 @@ def test_em_starts_with_a_tail_of_twice_the_deviations_and_little_junk(junk):
     assert found.components.weights.sum().item() == pytest.approx(1)
 
 
-def test_numbers_that_were_chosen():
-    """Chosen on tables of benchmarks, whose pages name results: a change has to be made here too, on purpose."""
-    chosen = {
-        "COMPONENTS": (1, 2, 4, 8, 16, 32, 64),
-        "CHOOSING_ROWS": 8_000,
-        "BETTER": 1e-3,
-        "FULL": 0.98,
-        "MOST_ROWS": 20_000,
-        "ROWS_PER_COMPONENT": 10,
-        "HELD_OUT": 0.2,
-        "KEPT": 0.9,
-        "KEPT_IN_THE_PLANE": 0.8,
-        "FIRST_JUNK": 0.05,
-        "MOST_JUNK": 0.5,
-        "TAIL": 0.01,
-        "TAIL_SCALE": 2.0,
-        "PSEUDO_ROWS": 0.5,
-        "TO_DIAGONAL": 0.5,
-        "RIDGE": 1e-6,
-    }
-    assert {name: getattr(module, name) for name in chosen} == chosen
-
-
 def test_a_refit_starts_from_what_was_found_with_a_little_junk(found):
     """On half of the rows, of which the background is made anew: EM from there, and nothing else."""
     z = mixed()[0][:4000]

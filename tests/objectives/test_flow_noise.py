@@ -12,7 +12,6 @@ from pscd.energies import Quadratic
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
 from pscd.objectives import NoiseContrastive, flow_noise
-from pscd.objectives import flow_noise as module
 from pscd.rng import generator
 from pscd.training.loop import fit
 
@@ -131,15 +130,3 @@ def test_noise_contrastive_estimation_learns_log_z_with_it(moons, monkeypatch, t
     assert model.energy.sigma.tolist() == pytest.approx([1, 1], rel=0.1)
     log_z = torch.log(2 * torch.pi * energy.sigma.prod()).item()
     assert rows[-1]["log_z"] == pytest.approx(log_z, abs=0.1)
-
-
-def test_numbers_that_were_chosen():
-    """Chosen on tables of benchmarks, whose pages name results: a change has to be made here too, on purpose."""
-    chosen = {
-        "TRANSFORMS": 3,
-        "WIDTH": 64,
-        "MAX_ROWS": 10_000,
-        "BROAD_WEIGHT": 0.1,
-        "BROAD_SCALE": 3.0,
-    }
-    assert {name: getattr(module, name) for name in chosen} == chosen

@@ -6,7 +6,6 @@ from torch.nn.functional import interpolate
 
 from pscd.config import TrainConfig
 from pscd.data import to_bytes
-from pscd.data.junk import near_duplicates, shifted
 from pscd.data.looks import COLUMNS, numbers_of
 from pscd.errors import UserError
 from pscd.presets import PRESETS
@@ -14,6 +13,7 @@ from pscd.rng import generator
 from pscd.training.glance import _edge, copies, find_majority, weigh_images
 from pscd.training.loop import fit
 from pscd.training.prepare import prepare
+from studies.images.contamination import near_duplicates, shifted
 
 ROBUST = PRESETS["mnist-robust"]
 

@@ -4,10 +4,10 @@ import torch
 
 from pscd.config import TrainConfig
 from pscd.data import Dataset
-from pscd.data.junk import blank
 from pscd.errors import Diverged
 from pscd.images.features import load_feature_map
 from pscd.rng import generator
+from studies.images.contamination import blank
 from studies.paper import Choice
 from studies.paper.scratch_images import ROUGH, cells, label, looks_like_junk, roughness
 

@@ -2,9 +2,19 @@ import pytest
 import torch
 
 from pscd.data import as_shape, load_images
-from pscd.data.junk import JUNK, ORIGINALS, WOBBLE, blank, junk, near_duplicates, occluded, saturated, shifted
 from pscd.errors import UserError
 from pscd.rng import generator
+from studies.images.contamination import (
+    JUNK,
+    ORIGINALS,
+    WOBBLE,
+    blank,
+    junk,
+    near_duplicates,
+    occluded,
+    saturated,
+    shifted,
+)
 
 BYTES = torch.uint8
 

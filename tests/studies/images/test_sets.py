@@ -7,11 +7,11 @@ import torch
 from PIL import Image
 from scipy.io import savemat
 
-from pscd.data import IMAGE_SETS, Dataset, data_root, image_formats, load_dataset, load_images
-from pscd.data import image_sets as module
-from pscd.data.image_sets import _homes
+from pscd.data import Dataset, data_root, pictures
 from pscd.errors import UserError
-from tests.data.test_image_formats import idx, pixels, save
+from studies.images import sets as module
+from studies.images.sets import IMAGE_SETS, _homes, load_dataset, load_images
+from tests.studies.images.test_formats import idx, pixels, save
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +81,7 @@ def test_what_is_missing_is_said_with_how_to_get_it(tmp_path, name, train):
     line = refused(name, root=tmp_path, train=train)
     assert line.startswith(f"{name}: no ")
     assert f"below {tmp_path}" in line
-    assert f"pscd data get {name} --root {tmp_path}" in line or "https://" in line
+    assert f"python -m studies data get {name} --root {tmp_path}" in line or "https://" in line
     assert not IMAGE_SETS[name].there(tmp_path)
 
 
@@ -208,19 +208,6 @@ def test_a_folder_is_given_whole_or_in_its_parts(tmp_path):
     assert "unknown images 'minst'" in refused("minst")
 
 
-def test_a_data_set_of_a_name_holds_out_its_test_images():
-    data = load_dataset("digits", seed=0)
-    assert torch.equal(data.train, load_images("digits").x)
-    assert torch.equal(data.held_out_labels, load_images("digits", train=False).label)
-    assert data.train.dtype == torch.uint8
-    assert data.columns is None
-    assert load_dataset("digits", seed=0, image_size=4).held_out.shape == (297, 1, 4, 4)
-    with pytest.raises(UserError, match="images without column names"):
-        load_dataset("digits", seed=0, columns=["a"])
-    with pytest.raises(UserError, match="moon is not a set of images"):
-        load_dataset("moon", seed=0, image_size=8)
-
-
 def test_a_data_set_of_a_folder_holds_out_a_tenth_with_its_labels(tmp_path):
     write_folder(tmp_path / "mine")
     data, again, other = (load_dataset(str(tmp_path / "mine"), seed=seed) for seed in (0, 0, 1))
@@ -299,20 +286,6 @@ def test_homes_are_found_whatever_their_spelling(tmp_path):
     assert list(_homes(tmp_path / "nowhere", "fashionmnist")) == []
 
 
-def test_numbers_that_were_chosen():
-    """Chosen on tables of benchmarks, whose pages name results: a change has to be made here too, on purpose."""
-    chosen = {
-        "CELEBA_CROP": 140,
-        "CELEBA_SIZE": 64,
-        "QUICKDRAW_SIZE": 28,
-        "QUICKDRAW_TRAIN": 80,
-        "QUICKDRAW_TEST": 20,
-        "TEXTURE_SIZE": 32,
-        "DIGITS_TRAIN": 1500,
-    }
-    assert {name: getattr(module, name) for name in chosen} == chosen
-
-
 def test_grey_textures_and_faces_have_three_channels_too(tmp_path):
     folder = tmp_path / "dtd" / "images" / "dotted"
     folder.mkdir(parents=True)
@@ -357,11 +330,11 @@ def test_pictures_are_scaled_or_cut_once_to_the_size_that_is_asked_for(tmp_path,
     assert load_images("textures", root=tmp_path, size=8).x.shape == (6 * 5, 1, 8, 8)
     face = tmp_path / "celeba" / "img_align_celeba" / "000001.png"
     save(face, pixels(218, 178, 3))
-    one = image_formats.read_pictures([face], size=20, crop=140, channels=3)
+    one = pictures.read_pictures([face], size=20, crop=140, channels=3)
     np.testing.assert_array_equal(load_images("celeba", root=tmp_path, size=20).x, one)
     texture = tmp_path / "dtd" / "images" / "dotted" / "a.png"
     save(texture, pixels(70, 90, 3))
-    one = image_formats.read_pictures([texture], size=20, channels=3)
+    one = pictures.read_pictures([texture], size=20, channels=3)
     np.testing.assert_array_equal(load_images("textures", root=tmp_path, size=20).x, one)
 
 

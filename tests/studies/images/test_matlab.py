@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from pscd.data.matlab import _elements, read_arrays
 from pscd.errors import UserError
+from studies.images.matlab import _elements, read_arrays
 
 ARRAYS = {
     "X": np.arange(48, dtype=np.uint8).reshape(2, 4, 3, 2),

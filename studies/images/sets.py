@@ -1,49 +1,23 @@
-"""Images by name or by folder, as bytes. To add a set: a function that reads it, and an entry of `IMAGE_SETS`.
-
->>> digits = load_images("digits")
->>> digits.x.shape, digits.x.dtype, digits.label[:3].tolist()
-(torch.Size([1500, 1, 8, 8]), torch.uint8, [8, 4, 5])
-"""
+"""Named sets of images, as bytes. To add one: a function that reads it, and an entry of `IMAGE_SETS`."""
 
 import importlib.util
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from pscd.data import image_formats
-from pscd.data.pixels import as_shape
+from pscd.data import Dataset, pictures
+from pscd.data import load_dataset as pscd_load_dataset
+from pscd.data.pictures import Arrays, Images, data_root
 from pscd.errors import UserError
-from pscd.files import cache_folder
-from pscd.rng import generator
-
-Arrays = tuple[np.ndarray, np.ndarray | None]  # pixels and labels
+from studies.images import formats
 
 CELEBA_CROP, CELEBA_SIZE = 140, 64
 QUICKDRAW_SIZE, QUICKDRAW_TRAIN, QUICKDRAW_TEST = 28, 80, 20  # drawings of each class
 TEXTURE_SIZE = 32
 BUNDLED_TEXTURES = ("brick", "grass", "gravel")  # of scikit-image, in its wheel
-DIGITS_TRAIN = 1500
 IDX_FILES = tuple(f"{part}-{what}-ubyte.gz" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1"))
-
-
-@dataclass(frozen=True)
-class Images:
-    """Images and their labels.
-
-    Args:
-        x: bytes `(n, channels, height, width)`.
-        label: int64 `(n,)`, or None.
-        name: of the set, or the folder.
-    """
-
-    x: Tensor  # uint8
-    label: Tensor | None  # int64 (n,)
-    name: str
 
 
 @dataclass(frozen=True)
@@ -76,7 +50,7 @@ class ImageSet:
             scale to or None.
         there: whether its files are below a root.
         by_hand: where to get it, if no command does.
-        files: what `pscd data get` downloads.
+        files: what `python -m studies data get` downloads.
     """
 
     about: str
@@ -87,42 +61,19 @@ class ImageSet:
 
 
 def load_images(name: str, *, root: Path | str | None = None, train: bool = True, size: int | None = None) -> Images:
-    """Training or test images of a set by name, or all of a folder of one's own.
-
-    Args:
-        name: a key of `IMAGE_SETS`, or a folder: its sub-folders are labels, unless they are `train` and
-            `test`, which are parts. A folder without parts is given whole, whatever `train` is.
-        root: folder of the sets' files; by default what `PSCD_DATA` names, else the system's cache folder.
-        train: whether the training or the test images are wanted.
-        size: side to scale to; for folders, needed if pictures differ in size.
-
-    Returns:
-        The images as bytes, their labels if there are any, and the name.
-
-    Raises:
-        UserError: there are no such images on this machine; the message says how to get them.
-    """
-    if size is not None and size < 1:
-        raise UserError(f"an image size must be at least 1, got {size}")
-    if name in IMAGE_SETS:
-        x, label = IMAGE_SETS[name].read(data_root(root), train, size)
-    else:
-        x, label = _read_folder(Path(name), train, size)
-    images = torch.from_numpy(x)
-    if size is not None and images.shape[2:] != (size, size):
-        images = as_shape(images, images.shape[1], size)
-    return Images(images, None if label is None else torch.from_numpy(label), name)
+    """Training or test images of a named set below `root` (see `data_root`), or of a folder."""
+    if name not in IMAGE_SETS:
+        return pictures.load_images(name, train=train, size=size)
+    x, label = IMAGE_SETS[name].read(data_root(root), train, size)
+    return pictures.as_images(x, label, name, size)
 
 
-def data_root(root: Path | str | None = None) -> Path:
-    """The folder of the sets' files: the argument, else what `PSCD_DATA` names, else the system's cache folder."""
-    chosen = root or os.environ.get("PSCD_DATA")
-    return Path(chosen).expanduser() if chosen else cache_folder()
-
-
-def has_parts(folder: Path) -> bool:
-    """Whether a folder of images comes with a test set of its own."""
-    return (folder / "train").is_dir() and (folder / "test").is_dir()
+def load_dataset(name: str, *, seed: int, root: Path | str | None = None, image_size: int | None = None) -> Dataset:
+    """A named set with its test images held out, or whatever `pscd.load_dataset` knows."""
+    if name not in IMAGE_SETS or name == pictures.DIGITS:
+        return pscd_load_dataset(name, seed=seed, image_size=image_size)
+    train, test = (load_images(name, root=root, train=part, size=image_size) for part in (True, False))
+    return Dataset(train.x, test.x, None, train.label, test.label)
 
 
 # --- where files may be ---
@@ -144,21 +95,15 @@ def _homes(root: Path, *names: str) -> Iterator[Path]:
 
 def _missing(name: str, root: Path, expected: str) -> UserError:
     by_hand = IMAGE_SETS[name].by_hand
-    get = f"pscd data get {name} --root {root}" if by_hand is None else by_hand
+    get = f"python -m studies data get {name} --root {root}" if by_hand is None else by_hand
     return UserError(f"{name}: no {expected} below {root}; get it: {get}; or name another root (PSCD_DATA)")
 
 
 # --- the sets ---
 
 
-def _read_digits(root: Path, train: bool, size: int | None) -> Arrays:
-    from sklearn.datasets import load_digits
-
-    values, label = load_digits(return_X_y=True)
-    order = torch.randperm(len(values), generator=generator(0)).numpy()
-    chosen = order[:DIGITS_TRAIN] if train else order[DIGITS_TRAIN:]
-    x = np.rint(values[chosen] * (255 / 16)).astype(np.uint8)
-    return x.reshape(-1, 1, 8, 8), label[chosen].astype(np.int64)
+def _digits(root: Path, train: bool, size: int | None) -> Arrays:
+    return pictures.read_digits(train)
 
 
 def _idx_pair(folder: Path, train: bool) -> tuple[Path, Path] | None:
@@ -181,7 +126,7 @@ def _idx_set(
         for home in _homes(root, _plain(name)):
             pair = _idx_pair(home, train)
             if pair is not None:
-                return image_formats.read_idx_pair(*pair)
+                return formats.read_idx_pair(*pair)
         part = "train" if train else "t10k"
         expected = f"{folder}/raw/{part}-images-idx3-ubyte and {part}-labels-idx1-ubyte (or with .gz)"
         raise _missing(name, root, expected)
@@ -209,7 +154,7 @@ def _read_cifar10(root: Path, train: bool, size: int | None) -> Arrays:
     if not files:
         what = "data_batch_1.bin to data_batch_5.bin" if train else "test_batch.bin"
         raise _missing("cifar10", root, f"cifar-10-batches-bin/{what}")
-    read = image_formats.read_cifar_binary if files[0].suffix == ".bin" else image_formats.read_cifar_pickle
+    read = formats.read_cifar_binary if files[0].suffix == ".bin" else formats.read_cifar_pickle
     x, label = zip(*map(read, files), strict=True)
     return np.concatenate(x), np.concatenate(label)
 
@@ -223,7 +168,7 @@ def _read_svhn(root: Path, train: bool, size: int | None) -> Arrays:
     path = _svhn_file(root, train)
     if path is None:
         raise _missing("svhn", root, f"svhn/{'train' if train else 'test'}_32x32.mat")
-    return image_formats.read_svhn(path)
+    return formats.read_svhn(path)
 
 
 def _celeba_folder(root: Path) -> Path | None:
@@ -235,12 +180,12 @@ def _read_celeba(root: Path, train: bool, size: int | None) -> Arrays:
     folder = _celeba_folder(root)
     if folder is None:
         raise _missing("celeba", root, "folder celeba/img_align_celeba of pictures 000001.jpg, ...")
-    partition = image_formats.celeba_partition(folder)
+    partition = formats.celeba_partition(folder)
     wanted = 0 if train else 2
-    paths = [p for p in image_formats.list_pictures(folder)[0] if partition(p) == wanted]
+    paths = [p for p in pictures.list_pictures(folder)[0] if partition(p) == wanted]
     if not paths:
         raise UserError(f"{folder}: holds no {'training' if train else 'test'} pictures of CelebA")
-    return image_formats.read_pictures(paths, size=size or CELEBA_SIZE, crop=CELEBA_CROP, channels=3), None
+    return pictures.read_pictures(paths, size=size or CELEBA_SIZE, crop=CELEBA_CROP, channels=3), None
 
 
 def _dtd_folder(root: Path) -> Path | None:
@@ -260,15 +205,15 @@ def _read_textures(root: Path, train: bool, size: int | None) -> Arrays:
     side = size or TEXTURE_SIZE
     folder = _dtd_folder(root)
     if folder is not None:
-        paths, label = image_formats.list_pictures(folder / "images")
+        paths, label = pictures.list_pictures(folder / "images")
         return _dtd_part(folder, paths, label, train, side)
-    pictures = _bundled_textures()
-    if not pictures:
+    textures = _bundled_textures()
+    if not textures:
         expected = (
             "folder dtd/images (Describable Textures), nor the pictures of scikit-image (pip install scikit-image)"
         )
         raise _missing("textures", root, expected)
-    return image_formats.cut_squares(pictures, train, side)
+    return formats.cut_squares(textures, train, side)
 
 
 def _dtd_part(folder: Path, paths: list[Path], label: np.ndarray | None, train: bool, side: int) -> Arrays:
@@ -282,7 +227,7 @@ def _dtd_part(folder: Path, paths: list[Path], label: np.ndarray | None, train: 
         if not chosen:
             raise UserError(f"{lists[0]}: none of the pictures it names is in {folder / 'images'}")
         paths, label = [paths[i] for i in chosen], label[chosen]
-    return image_formats.read_pictures(paths, size=side, channels=3), label
+    return pictures.read_pictures(paths, size=side, channels=3), label
 
 
 def _quickdraw_files(root: Path) -> list[Path]:
@@ -295,20 +240,8 @@ def _read_quickdraw(root: Path, train: bool, size: int | None) -> Arrays:
         raise _missing("quickdraw", root, "quickdraw/*.npy, a file for each class")
     n = QUICKDRAW_TRAIN + QUICKDRAW_TEST
     part = slice(QUICKDRAW_TRAIN) if train else slice(QUICKDRAW_TRAIN, n)
-    x = [image_formats.read_bitmaps(path, n, QUICKDRAW_SIZE)[part] for path in files]
+    x = [formats.read_bitmaps(path, n, QUICKDRAW_SIZE)[part] for path in files]
     return np.concatenate(x), np.arange(len(files), dtype=np.int64).repeat(len(x[0]))
-
-
-def _read_folder(folder: Path, train: bool, size: int | None) -> Arrays:
-    if not folder.is_dir():
-        raise UserError(f"unknown images {str(folder)!r}; give a folder or one of: {', '.join(IMAGE_SETS)}")
-    if has_parts(folder):
-        folder = folder / ("train" if train else "test")
-    paths, label = image_formats.list_pictures(folder)
-    if not paths:
-        raise UserError(f"{folder}: holds no pictures ({', '.join(image_formats.PICTURE_SUFFIXES)})")
-    x, kept = image_formats.read_readable(paths, size=size)
-    return x, None if label is None else label[kept]
 
 
 _QUICKDRAW_URL = "https://storage.googleapis.com/quickdraw_dataset/full/numpy_bitmap/CLASS.npy"
@@ -329,9 +262,7 @@ def _files(mirrors: tuple[str, ...], folder: str, md5: dict[str, str]) -> tuple[
 # The MD5 sums of MNIST, Fashion-MNIST, SVHN and DTD are those in torchvision's `datasets`; that of the binary CIFAR-10
 # stands on its authors' page, https://www.cs.toronto.edu/~kriz/cifar.html.
 IMAGE_SETS: dict[str, ImageSet] = {
-    "digits": ImageSet(
-        "handwritten digits, 8 x 8 grey, 1,500 + 297, part of scikit-learn", _read_digits, lambda _: True
-    ),
+    "digits": ImageSet("handwritten digits, 8 x 8 grey, 1,500 + 297, part of scikit-learn", _digits, lambda _: True),
     "mnist": _idx_set(
         "mnist",
         "MNIST",

@@ -10,10 +10,9 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pooch
 import pytest
 
-from pscd.data import IMAGE_SETS
-from pscd.data.download import DOWNLOADS, download
-from pscd.data.image_sets import Download
 from pscd.errors import UserError
+from studies.images.download import DOWNLOADS, download
+from studies.images.sets import IMAGE_SETS, Download
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -143,7 +142,7 @@ def test_a_server_has_a_minute_and_the_bar_is_shown_as_asked_for(monkeypatch, tm
 
 def test_the_bar_is_shown_unless_one_says_otherwise(monkeypatch, tmp_path):
     seen = []
-    monkeypatch.setattr("pscd.data.download._fetch", lambda file, folder, progress: seen.append(progress))
+    monkeypatch.setattr("studies.images.download._fetch", lambda file, folder, progress: seen.append(progress))
     have(monkeypatch, Download(("http://a/x.gz",), "0" * 32, ""))
     download("mnist", root=tmp_path)
     assert seen == [True]

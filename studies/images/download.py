@@ -3,9 +3,10 @@
 import tarfile
 from pathlib import Path
 
-from pscd.data.image_sets import IMAGE_SETS, Download, data_root
+from pscd.data.pictures import data_root
 from pscd.errors import UserError
 from pscd.files import writing_to
+from studies.images.sets import IMAGE_SETS, Download
 
 DOWNLOADS = tuple(name for name, images in IMAGE_SETS.items() if images.files)  # sets that a command can get
 
