@@ -21,6 +21,7 @@ PROGRAMS = {
     "false-alarms": ("studies.false_alarms", "contamination reported on clean tables - 30 minutes"),
     "faults": ("studies.faults.program", "kills, full disks and flipped bits - 10 minutes"),
     "fid-halves": ("studies.fid_halves", "FID of one half of a set of images against the other - an hour"),
+    "guard": ("studies.guard", "end-to-end numbers that a change must not make worse - 40 minutes"),
     "fuzz": ("studies.fuzz.program", "damaged files for every reader - an hour"),
     "gpu-cost": ("studies.gpu_cost.program", "operations and memory of the paper's runs on a GPU - minutes"),
     "image-ablation": ("studies.image_ablation", "settings for digits - hours"),
