@@ -99,19 +99,20 @@ def _cells() -> Iterator[tuple[str, Callable[[], Result]]]:
 
 
 def _digits(folder: Path) -> Iterator[tuple[str, Callable[[], Result]]]:
-    from studies.paper import scratch_images as study
     from studies.paper.images import Choice
+    from studies.paper.scratch_images import GAMMA, SHORT, cell
+    from studies.paper.scratch_images import compute as train_and_measure
 
     choice = Choice(data="mnist", n=1000, updates=300)
 
     def compute(gamma: float) -> Result:
         os.environ["PSCD_DATA"] = str(folder)
-        settings = study.cell(choice, gamma, study.SHORT, 0, contaminated=True, quick=False)
+        settings = cell(choice, gamma, SHORT, 0, contaminated=True, quick=False)
         settings["config"] |= {"n_data": 10_000}
         with TemporaryDirectory() as runs:
-            return _only(study.compute(settings, Path(runs)), "fid", "noise")
+            return _only(train_and_measure(settings, Path(runs)), "fid", "noise")
 
-    for gamma in (0.0, study.GAMMA):
+    for gamma in (0.0, GAMMA):
         yield f"digits from scratch, 10 % noise/gamma {gamma:g} per spread", lambda gamma=gamma: compute(gamma)
 
 
