@@ -14,8 +14,8 @@ from tqdm import tqdm
 
 from pscd.files import markdown_table, write_text_atomic
 from pscd.presets import PRESETS
+from pscd.recipes.tables import prepare
 from pscd.rng import generator
-from pscd.training.prepare import prepare
 from pscd.version import machine
 from studies.engine.experiment import with_reading
 

@@ -14,8 +14,8 @@ from tqdm import tqdm
 from pscd.data import contaminate, to_unit
 from pscd.errors import UserError
 from pscd.files import markdown_table, write_text_atomic
+from pscd.recipes.images import weigh_images
 from pscd.rng import Stream, generator
-from pscd.training.glance import weigh_images
 from pscd.version import machine
 from studies.engine.experiment import with_reading
 from studies.images.contamination import JUNK, junk

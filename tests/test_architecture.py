@@ -26,6 +26,7 @@ ROOMS = [
     {"objectives"},
     {"config"},
     {"model", "presets"},
+    {"recipes"},
     {"training"},
     {"images", "runs"},
     {"detector", "evaluation"},

@@ -24,12 +24,12 @@ from pscd.energies import MLP, Architecture
 from pscd.errors import UserError
 from pscd.losses import DIVERGENCES
 from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, PseudoSpherical, Recovery, Trimmed
+from pscd.recipes.tables import Prepared
 from pscd.rng import generator
 from pscd.training import checkpoint
 from pscd.training.batches import Batches
 from pscd.training.initial import init_state
 from pscd.training.loop import fit
-from pscd.training.prepare import Prepared
 
 # All that the command line knows, and PS-CD over a range of gamma.
 EVERY = {

@@ -18,6 +18,8 @@ from pscd.evaluation import load_run_data
 from pscd.files import file_digest, needs, read_json, read_tensors, suffix_of
 from pscd.model import Model
 from pscd.objectives import OBJECTIVES, PseudoSpherical
+from pscd.recipes import notes
+from pscd.recipes import tables as recipe
 from pscd.report import rows as tables
 from pscd.report.blocks import Block, Facts, Page, Section, Table, Text
 from pscd.report.cells import blame_by_detector, blame_by_model
@@ -37,7 +39,6 @@ from pscd.report.training import (
 from pscd.run_folder import RunFolder
 from pscd.runs import load
 from pscd.sampling import SAMPLERS
-from pscd.training import notes, prepare
 
 if TYPE_CHECKING:
     from pscd.detector.estimator import EnergyDetector
@@ -395,7 +396,7 @@ def _model_rows(
 def _counted(x: torch.Tensor, config: TrainConfig, model: Model) -> torch.Tensor | None:
     """How much each training row counted, `(n,)`; None if all alike."""
     if config.start == "mixture":
-        clean = prepare.prepare(x, config, model.columns)[0].clean  # the same again, since everything is seeded
+        clean = recipe.prepare(x, config, model.columns)[0].clean  # the same again, since everything is seeded
         return None if clean is None else clean.double()
     gamma = getattr(model.config.objective, "gamma", 0.0)
     if not isinstance(gamma, int | float) or gamma <= 0 or getattr(config.objective, "unit", "nats") != "nats":

@@ -12,8 +12,8 @@ from pscd import distributed
 from pscd.config import TrainConfig
 from pscd.data.streams import Source, Window
 from pscd.errors import UserError
+from pscd.recipes.tables import Prepared
 from pscd.rng import Stream, generator
-from pscd.training.prepare import Prepared
 
 BLOCK = 16  # updates whose rows are prepared together: many small calls would take longer than the rest of an update
 SURE = 6.0  # standard deviations by which more candidates are read than will be needed on average

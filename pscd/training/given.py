@@ -11,9 +11,9 @@ from pscd.config import TrainConfig
 from pscd.data import as_rows
 from pscd.data.opening import as_source
 from pscd.data.streams import Sample, Source, fingerprint, sample_size
+from pscd.recipes.tables import Prepared, sampled_note
 from pscd.training.batches import Batches
 from pscd.training.initial import check_label
-from pscd.training.prepare import Prepared, sampled_note
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from pscd.energies import CorrectedEnergy
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
 from pscd.mixtures.background import PLANE
+from pscd.recipes.tables import Prepared, split_rows
 from pscd.rng import Stream, generator
-from pscd.training.prepare import Prepared, split_rows
 from pscd.training.state import Best, TrainState
 
 N_DRAWS = 16_384  # from the mixture, to estimate integrals

@@ -14,10 +14,10 @@ from pscd.energies import local_waves
 from pscd.errors import UserError
 from pscd.fast import frozen, prefer_channels_last
 from pscd.mixtures import Mixture
+from pscd.recipes.tables import Prepared, prepare, proposal_of
 from pscd.rng import Stream, generator, integer_seed, seeded
 from pscd.sampling import Chains, Langevin, ReplayBuffer
 from pscd.sampling.starts import STARTS, BoxStart, MixtureStart, Start
-from pscd.training.prepare import Prepared, prepare, proposal_of
 from pscd.training.state import TrainState
 
 WAVE_COLUMNS = 10  # above, waves beside the input are noise

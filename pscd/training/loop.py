@@ -23,6 +23,7 @@ from pscd.mixtures import Mixture
 from pscd.model import Model, describe, run_chains
 from pscd.presets import for_rows
 from pscd.progress import progress_bar
+from pscd.recipes.tables import prepare
 from pscd.rng import Stream, generator
 from pscd.run_folder import RunFolder
 from pscd.sampling import ReplayBuffer
@@ -35,7 +36,6 @@ from pscd.training.guard import Modes, check, last_words, mode_shares, summary
 from pscd.training.held_out import HeldOut, hold_out, judge_of
 from pscd.training.initial import init_state
 from pscd.training.interrupt import deferred_interrupt
-from pscd.training.prepare import prepare
 from pscd.training.settling import settled
 from pscd.training.state import TrainState
 

@@ -77,10 +77,10 @@ def side_by_side(paths: dict[str, str], segment: int, segments: int) -> dict[str
 
     from pscd import fast
     from pscd.data.opening import open_source
+    from pscd.recipes.tables import prepare
     from pscd.training.batches import Batches
     from pscd.training.initial import init_state
     from pscd.training.loop import train_step
-    from pscd.training.prepare import prepare
 
     config, cpu = settings(segment * segments, "no"), torch.device("cpu")
     rows = np.load(paths["npy"], mmap_mode="r")

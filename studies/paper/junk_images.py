@@ -1,7 +1,7 @@
 """junk-images: many kinds of junk that people have among their images, from the first update on.
 
 For each kind, CD, and PS-CD as the preset `mnist-robust` has it: with a short warm-up of gamma, on images that are
-weighed before the first update (`pscd.training.glance`). Beside them both on clean images. Runs of CD are those of
+weighed before the first update (`pscd.recipes.images`). Beside them both on clean images. Runs of CD are those of
 `scratch-images`.
 
 warm-junk-images: the same junk, met by a network that CD has trained on clean images before; PS-CD on weighed images

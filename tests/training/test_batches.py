@@ -10,10 +10,10 @@ from pscd.data.chunks import ArrayChunks
 from pscd.data.streams import ChunkedSource
 from pscd.errors import UserError
 from pscd.presets import PRESETS
+from pscd.recipes.tables import prepare
 from pscd.rng import generator
 from pscd.training import batches
 from pscd.training.batches import Batches
-from pscd.training.prepare import prepare
 
 CPU = torch.device("cpu")
 

@@ -13,9 +13,10 @@ from pscd import distributed
 from pscd.data import chunks, streams
 from pscd.errors import UserError
 from pscd.presets import PRESETS
+from pscd.recipes import tables as prepare
 from pscd.rng import generator
 from pscd.run_folder import RunFolder
-from pscd.training import checkpoint, held_out, loop, prepare
+from pscd.training import checkpoint, held_out, loop
 from pscd.training.given import Given
 from pscd.training.initial import init_state
 

@@ -13,11 +13,11 @@ from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
 from pscd.presets import PRESETS
+from pscd.recipes.tables import Prepared, prepare
 from pscd.rng import Stream, generator
 from pscd.training import checkpoint
 from pscd.training.held_out import HeldOut, hold_out, score_error, score_gain
 from pscd.training.loop import _draw_rows
-from pscd.training.prepare import Prepared, prepare
 
 
 def parts(gamma, constant=0.0, tilt=0.0, n=200_000):

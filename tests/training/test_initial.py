@@ -11,10 +11,10 @@ from pscd.errors import UserError
 from pscd.mixtures import Mixture
 from pscd.objectives import OBJECTIVES
 from pscd.presets import PRESETS
+from pscd.recipes.tables import prepare
 from pscd.rng import Stream, generator, seeded
 from pscd.sampling import Chains, Mala
 from pscd.training.initial import check_label, checksum, init_state
-from pscd.training.prepare import prepare
 
 SMALL = {"energy.width": 2, "buffer_size": 50}
 CPU = torch.device("cpu")

@@ -20,6 +20,7 @@ from pscd.fast import cpp, gradients, sequence
 from pscd.model import Model
 from pscd.objectives import OBJECTIVES, DenoisingScoreMatching, PseudoSpherical
 from pscd.presets import PRESETS
+from pscd.recipes.tables import Prepared, prepare
 from pscd.rng import generator
 from pscd.sampling import Langevin, Mala
 from pscd.training import checkpoint, loop
@@ -34,7 +35,6 @@ from pscd.training.loop import (
     train_step,
     update_average,
 )
-from pscd.training.prepare import Prepared, prepare
 
 
 @pytest.fixture

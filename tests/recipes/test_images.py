@@ -9,10 +9,10 @@ from pscd.data import to_bytes
 from pscd.data.looks import COLUMNS, numbers_of
 from pscd.errors import UserError
 from pscd.presets import PRESETS
+from pscd.recipes.images import _edge, copies, find_majority, weigh_images
+from pscd.recipes.tables import prepare
 from pscd.rng import generator
-from pscd.training.glance import _edge, copies, find_majority, weigh_images
 from pscd.training.loop import fit
-from pscd.training.prepare import prepare
 from studies.images.contamination import near_duplicates, shifted
 
 ROBUST = PRESETS["mnist-robust"]
@@ -75,7 +75,7 @@ def test_copies_are_counted_across_blocks(monkeypatch):
     expected[50:60] = 1
     expected[[7, 207, *range(250, 260)]] = 12
     for block in (1024, 32):
-        monkeypatch.setattr("pscd.training.glance.BLOCK", block)
+        monkeypatch.setattr("pscd.recipes.images.BLOCK", block)
         assert torch.equal(copies(x), expected)
 
 

@@ -17,9 +17,9 @@ from pscd.mixtures.background import PLANE
 from pscd.mixtures.refine import refine, settle
 from pscd.mixtures.robust import MOST_ROWS
 from pscd.objectives import PseudoSpherical
+from pscd.recipes.images import Majority, weigh_images
+from pscd.recipes.notes import notes_of
 from pscd.rng import Stream, generator
-from pscd.training.glance import Majority, weigh_images
-from pscd.training.notes import notes_of
 
 CLEAN_SHARE, CLEAN_FEW = 0.03, 1.0  # n clean rows have a background of up to CLEAN_SHARE + CLEAN_FEW / sqrt(n)
 AUTO_GAMMA = 0.1  # per spread, where there is junk; with rows weighed already, a larger gamma cuts off tails

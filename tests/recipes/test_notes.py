@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from pscd.coordinates import Coordinates
+from pscd.recipes.notes import notes_of
 from pscd.rng import generator
-from pscd.training.notes import notes_of
 
 
 def rows(n=600, d=4, seed=0):

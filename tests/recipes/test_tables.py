@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import pscd
-import pscd.training.prepare as prepare_module
+import pscd.recipes.tables as prepare_module
 from pscd.config import TrainConfig
 from pscd.coordinates import LINEAR, STRAIGHT, Coordinates
 from pscd.data.streams import distinct
@@ -13,10 +13,8 @@ from pscd.errors import UserError
 from pscd.mixtures import fit_robust_mixture, refit
 from pscd.mixtures.refine import refine, settle
 from pscd.presets import PRESETS, for_rows
-from pscd.rng import Stream, generator
-from pscd.training.held_out import hold_out
-from pscd.training.notes import notes_of
-from pscd.training.prepare import (
+from pscd.recipes.notes import notes_of
+from pscd.recipes.tables import (
     AUTO_GAMMA,
     _best_coordinates,
     _has_long_tail,
@@ -26,6 +24,8 @@ from pscd.training.prepare import (
     sampled_note,
     split_rows,
 )
+from pscd.rng import Stream, generator
+from pscd.training.held_out import hold_out
 
 
 def clean_rows(n=600, d=4, seed=0):
@@ -261,7 +261,7 @@ def test_coordinates_are_compared_by_mixtures_of_four(monkeypatch):
         asked.append((settings["components"], settings["coordinates"].scale[0].item()))
         return SimpleNamespace(held_out=-float(z.std()))
 
-    monkeypatch.setattr("pscd.training.prepare.fit_robust_mixture", fit)
+    monkeypatch.setattr("pscd.recipes.tables.fit_robust_mixture", fit)
     x = clean_rows(50)
     narrow, wide = (Coordinates(torch.zeros(4).double(), torch.full((4,), by).double()) for by in (0.5, 8.0))
     assert _best_coordinates(x, [wide, narrow], robust=True, seed=0) is narrow  # by its slope, for all that is wider
@@ -333,7 +333,7 @@ def test_the_prepared_rows_by_hand():
 
 def test_a_large_table_is_prepared_from_a_sample_and_then_in_blocks(monkeypatch):
     for name, value in (("SAMPLE_ROWS", 100), ("BLOCK", 64)):
-        monkeypatch.setattr(f"pscd.training.prepare.{name}", value)
+        monkeypatch.setattr(f"pscd.recipes.tables.{name}", value)
     x = clean_rows(250)
     config = replace(PRESETS["table"].changed({"objective.gamma": 0.3}), seed=2)
     large, _ = prepare(x, config)
