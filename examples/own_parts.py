@@ -9,15 +9,14 @@ In Python: `pscd.fit(x, pscd.TrainConfig(objective=TrimmedCD(share=0.1), sampler
 
 import math
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from pscd import fast
 from pscd.data.toys import Toy
-from pscd.objectives import both_phases, phase_stats
-from pscd.sampling import Proposal
+from pscd.objectives import Objective, both_phases, phase_stats
+from pscd.sampling import Proposal, Sampler
 from pscd.types import Energy, option
 
 ARMS = 5
@@ -37,21 +36,10 @@ pinwheel = Toy(arms)
 
 
 @dataclass(frozen=True)
-class TrimmedCD:
+class TrimmedCD(Objective):
     """Contrastive divergence that ignores, in each batch, the share of the data with the highest energies."""
 
     share: float = option(0.1, "share of each batch, of the highest energies, that does not count")
-
-    needs_negatives = True
-    sampling_power = 1.0
-
-    def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Nothing beside the energy is trained."""
-        return None
-
-    def at(self, progress: float) -> Self:
-        """The same at all times; something that warms up would return a changed copy."""
-        return self
 
     def __call__(
         self, energy: Energy, aux: nn.Module | None, x_pos: Tensor, x_neg: Tensor, generator: torch.Generator
@@ -63,7 +51,7 @@ class TrimmedCD:
 
 
 @dataclass(frozen=True)
-class Underdamped:
+class Underdamped(Sampler):
     """Underdamped Langevin dynamics with an accept step (Horowitz 1991), then one jump to a draw of the proposal.
 
     Points have a velocity that lasts. Local steps alone do not carry chains from one arm to another; jumps do.
@@ -73,8 +61,6 @@ class Underdamped:
     step_size: float = option(0.01, "half the square of the time step, to start from; it adapts")
     friction: float = option(1.0, "rate at which the velocity is forgotten")
     target_acceptance: float = option(0.8, "acceptance that the step size aims at")
-    low: float | None = option(None, "lower bound of a box; not used")
-    high: float | None = option(None, "upper bound of a box; not used")
 
     def run(
         self,

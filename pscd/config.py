@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.extensions import is_path, loaded, path_of
-from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, Objective, PseudoSpherical, Recovery
+from pscd.objectives import OBJECTIVES, Objective, PseudoSpherical
 from pscd.sampling import SAMPLERS, Mala, Sampler
 from pscd.types import check_choices, checked, documented, option
 
@@ -145,12 +145,12 @@ class TrainConfig:
         box = (self.sampler.low, self.sampler.high)
         _require(self.base != "box" or box == (0, 1), f"base box needs a sampler with low 0 and high 1, not {box}")
         _require(
-            not (self.energy.classes and isinstance(self.objective, FEBM | NoiseContrastive)),
+            self.objective.accepts_labels or not self.energy.classes,
             "f-ebm and nce know no labels; set --classes 0",
         )
-        recovers = isinstance(self.objective, Recovery)
+        recovers = self.objective.uses_levels
         _require(
-            bool(self.energy.levels) == recovers,
+            isinstance(self.objective, NotLoaded) or bool(self.energy.levels) == recovers,
             "recovery needs an energy with levels of noise, and no other objective has one; "
             + ("set --levels" if recovers else "set --levels 0"),
         )
@@ -249,6 +249,7 @@ class NotLoaded:
     settings: dict[str, Any]
 
     low = high = None
+    accepts_labels, uses_levels = True, False
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

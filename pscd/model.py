@@ -15,13 +15,12 @@ from pscd import fast
 from pscd.config import TrainConfig
 from pscd.coordinates import Coordinates
 from pscd.data import Rows, as_rows
-from pscd.energies import NoisyEnergies, as_function
+from pscd.energies import as_function
 from pscd.errors import UserError
 from pscd.files import read_tensors, reading, under, write_tensors
 from pscd.html import facts_html
 from pscd.mixtures import Mixture
 from pscd.normalise import LogZ, log_z
-from pscd.objectives import Recovery
 from pscd.progress import progress_bar
 from pscd.rng import Stream, generator
 from pscd.sampling import Callback, Chains, Proposal, Sampler
@@ -347,7 +346,7 @@ class Model(nn.Module):
     ) -> Tensor:
         """Where chains that start at `z` end: with levels of noise, all of them in turn."""
         objective = self.config.objective
-        if isinstance(objective, Recovery) and isinstance(self.energy, NoisyEnergies):
+        if objective.uses_levels:
             with fast.using(self.config.gradients):
                 return objective.sample(self.energy, z, n_steps=n_steps, generator=generator, callback=callback)
         moved, _ = run_chains(

@@ -41,8 +41,8 @@ COMMON = {
 }
 # What the trainer asks of either, to notice in time that one was given for the other or that something is missing.
 PROTOCOLS = {
-    "objective": ("needs_negatives", "sampling_power", "init", "at", "__call__"),
-    "sampler": ("n_steps", "step_size", "low", "high", "run", "adapt"),
+    "objective": ("needs_negatives", "sampling_power", "accepts_labels", "uses_levels", "init", "at", "__call__"),
+    "sampler": ("n_steps", "step_size", "low", "high", "slope", "run", "adapt"),
 }
 ABOUT = """
 
@@ -274,18 +274,17 @@ def starting_config(chosen: argparse.Namespace) -> "TrainConfig":
     """
     from pscd.config import TrainConfig
     from pscd.data import TOYS
-    from pscd.objectives import PseudoSpherical, Recovery
+    from pscd.objectives import name_of
     from pscd.presets import default_preset, preset, recovering
 
     data = "" if chosen.data is None or chosen.data in TOYS else chosen.data  # a folder may be called moon, too
     base = preset(chosen.preset) if chosen.preset else default_preset(data, _n_columns(data, chosen.columns))
     objective, sampler = chosen.parts["objective"], chosen.parts["sampler"]
-    if chosen.objective in ("cd", "ps-cd") and isinstance(base.objective, PseudoSpherical):
+    if {chosen.objective, name_of(base.objective)} <= {"cd", "ps-cd"}:
         # The same objective, at gamma 0 for cd: what else the preset says of it stays.
-        gamma = 0.0 if chosen.objective == "cd" else base.objective.gamma
-        base = replace(base, objective=replace(base.objective, gamma=gamma))
-    elif isinstance(objective, Recovery):
-        base = base if isinstance(base.objective, Recovery) else recovering(base)
+        base = base.changed({"objective.gamma": 0.0}) if chosen.objective == "cd" else base
+    elif objective and objective.uses_levels:
+        base = base if base.objective.uses_levels else recovering(base)
     elif objective:
         # A robust start is made for the gamma-score; other objectives begin from the plain defaults.
         base = TrainConfig() if base.start == "mixture" else base

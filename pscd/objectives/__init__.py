@@ -23,6 +23,14 @@ OBJECTIVES: dict[str, Objective] = {
     "negatives-only": WeightedNegatives(),
 }
 
+
+def name_of(objective: Objective) -> str | None:
+    """The name in `OBJECTIVES` of an objective of this class; None for a class of the user's own."""
+    if type(objective) is PseudoSpherical:
+        return "cd" if objective.gamma == 0 else "ps-cd"
+    return next((name for name, known in OBJECTIVES.items() if type(objective) is type(known)), None)
+
+
 __all__ = [
     "FEBM",
     "OBJECTIVES",
@@ -37,6 +45,7 @@ __all__ = [
     "Trimmed",
     "WeightedNegatives",
     "both_phases",
+    "name_of",
     "phase_stats",
     "weighted_median",
 ]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pscd import losses
 from pscd.energies import Architecture
 from pscd.errors import UserError
-from pscd.objectives.protocol import both_phases, check_l2, check_warmup, phase_stats, warmed_up
+from pscd.objectives.protocol import Objective, both_phases, check_l2, check_warmup, phase_stats, warmed_up
 from pscd.types import Energy, documented, option
 
 CRITICS = ("same", "mlp")
@@ -40,7 +40,7 @@ class Critic(nn.Module):
 
 @documented
 @dataclass(frozen=True)
-class FEBM:
+class FEBM(Objective):
     """f-EBM (Yu, Song, Song, Ermon 2020): minimises any f-divergence with the help of a critic.
 
     The critic is a second network like the energy, with weights of its own: from the same weights both would receive
@@ -63,8 +63,7 @@ class FEBM:
     l2: float = option(0.0, "weight of the squares of energy and critic in both phases")
     l2_first: int = option(11, "updates at the start on the squares alone, if they have a weight")
 
-    needs_negatives = True
-    sampling_power = 1.0
+    accepts_labels = False
 
     def __post_init__(self) -> None:
         check_divergence(self.divergence)
@@ -78,15 +77,7 @@ class FEBM:
             raise UserError(f"l2_first must not be negative, got {self.l2_first}")
 
     def init(self, energy: nn.Module, x: Tensor) -> Critic:
-        """The critic, with random weights.
-
-        Args:
-            energy: the network, before the first update.
-            x: all data, `(n, *shape)`, in the network's coordinates.
-
-        Returns:
-            The critic.
-        """
+        """The critic, with random weights."""
         network = with_new_weights(energy) if self.critic == "same" else Architecture().build(tuple(x.shape[1:]))
         return Critic(network).to(x.device)
 
@@ -102,18 +93,7 @@ class FEBM:
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of both players over the batches of all processes together.
-
-        Args:
-            energy: maps `(B, *shape)` to `(B,)`.
-            aux: what `init` returned.
-            x_pos: a batch of data, `(B, *shape)`.
-            x_neg: samples of the model, `(B, *shape)`; empty if the objective needs none.
-            generator: source of randomness.
-
-        Returns:
-            The loss, a scalar, and statistics for the log.
-        """
+        """The loss of both players over the batches of all processes together."""
         assert isinstance(aux, Critic)
         e_pos, e_neg = both_phases(energy, x_pos, x_neg)
         c_pos, c_neg = both_phases(aux, x_pos, x_neg)

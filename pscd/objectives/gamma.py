@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pscd import distributed, fast, losses
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
-from pscd.objectives.protocol import both_phases, check_gamma, check_l2, check_warmup, phase_stats, warmed_up
+from pscd.objectives.protocol import Objective, both_phases, check_gamma, check_l2, check_warmup, phase_stats, warmed_up
 from pscd.types import Energy, check_choices, documented, option
 
 DRAWS = 2  # per row of data, where negatives are draws of a known density
@@ -19,7 +19,7 @@ NO_SPREAD = 1e-6  # the least spread, for energies that are all equal, as those 
 
 @documented
 @dataclass(frozen=True)
-class PseudoSpherical:
+class PseudoSpherical(Objective):
     """Pseudo-spherical contrastive divergence (Eq. 17); gamma = 0 is contrastive divergence.
 
     Gamma rises from 0 over the first `warmup` of the run. Before the model knows where the data are, the full gamma
@@ -91,18 +91,7 @@ class PseudoSpherical:
         return 1 + self.number if self.drawn_from_r else 1.0
 
     def init(self, energy: nn.Module, x: Tensor) -> "Drawn | None":
-        """What negatives are drawn from, if not from chains; nothing is trained beside the energy.
-
-        Args:
-            energy: the network, before the first update.
-            x: all data, `(n, *shape)`, in the network's coordinates.
-
-        Returns:
-            The density that the energy corrects, or None.
-
-        Raises:
-            UserError: it corrects none.
-        """
+        """What negatives are drawn from, if not from chains; nothing is trained beside the energy."""
         if self.needs_negatives:
             return None
         density = getattr(energy, "corrected_density", None)
@@ -123,18 +112,7 @@ class PseudoSpherical:
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of Theorem 3's estimator over the batches of all processes together.
-
-        Args:
-            energy: maps `(B, *shape)` to `(B,)`.
-            aux: what `init` returned.
-            x_pos: a batch of data, `(B, *shape)`.
-            x_neg: samples of the model, `(B, *shape)`; empty if the objective needs none.
-            generator: source of randomness.
-
-        Returns:
-            The loss, a scalar, and statistics for the log.
-        """
+        """The loss of Theorem 3's estimator over the batches of all processes together."""
         if self.needs_negatives:
             return self.of_energies(*both_phases(energy, x_pos, x_neg))
         assert isinstance(aux, Drawn)
@@ -190,7 +168,7 @@ class Drawn(nn.Module):
 
 @documented
 @dataclass(frozen=True)
-class DensityPower:
+class DensityPower(Objective):
     """The density power divergence (Basu et al. 1998), an older relative of PS-CD; beta = 0 is contrastive divergence.
 
     It is not homogeneous: -1/beta E_p[q^beta] + 1/(1+beta) times the integral of q^(1+beta) depends on log Z. But its
@@ -206,26 +184,11 @@ class DensityPower:
     warmup: float = option(0.5, "fraction of the run over which beta rises from 0")
     l2: float = option(0.0, "weight of the squared energies of both phases, which keeps them near 0")
 
-    needs_negatives = True
-    sampling_power = 1.0
-
     def __post_init__(self) -> None:
         if not 0 <= self.beta < math.inf:
             raise UserError(f"beta must be a finite number >= 0, got {self.beta}")
         check_warmup(self.warmup)
         check_l2(self.l2)
-
-    def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Nothing is trained beside the energy.
-
-        Args:
-            energy: the network, before the first update.
-            x: all data, `(n, *shape)`, in the network's coordinates.
-
-        Returns:
-            None.
-        """
-        return None
 
     def at(self, progress: float) -> Self:
         """The objective after a fraction `progress` of the run: beta rises over the warm-up."""
@@ -239,18 +202,7 @@ class DensityPower:
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss over the batches of all processes together.
-
-        Args:
-            energy: maps `(B, *shape)` to `(B,)`.
-            aux: what `init` returned.
-            x_pos: a batch of data, `(B, *shape)`.
-            x_neg: samples of the model, `(B, *shape)`; empty if the objective needs none.
-            generator: source of randomness.
-
-        Returns:
-            The loss, a scalar, and statistics for the log.
-        """
+        """The loss over the batches of all processes together."""
         e_pos, e_neg = both_phases(energy, x_pos, x_neg)
         loss = losses.density_power(e_pos, e_neg, self.beta)
         if self.l2:
@@ -261,7 +213,7 @@ class DensityPower:
 
 @documented
 @dataclass(frozen=True)
-class WeightedNegatives:
+class WeightedNegatives(Objective):
     """An ablation of PS-CD: weights on the samples alone.
 
     Its optimum is r = p, r being proportional to q^(gamma+1), so the model itself becomes broader than the data: for a
@@ -276,27 +228,8 @@ class WeightedNegatives:
 
     gamma: float = option(1.0, "exponent of the samples' weights")
 
-    needs_negatives = True
-    sampling_power = 1.0
-
     def __post_init__(self) -> None:
         check_gamma(self.gamma)
-
-    def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Nothing is trained beside the energy.
-
-        Args:
-            energy: the network, before the first update.
-            x: all data, `(n, *shape)`, in the network's coordinates.
-
-        Returns:
-            None.
-        """
-        return None
-
-    def at(self, progress: float) -> Self:
-        """The objective after a fraction `progress` of the run: the same throughout."""
-        return self
 
     def __call__(
         self,
@@ -306,18 +239,7 @@ class WeightedNegatives:
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss over the batches of all processes together.
-
-        Args:
-            energy: maps `(B, *shape)` to `(B,)`.
-            aux: what `init` returned.
-            x_pos: a batch of data, `(B, *shape)`.
-            x_neg: samples of the model, `(B, *shape)`; empty if the objective needs none.
-            generator: source of randomness.
-
-        Returns:
-            The loss, a scalar, and statistics for the log.
-        """
+        """The loss over the batches of all processes together."""
         e_pos, e_neg = both_phases(energy, x_pos, x_neg)
         loss = losses.weighted_negatives(e_pos, e_neg, self.gamma)
         return loss, phase_stats(e_pos, e_neg, self.gamma)

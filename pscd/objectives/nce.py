@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from pscd.fast import frozen
 from pscd.mixtures import Mixture
 from pscd.objectives.f_ebm import check_divergence
 from pscd.objectives.flow_noise import FlowNoise
+from pscd.objectives.protocol import Objective
 from pscd.types import Energy, check_choices, documented, option
 
 FIRST_DRAWS = 10_000  # of the noise, for a first estimate of log Z
@@ -33,7 +34,7 @@ class Noise(nn.Module):
 
 @documented
 @dataclass(frozen=True)
-class NoiseContrastive:
+class NoiseContrastive(Objective):
     """Noise-contrastive estimation (Gutmann and Hyvärinen 2010), with log Z as a parameter.
 
     The closer the noise is to the data, the more the energy learns from telling them apart.
@@ -51,7 +52,7 @@ class NoiseContrastive:
     divergence: str = option("js", f"js is logistic regression; others: {', '.join(losses.DIVERGENCES)}")
 
     needs_negatives = False
-    sampling_power = 1.0
+    accepts_labels = False
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -61,15 +62,7 @@ class NoiseContrastive:
         check_divergence(self.divergence)
 
     def init(self, energy: nn.Module, x: Tensor) -> Noise:
-        """Fit the noise to the data, and estimate log Z at the start from draws of it.
-
-        Args:
-            energy: the network, before the first update.
-            x: all data, `(n, *shape)`, in the network's coordinates.
-
-        Returns:
-            The noise and log Z.
-        """
+        """Fit the noise to the data, and estimate log Z at the start from draws of it."""
         seed = rng.integer_seed(torch.default_generator)
         density = self._density(x, seed)
         aux = Noise(density).to(x.device)
@@ -86,10 +79,6 @@ class NoiseContrastive:
             return FlowNoise.fit(x, seed=seed)
         return Mixture.fit(x, components=self.components, seed=seed)
 
-    def at(self, progress: float) -> Self:
-        """The objective after a fraction `progress` of the run: the same throughout."""
-        return self
-
     def __call__(
         self,
         energy: Energy,
@@ -98,18 +87,7 @@ class NoiseContrastive:
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss over the batches of all processes together, against fresh noise.
-
-        Args:
-            energy: maps `(B, *shape)` to `(B,)`.
-            aux: what `init` returned.
-            x_pos: a batch of data, `(B, *shape)`.
-            x_neg: samples of the model, `(B, *shape)`; empty if the objective needs none.
-            generator: source of randomness.
-
-        Returns:
-            The loss, a scalar, and statistics for the log.
-        """
+        """The loss over the batches of all processes together, against fresh noise."""
         assert isinstance(aux, Noise)
         y = aux.density.sample(self.ratio * len(x_pos), generator).to(x_pos.dtype)
         x = torch.cat([x_pos, y.view(-1, *x_pos.shape[1:])])

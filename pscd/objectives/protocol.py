@@ -1,6 +1,7 @@
 """What the trainer asks of an objective, and what objectives share."""
 
-from typing import Protocol, Self
+from collections.abc import Callable
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -11,22 +12,35 @@ from pscd.types import Energy
 
 
 class Objective(Protocol):
-    """What the trainer asks of an objective."""
+    """What training needs of an objective: a loss of a batch, and how its negatives are drawn.
+
+    An objective is a frozen dataclass that inherits these defaults; only `__call__` has none.
+    """
 
     @property
     def needs_negatives(self) -> bool:
-        """Whether every update needs samples of the model."""
-        ...
+        """Whether every update needs samples of the model from chains; True by default."""
+        return True
 
     @property
     def sampling_power(self) -> float:
-        """The power of q that negatives are drawn from; 1 is the model itself."""
-        ...
+        """The power of q that negatives are drawn from; 1, the model itself, by default."""
+        return 1.0
+
+    @property
+    def accepts_labels(self) -> bool:
+        """Whether it can train a conditional energy; True by default."""
+        return True
+
+    @property
+    def uses_levels(self) -> bool:
+        """Whether its energy has several levels of noise, which it then samples itself; False by default."""
+        return False
 
     def init(self, energy: nn.Module, x: Tensor) -> nn.Module | None:
-        """What is trained beside the energy (a critic, a log Z); usually nothing.
+        """What is trained together with the energy (a critic, log Z); None by default.
 
-        Random weights come from torch's global generator, as those of any new module do; the trainer seeds it.
+        Random weights come from torch's global generator, which the trainer seeds.
 
         Args:
             energy: the network, before the first update.
@@ -35,11 +49,11 @@ class Objective(Protocol):
         Returns:
             A module, or None.
         """
-        ...
+        return None
 
     def at(self, progress: float) -> Self:
-        """The objective after a fraction `progress` of the run, for settings that warm up."""
-        ...
+        """The objective after a fraction `progress` of the run, for settings that warm up; itself by default."""
+        return self
 
     def __call__(
         self,
@@ -49,7 +63,7 @@ class Objective(Protocol):
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss on a batch.
+        """The loss over the batches of all processes together.
 
         Args:
             energy: maps `(B, *shape)` to `(B,)`.
@@ -62,6 +76,26 @@ class Objective(Protocol):
             The loss, a scalar, and statistics for the log.
         """
         ...
+
+    def sample(
+        self,
+        energy: nn.Module,
+        x: Tensor,
+        *,
+        n_steps: int | None = None,
+        generator: torch.Generator | None = None,
+        callback: Callable[[dict[str, Any]], None] | None = None,
+    ) -> Tensor:
+        """Draw samples, `(n, *shape)`, of an energy with levels of noise, for objectives with `uses_levels`.
+
+        Args:
+            energy: the trained network.
+            x: starting points, `(n, *shape)`.
+            n_steps: number of steps; by default as many as in training.
+            generator: source of randomness; torch's global one by default.
+            callback: called after each step, see `pscd.langevin`.
+        """
+        raise UserError(f"{type(self).__name__} does not draw samples; use a sampler")
 
 
 def both_phases(energy: Energy, x_pos: Tensor, x_neg: Tensor) -> tuple[Tensor, Tensor]:

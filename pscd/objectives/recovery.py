@@ -10,7 +10,7 @@ from pscd import distributed
 from pscd.energies import LevelEnergy, NoisyEnergies
 from pscd.errors import UserError
 from pscd.objectives.gamma import PseudoSpherical
-from pscd.objectives.protocol import both_phases, check_gamma, check_warmup, warmed_up
+from pscd.objectives.protocol import Objective, both_phases, check_gamma, check_warmup, warmed_up
 from pscd.objectives.score_matching import noisy
 from pscd.sampling import Callback, langevin
 from pscd.types import Energy, check_choices, documented, option
@@ -18,7 +18,7 @@ from pscd.types import Energy, check_choices, documented, option
 
 @documented
 @dataclass(frozen=True)
-class Recovery:
+class Recovery(Objective):
     """Diffusion recovery likelihood (Gao, Song, Poole, Wu, Kingma 2021), with the gamma-score.
 
     Data x with noise of deviation s_t have the energy E(x, t). Given the noisier y = x + sigma z of the next level,
@@ -45,7 +45,7 @@ class Recovery:
     step_size: float = option(1.0, "Langevin step, in units of the variance that a row without noise leaves; below 2")
 
     needs_negatives = False  # of the trainer's chains
-    sampling_power = 1.0
+    uses_levels = True
 
     def __post_init__(self) -> None:
         check_gamma(self.gamma)
@@ -57,15 +57,7 @@ class Recovery:
             raise UserError(f"step_size must lie between 0 and 2, got {self.step_size}")
 
     def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Check that the network has levels of noise; nothing is trained beside it.
-
-        Args:
-            energy: the network, before the first update.
-            x: all data, `(n, *shape)`, in the network's coordinates.
-
-        Raises:
-            UserError: it has none.
-        """
+        """Check that the network has levels of noise; nothing is trained beside it."""
         if not isinstance(energy, NoisyEnergies):
             raise UserError("recovery needs an energy of several levels of noise, pscd.energies.NoisyEnergies")
 
@@ -81,18 +73,7 @@ class Recovery:
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss over the batches of all processes together, at one level of noise.
-
-        Args:
-            energy: the network, with its levels.
-            aux: not used.
-            x_pos: a batch of data, `(B, *shape)`.
-            x_neg: not used: samples are recovered from noisy data.
-            generator: source of randomness.
-
-        Returns:
-            The loss, a scalar, and statistics for the log.
-        """
+        """The loss over the batches of all processes together, at one level of noise."""
         assert isinstance(energy, NoisyEnergies)
         drawn = torch.randint(energy.levels, (1,), generator=generator, device=x_pos.device)
         distributed.broadcast([drawn])  # energies are compared over all processes
@@ -158,7 +139,7 @@ class Recovery:
 
     def sample(
         self,
-        energy: NoisyEnergies,
+        energy: nn.Module,
         x: Tensor,
         *,
         n_steps: int | None = None,
@@ -180,6 +161,7 @@ class Recovery:
         Raises:
             UserError: there are fewer steps than levels.
         """
+        assert isinstance(energy, NoisyEnergies)
         n_steps = self.n_steps * energy.levels if n_steps is None else n_steps
         if n_steps < energy.levels:
             raise UserError(f"there must be a step for each of the {energy.levels} levels of noise, got {n_steps}")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pscd import distributed, losses
 from pscd.errors import UserError
-from pscd.objectives.protocol import check_warmup, warmed_up
+from pscd.objectives.protocol import Objective, check_warmup, warmed_up
 from pscd.types import Energy, documented, option
 
 MOST_COLUMNS = 10
@@ -89,7 +89,7 @@ def over_all_processes(rows: Tensor, e: Tensor, gradient: Tensor) -> tuple[Tenso
 
 @documented
 @dataclass(frozen=True)
-class ScoreMatching:
+class ScoreMatching(Objective):
     """Exact score matching (Hyvärinen 2005): one backward pass per column, so for few columns.
 
     >>> objective = ScoreMatching(sigma=0.1, first_sigma=1.0)
@@ -102,21 +102,12 @@ class ScoreMatching:
     warmup: float = option(0.5, "fraction of the run over which the noise falls")
 
     needs_negatives = False
-    sampling_power = 1.0
 
     def __post_init__(self) -> None:
         check_noise(self.sigma, self.first_sigma, self.warmup)
 
     def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Check that there are few columns; nothing is trained beside the energy.
-
-        Args:
-            energy: the network, before the first update.
-            x: all data, `(n, *shape)`, in the network's coordinates.
-
-        Raises:
-            UserError: there are more than `MOST_COLUMNS` columns.
-        """
+        """Check that there are few columns; nothing is trained beside the energy."""
         columns = x[0].numel()
         if columns > MOST_COLUMNS:
             raise UserError(
@@ -136,25 +127,14 @@ class ScoreMatching:
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss over the batches of all processes together.
-
-        Args:
-            energy: maps `(B, *shape)` to `(B,)`.
-            aux: what `init` returned.
-            x_pos: a batch of data, `(B, *shape)`.
-            x_neg: samples of the model, `(B, *shape)`; empty if the objective needs none.
-            generator: source of randomness.
-
-        Returns:
-            The loss, a scalar, and statistics for the log.
-        """
+        """The loss over the batches of all processes together."""
         x, e, gradient = losses.input_gradient(energy, noisy(x_pos, self.sigma, generator)[0])
         return over_all_processes(losses.score_matching(gradient, x), e, gradient)
 
 
 @documented
 @dataclass(frozen=True)
-class DenoisingScoreMatching:
+class DenoisingScoreMatching(Objective):
     """Denoising score matching (Vincent 2011): learns the density of the data with noise of deviation `sigma` added.
 
     The noise starts larger and falls to `sigma`, see `noise_at`.
@@ -169,24 +149,11 @@ class DenoisingScoreMatching:
     warmup: float = option(0.5, "fraction of the run over which the noise falls")
 
     needs_negatives = False
-    sampling_power = 1.0
 
     def __post_init__(self) -> None:
         if not self.sigma > 0:
             raise UserError(f"sigma must be a positive number, got {self.sigma}")
         check_noise(self.sigma, self.first_sigma, self.warmup)
-
-    def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Nothing is trained beside the energy.
-
-        Args:
-            energy: the network, before the first update.
-            x: all data, `(n, *shape)`, in the network's coordinates.
-
-        Returns:
-            None.
-        """
-        return None
 
     def at(self, progress: float) -> Self:
         """The objective after a fraction `progress` of the run: the noise falls."""
@@ -200,18 +167,7 @@ class DenoisingScoreMatching:
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss over the batches of all processes together.
-
-        Args:
-            energy: maps `(B, *shape)` to `(B,)`.
-            aux: what `init` returned.
-            x_pos: a batch of data, `(B, *shape)`.
-            x_neg: samples of the model, `(B, *shape)`; empty if the objective needs none.
-            generator: source of randomness.
-
-        Returns:
-            The loss, a scalar, and statistics for the log.
-        """
+        """The loss over the batches of all processes together."""
         x, z = noisy(x_pos, self.sigma, generator)
         _, e, gradient = losses.input_gradient(energy, x)
         return over_all_processes(losses.denoising_score_matching(gradient, z, self.sigma), e, gradient)
@@ -219,7 +175,7 @@ class DenoisingScoreMatching:
 
 @documented
 @dataclass(frozen=True)
-class SlicedScoreMatching:
+class SlicedScoreMatching(Objective):
     """Sliced score matching with reduced variance (Song, Garg, Shi, Ermon 2019), projecting on random signs.
 
     >>> from pscd import Quadratic
@@ -235,24 +191,11 @@ class SlicedScoreMatching:
     warmup: float = option(0.5, "fraction of the run over which the noise falls")
 
     needs_negatives = False
-    sampling_power = 1.0
 
     def __post_init__(self) -> None:
         if self.n_projections < 1:
             raise UserError(f"n_projections must be at least 1, got {self.n_projections}")
         check_noise(self.sigma, self.first_sigma, self.warmup)
-
-    def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Nothing is trained beside the energy.
-
-        Args:
-            energy: the network, before the first update.
-            x: all data, `(n, *shape)`, in the network's coordinates.
-
-        Returns:
-            None.
-        """
-        return None
 
     def at(self, progress: float) -> Self:
         """The objective after a fraction `progress` of the run: the noise falls."""
@@ -266,18 +209,7 @@ class SlicedScoreMatching:
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss over the batches of all processes together.
-
-        Args:
-            energy: maps `(B, *shape)` to `(B,)`.
-            aux: what `init` returned.
-            x_pos: a batch of data, `(B, *shape)`.
-            x_neg: samples of the model, `(B, *shape)`; empty if the objective needs none.
-            generator: source of randomness.
-
-        Returns:
-            The loss, a scalar, and statistics for the log.
-        """
+        """The loss over the batches of all processes together."""
         x, e, gradient = losses.input_gradient(energy, noisy(x_pos, self.sigma, generator)[0])
         # Signs instead of Gaussians: the least variance, and none at all where the Hessian is diagonal.
         coins = torch.randint(2, (self.n_projections, *gradient.shape), generator=generator, device=x.device)

@@ -1,20 +1,19 @@
 """Contrastive divergence that leaves out the least likely rows of each batch."""
 
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from pscd import losses
 from pscd.errors import UserError
-from pscd.objectives.protocol import both_phases, phase_stats
+from pscd.objectives.protocol import Objective, both_phases, phase_stats
 from pscd.types import Energy, documented, option
 
 
 @documented
 @dataclass(frozen=True)
-class Trimmed:
+class Trimmed(Objective):
     """Trimmed contrastive divergence: the share alpha of each batch with the highest energies does not count.
 
     RobustRealNVP (Liu, Tan, Zhou 2022) discards points of low density from the batches of a flow, and ALTBI (Cho et al.
@@ -28,20 +27,9 @@ class Trimmed:
 
     alpha: float = option(0.1, "share of each batch, of the highest energies, that does not count; below 1")
 
-    needs_negatives = True
-    sampling_power = 1.0
-
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < 1:
             raise UserError(f"alpha is a share between 0 and 1, got {self.alpha}")
-
-    def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Nothing beside the energy is trained."""
-        return None
-
-    def at(self, progress: float) -> Self:
-        """The same at all times."""
-        return self
 
     def __call__(
         self,

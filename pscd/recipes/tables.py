@@ -16,7 +16,6 @@ from pscd.mixtures import Mixture, RobustMixture, Ties, edge_of_reach, fit_robus
 from pscd.mixtures.background import PLANE
 from pscd.mixtures.refine import refine, settle
 from pscd.mixtures.robust import MOST_ROWS
-from pscd.objectives import PseudoSpherical
 from pscd.recipes.images import Majority, weigh_images
 from pscd.recipes.notes import notes_of
 from pscd.rng import Stream, generator
@@ -136,14 +135,13 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
     coordinates = _best_coordinates(rows, _candidates(x, config, columns), robust=robust, seed=config.seed)
     z = coordinates.forward(rows, torch.float64)
     mixture = fit_robust_mixture(z, robust=robust, seed=config.seed, coordinates=coordinates)
-    objective = config.objective
-    if isinstance(objective, PseudoSpherical) and objective.gamma == "auto":
+    if is_auto(config):
         plain = _plain(mixture, z, seed=config.seed)
         if z.shape[1] <= PLANE and _has_long_tail(rows):
             dirty = _has_junk_beside_a_tail(rows, seed=config.seed)
         else:
             dirty = has_junk(mixture, plain, z, seed=config.seed, coordinates=coordinates)
-        config = replace(config, objective=replace(objective, gamma=AUTO_GAMMA if dirty else 0.0))
+        config = config.changed({"objective.gamma": AUTO_GAMMA if dirty else 0.0})
         mixture = mixture if dirty else plain
     judged = None
     if config.hold_out:
@@ -322,7 +320,7 @@ def coordinates_of(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | No
 
 def is_auto(config: TrainConfig) -> bool:
     """Whether gamma is to be chosen from the rows."""
-    return isinstance(config.objective, PseudoSpherical) and config.objective.gamma == "auto"
+    return getattr(config.objective, "gamma", None) == "auto"
 
 
 def has_junk(

@@ -17,7 +17,7 @@ from pscd.errors import UserError
 from pscd.evaluation import load_run_data
 from pscd.files import file_digest, needs, read_json, read_tensors, suffix_of
 from pscd.model import Model
-from pscd.objectives import OBJECTIVES, PseudoSpherical
+from pscd.objectives import name_of
 from pscd.recipes import notes
 from pscd.recipes import tables as recipe
 from pscd.report import rows as tables
@@ -271,7 +271,7 @@ def run_page(folder: RunFolder, wanted: RowsWanted | None = None, *, running: bo
         (
             ("state", state_in_words(config, max(step, updates), has_model=has_model, running=running)),
             ("updates", updates_in_words(config, step, updates)),
-            ("objective", _called(config.objective, {name: type(kind) for name, kind in OBJECTIVES.items()})),
+            ("objective", name_of(config.objective) or _called(config.objective, {})),
             ("gamma", _gamma(config if model is None else model.config)),
             ("energy", config.energy.name),
             ("sampler", _called(config.sampler, SAMPLERS)),
@@ -300,9 +300,7 @@ def _model(folder: RunFolder) -> tuple[Model | None, str]:
 
 
 def _called(part: Any, known: Mapping[str, type]) -> str:
-    """The name of an objective or sampler: that of the command line, or of one's own class."""
-    if isinstance(part, PseudoSpherical) and type(part) is PseudoSpherical:
-        return "cd" if part.gamma == 0 else "ps-cd"
+    """The name of a sampler: that of the command line, or of a custom class."""
     found = next((name for name, kind in known.items() if type(part) is kind), None)
     return found or str(getattr(part, "kind", type(part).__name__))
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pscd import fast
 from pscd.errors import UserError
-from pscd.sampling.protocol import Callback, Proposal, box, check_box, check_positive
+from pscd.sampling.protocol import Callback, Proposal, Sampler, box, check_box, check_positive
 from pscd.types import Energy, documented, option
 
 
@@ -68,7 +68,7 @@ def jumps(
 
 @documented
 @dataclass(frozen=True)
-class Jumps:
+class Jumps(Sampler):
     """Independence Metropolis; for energies that correct a density that can be drawn from.
 
     >>> Jumps(n_steps=4).n_steps
@@ -78,8 +78,6 @@ class Jumps:
     n_steps: int = option(2, "jumps per update", flag="steps")
     low: float | None = option(None, "lower bound of the box that chains stay in, in the network's coordinates")
     high: float | None = option(None, "upper bound of the box that chains stay in, in the network's coordinates")
-
-    step_size = 1.0  # not used; the trainer asks every sampler for one
 
     def __post_init__(self) -> None:
         check_positive(n_steps=self.n_steps)
@@ -96,23 +94,7 @@ class Jumps:
         generator: torch.Generator | None = None,
         callback: Callback | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Run chains, see `jumps`.
-
-        Args:
-            energy: maps `(B, *shape)` to `(B,)`.
-            x: starting points, `(B, *shape)`; not changed.
-            step_size: not used.
-            n_steps: number of steps.
-            proposal: what jumps draw from.
-            generator: source of randomness; torch's global one by default.
-            callback: called after each step, see `jumps`.
-
-        Returns:
-            The points at the end, and statistics for the log.
-
-        Raises:
-            UserError: there is no proposal.
-        """
+        """Run chains, see `jumps`."""
         if proposal is None:
             raise UserError("jumps need a density to jump by")
         return jumps(
@@ -124,15 +106,3 @@ class Jumps:
             generator=generator,
             callback=callback,
         )
-
-    def adapt(self, step_size: Tensor, stats: dict[str, Tensor]) -> Tensor:
-        """The step size, unchanged: there is nothing to adapt.
-
-        Args:
-            step_size: of the last call.
-            stats: of the last call.
-
-        Returns:
-            `step_size`.
-        """
-        return step_size

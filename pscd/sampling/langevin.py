@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pscd import fast
 from pscd.errors import UserError
-from pscd.sampling.protocol import Callback, Proposal, box, check_box, check_positive, langevin_noise
+from pscd.sampling.protocol import Callback, Proposal, Sampler, box, check_box, check_positive, langevin_noise
 from pscd.sampling.spectrum import spectrum
 from pscd.types import Energy, documented, option
 
@@ -81,7 +81,7 @@ def langevin(
 
 @documented
 @dataclass(frozen=True)
-class Langevin:
+class Langevin(Sampler):
     """Unadjusted Langevin dynamics with a fixed step; for images and other high-dimensional data.
 
     >>> Langevin(step_size=0.5, noise_scale=0.5).temperature
@@ -122,20 +122,7 @@ class Langevin:
         generator: torch.Generator | None = None,
         callback: Callback | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Run chains, see `langevin`.
-
-        Args:
-            energy: maps `(B, *shape)` to `(B,)`.
-            x: starting points, `(B, *shape)`; not changed.
-            step_size: as adapted so far.
-            n_steps: number of steps.
-            proposal: not used, since jumps need an accept step.
-            generator: source of randomness; torch's global one by default.
-            callback: called after each step, see `langevin`.
-
-        Returns:
-            The points at the end, and statistics for the log.
-        """
+        """Run chains, see `langevin`."""
         bounds = box(self.low, self.high)
         x = langevin(
             energy,
@@ -150,15 +137,3 @@ class Langevin:
             callback=callback,
         )
         return x, {"temperature": torch.tensor(self.temperature, device=x.device)}
-
-    def adapt(self, step_size: Tensor, stats: dict[str, Tensor]) -> Tensor:
-        """The step size, unchanged: it is fixed.
-
-        Args:
-            step_size: of the last call.
-            stats: of the last call.
-
-        Returns:
-            `step_size`.
-        """
-        return step_size

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pscd import fast
 from pscd.errors import UserError
-from pscd.sampling.protocol import Callback, Proposal, box, check_box, check_positive, langevin_noise
+from pscd.sampling.protocol import Callback, Proposal, Sampler, box, check_box, check_positive, langevin_noise
 from pscd.types import Energy, documented, option
 
 
@@ -115,7 +115,7 @@ def adapt_step_size(step_size: Tensor, acceptance: Tensor, target: float, rate: 
 
 @documented
 @dataclass(frozen=True)
-class Mala:
+class Mala(Sampler):
     """Metropolis-adjusted Langevin with jumps and an adaptive step; for low-dimensional data and tables.
 
     >>> sampler = Mala(n_steps=10)
@@ -150,20 +150,7 @@ class Mala:
         generator: torch.Generator | None = None,
         callback: Callback | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Run chains, see `mala`.
-
-        Args:
-            energy: maps `(B, *shape)` to `(B,)`.
-            x: starting points, `(B, *shape)`; not changed.
-            step_size: as adapted so far.
-            n_steps: number of steps.
-            proposal: what jumps draw from; None: no jumps.
-            generator: source of randomness; torch's global one by default.
-            callback: called after each step, see `mala`.
-
-        Returns:
-            The points at the end, and statistics for the log.
-        """
+        """Run chains, see `mala`."""
         bounds = box(self.low, self.high)
         return mala(
             energy,
@@ -178,13 +165,5 @@ class Mala:
         )
 
     def adapt(self, step_size: Tensor, stats: dict[str, Tensor]) -> Tensor:
-        """The step size for the next call, see `adapt_step_size`.
-
-        Args:
-            step_size: of the last call.
-            stats: of the last call, with its `acceptance`.
-
-        Returns:
-            The new step size.
-        """
+        """The step size for the next call, see `adapt_step_size`."""
         return adapt_step_size(step_size, stats["acceptance"], self.target_acceptance)

@@ -14,18 +14,10 @@ Callback = Callable[[dict[str, Any]], None]
 
 
 class Proposal(Protocol):
-    """A density that can be drawn from and evaluated, for independence Metropolis jumps."""
+    """A density that can be sampled and evaluated, for independence Metropolis jumps."""
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """Draw `n` rows.
-
-        Args:
-            n: number of rows.
-            generator: source of randomness; torch's global one by default.
-
-        Returns:
-            `(n, d)`.
-        """
+        """Draw `n` rows, `(n, d)`."""
         ...
 
     def log_prob(self, x: Tensor) -> Tensor:
@@ -34,7 +26,10 @@ class Proposal(Protocol):
 
 
 class Sampler(Protocol):
-    """What the trainer needs: an initial step size, a chain, and how the step size adapts."""
+    """What training needs of a sampler: a chain, its initial step size, and how the step size adapts.
+
+    A sampler is a frozen dataclass that inherits these defaults and has `n_steps`, the steps per update.
+    """
 
     @property
     def n_steps(self) -> int:
@@ -43,18 +38,23 @@ class Sampler(Protocol):
 
     @property
     def step_size(self) -> float:
-        """The initial step size."""
-        ...
+        """The initial step size; 1 for a sampler without one."""
+        return 1.0
 
     @property
     def low(self) -> float | None:
-        """Lower bound of the box that chains stay in, or None."""
-        ...
+        """Lower bound of the box that chains stay in; None by default."""
+        return None
 
     @property
     def high(self) -> float | None:
-        """Upper bound of the box that chains stay in, or None."""
-        ...
+        """Upper bound of the box that chains stay in; None by default."""
+        return None
+
+    @property
+    def slope(self) -> float:
+        """Images: exponent of the spectrum that steps follow (see `pscd.sampling.spectrum`); 0, none, by default."""
+        return 0.0
 
     def run(
         self,
@@ -84,16 +84,16 @@ class Sampler(Protocol):
         ...
 
     def adapt(self, step_size: Tensor, stats: dict[str, Tensor]) -> Tensor:
-        """The step size for the next call.
+        """The step size for the next call; the same by default.
 
         Args:
             step_size: of the last call.
             stats: what `run` returned for the log.
 
         Returns:
-            The new step size; the same tensor if the sampler's step is fixed.
+            The new step size.
         """
-        ...
+        return step_size
 
 
 def langevin_noise(step_size: float | Tensor) -> float | Tensor:

@@ -2,7 +2,6 @@
 
 import copy
 import zlib
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,8 +15,8 @@ from pscd.fast import frozen, prefer_channels_last
 from pscd.mixtures import Mixture
 from pscd.recipes.tables import Prepared, prepare, proposal_of
 from pscd.rng import Stream, generator, integer_seed, seeded
-from pscd.sampling import Chains, Langevin, ReplayBuffer
-from pscd.sampling.starts import STARTS, BoxStart, MixtureStart, Start
+from pscd.sampling import Chains, ReplayBuffer
+from pscd.sampling.starts import STARTS, MixtureStart, Start
 from pscd.training.state import TrainState
 
 WAVE_COLUMNS = 10  # above, waves beside the input are noise
@@ -100,9 +99,7 @@ def _start(
 ) -> tuple[Start, Mixture | Chains]:
     """Where chains start, and where they jump to."""
     if prepared.mixture is None:
-        plain = STARTS[config.base].fit(prepared.z, device)
-        if isinstance(plain, BoxStart) and isinstance(config.sampler, Langevin):
-            plain = replace(plain, slope=config.sampler.slope)
+        plain = STARTS[config.base].fit(prepared.z, device, slope=config.sampler.slope)
         proposal = proposal or plain.proposal(prepared.z, components=config.jump_components, seed=config.seed)
         return plain, proposal.to(device)
     is_bounded = config.energy.name == "corrected"

@@ -435,7 +435,7 @@ def _as_model(
         config,
         coordinates=state.coordinates,
         step_size=state.step_size,
-        proposal=state.start.kept(state.proposal, state.buffer),
+        proposal=state.start.of_model(state.proposal, state.buffer),
         columns=columns,
         fingerprint=fingerprint,
         notes=notes,

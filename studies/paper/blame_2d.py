@@ -23,7 +23,7 @@ from pscd.data import TOYS_2D
 from pscd.errors import Diverged
 from pscd.files import markdown_table
 from pscd.model import Model
-from pscd.objectives import PseudoSpherical
+from pscd.objectives import Objective, PseudoSpherical
 from pscd.rng import Stream, generator
 from pscd.training.loop import fit
 from pscd.types import Energy
@@ -42,7 +42,7 @@ RULES = ("KL", "gamma-1 divergence")  # what the objectives of `GAMMAS` minimise
 
 
 @dataclass(frozen=True, eq=False)
-class Quadrature:
+class Quadrature(Objective):
     """The objective of a rule with exact expectations: the negative gamma-score, differentiable.
 
     L = -1/gamma log E_p[exp(-gamma E)] + log ||exp(-E)||_(gamma+1), and E_p[E] + log Z at gamma = 0. Grids lie in the
@@ -73,11 +73,6 @@ class Quadrature:
     turn: int = 0
 
     needs_negatives = False
-    sampling_power = 1.0
-
-    def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Nothing beside the energy is trained."""
-        return None
 
     def at(self, progress: float) -> Self:
         """Gamma warms up as that of the rule does, and it is the next grid's turn."""

@@ -12,7 +12,7 @@ from pscd.mixtures import Mixture
 from pscd.rng import generator
 from pscd.sampling import Jumps, Langevin, Mala, langevin, mala
 from pscd.sampling.mala import adapt_step_size
-from pscd.sampling.protocol import box, langevin_noise
+from pscd.sampling.protocol import box
 
 STEP = 0.17
 POINTS = torch.tensor(
@@ -312,13 +312,3 @@ def test_a_box_has_an_inside(kind):
     assert box(1.0, None) == (1.0, math.inf)
     assert box(None, 1.0) == (-math.inf, 1.0)
     assert box(0.0, 1.0) == (0.0, 1.0)
-
-
-def test_defaults_of_the_samplers():
-    """Runs and results name samplers without their settings."""
-    assert Langevin() == Langevin(60, 0.01, None, None, None, None)
-    assert Mala() == Mala(4, 0.05, 0.6, 2, None, None)
-    assert Jumps() == Jumps(2, None, None)
-    assert Jumps.step_size == 1.0
-    assert Langevin().temperature == 1.0
-    assert langevin_noise(0.08) == pytest.approx(0.4)

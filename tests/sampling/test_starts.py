@@ -19,7 +19,7 @@ def test_chains_start_at_draws_of_the_mixture_and_go_anywhere():
     assert not start.in_bytes
     buffer = ReplayBuffer(10, start.draw, generator=generator(1))
     assert torch.equal(buffer.x, mixture.sample(10, generator(1)))
-    assert start.kept(mixture, buffer) is mixture
+    assert start.of_model(mixture, buffer) is mixture
 
 
 def test_a_gaussian_start_is_twice_as_wide_as_the_data():
@@ -35,7 +35,7 @@ def test_a_gaussian_start_is_twice_as_wide_as_the_data():
     assert torch.equal(start.confine(far), far)
     proposal = start.proposal(z, components=3, seed=0)
     assert len(proposal.weights) == 3 + 1  # and a broad one
-    assert start.kept(proposal, None) is proposal
+    assert start.of_model(proposal, None) is proposal
     assert not start.in_bytes
     assert start.proposal(z, components=3, seed=0).means.tolist() == proposal.means.tolist()
 
@@ -52,7 +52,7 @@ def test_a_box_start_is_even_and_keeps_chains_and_data_inside():
     empty = start.proposal(torch.zeros(3, 2), components=9, seed=0)
     assert (empty.points.shape, empty.points.dtype) == ((0, 2), torch.uint8)
     buffer = ReplayBuffer(6, start.draw, draw_label=lambda n, g: torch.arange(n), uint8=True, generator=generator(2))
-    kept = start.kept(empty, buffer)
+    kept = start.of_model(empty, buffer)
     assert torch.equal(kept.points, buffer.x)
     assert kept.label.tolist() == [0, 1, 2, 3, 4, 5]
     buffer.x.zero_()

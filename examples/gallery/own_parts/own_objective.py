@@ -7,33 +7,22 @@ row counts fully up to some nats above the median energy, and exponentially less
 """
 
 from dataclasses import dataclass
-from typing import Self
 
 import matplotlib.pyplot as plt
 import torch
 from torch import Tensor, nn
 
 import pscd
-from pscd.objectives import both_phases, phase_stats
+from pscd.objectives import Objective, both_phases, phase_stats
 from pscd.types import Energy, option
 
 
 @dataclass(frozen=True)
-class Capped:
+class Capped(Objective):
     """Contrastive divergence in which rows count by min(1, exp(-gamma (E - median) + slack))."""
 
     gamma: float = option(1.0, "how fast the weight of unlikely rows falls")
     slack: float = option(2.0, "nats above the median up to which a row counts fully")
-
-    needs_negatives = True
-    sampling_power = 1.0
-
-    def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Nothing beside the energy is trained."""
-
-    def at(self, progress: float) -> Self:
-        """The same at all times."""
-        return self
 
     def __call__(
         self, energy: Energy, aux: nn.Module | None, x_pos: Tensor, x_neg: Tensor, generator: torch.Generator
