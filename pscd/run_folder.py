@@ -94,11 +94,6 @@ class RunFolder:
         return self.path / "report.html"
 
     @property
-    def snapshots(self) -> Path:
-        """Energies over the plane while a model of two columns was trained."""
-        return self.path / "snapshots.safetensors"
-
-    @property
     def is_detector(self) -> bool:
         """Whether it was written by `pscd detect`."""
         return self.detector.is_file()

@@ -22,7 +22,7 @@ import torch
 from pscd.config import TrainConfig
 from pscd.data import Dataset
 from pscd.files import markdown_table, write_json, write_text_atomic
-from pscd.images.strangeness import BY, compressed_bits
+from pscd.images.scores import SCORES, compressed_bits
 from pscd.metrics import auroc
 from pscd.presets import preset
 from pscd.rng import generator
@@ -66,7 +66,7 @@ def read_tables(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
     for path in sorted(folder.glob("ood-*.json")):
         if path.stem == NAME:
             continue
-        names = {column(OBJECTIVE, by): by for by in BY}
+        names = {column(OBJECTIVE, by): by for by in SCORES}
         table: dict[str, dict[str, float]] = {}
         for row in json.loads(path.read_text())["rows"]:
             if row["column"] in names and row["row"] != MEAN:
@@ -132,7 +132,7 @@ def page(found: dict[str, Any]) -> str:
         [v["judged"], v["by"], f"{v['elsewhere']:.3f}", f"{v['here']:.3f}", f"{v['energy']:.3f}"]
         for v in found["verdicts"]
     ]
-    scores = [by for by in BY if all(by in table for table in found["tables"].values())]
+    scores = [by for by in SCORES if all(by in table for table in found["tables"].values())]
     alone = found.get("length_alone", {})
     best = found.get("means", {})
     length = ["length alone"] if alone else []

@@ -17,7 +17,7 @@ from pscd.config import TrainConfig
 from pscd.data import to_bytes
 from pscd.errors import Diverged
 from pscd.files import markdown_table
-from pscd.images.features import kept_features, load_feature_map
+from pscd.images.features import cached_features, load_feature_map
 from pscd.metrics import frechet_distance
 from pscd.presets import preset
 from pscd.training.loop import fit
@@ -75,7 +75,7 @@ def measure(config: TrainConfig, task: str, n: int | None = None) -> dict[str, A
     samples = to_bytes(model.sample(n, seed=config.seed))
     end = time.process_time()
     return {
-        "fid": float(frechet_distance(kept_features(features, kept), features(samples))),
+        "fid": float(frechet_distance(cached_features(features, kept), features(samples))),
         "features": features.name,
         **({"samples": encode(samples[:SHOWN])} if task == LAST else {}),
         "training": trained - start,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pscd.data import Dataset
     from pscd.evaluation import ImageMeasurement
-    from pscd.images.strangeness import Strangeness
+    from pscd.images.scores import OutlierScore
     from pscd.model import Model
 
 PICTURES = (".png", ".jpg")
@@ -48,11 +48,11 @@ def run_strip(args: argparse.Namespace) -> None:
         UserError: the run is not one of images, or the picture cannot be written.
     """
     from pscd.images import grids
-    from pscd.images.chains import strip
+    from pscd.images.chains import chain_frames
 
     check_out(args.out, args.force, PICTURES)
     model = load_image_model(args.run, args.device)
-    frames = strip(model, args.n, args.steps, seed=args.seed, label=args.label)
+    frames = chain_frames(model, args.n, args.steps, seed=args.seed, label=args.label)
     grids.save(grids.grid(frames.flatten(0, 1), frames.shape[1]), args.out)
     print(f"{args.n} chains of {args.steps} steps: {args.out}")
 
@@ -63,14 +63,12 @@ def add_mend(parser: Parser) -> None:
     Args:
         parser: the command's parser.
     """
-    from pscd.images.restoration import SIDES
-
     add_run(parser, "train")
     parser.add_argument("picture", type=Path, help="the picture; it is scaled to the size of the model's images")
     add_out(parser, "picture (.png): what was given, what was kept of it, and the results")
     parser.add_argument(
         "--keep",
-        help=f"part to keep, the rest is filled in: {', '.join(SIDES)}, or a picture that is white where to keep "
+        help="part to keep, the rest is filled in: left, right, top, bottom, or a picture that is white where to keep "
         "(default: all of it is denoised)",
     )
     parser.add_argument("--n", type=int, default=8, help="how many ways to fill it in (default: 8)")
@@ -90,7 +88,7 @@ def run_mend(args: argparse.Namespace) -> None:
     import torch
 
     from pscd.images import grids
-    from pscd.images.restoration import denoise, inpaint, known_side
+    from pscd.images.restoration import denoise, half_mask, inpaint
 
     check_out(args.out, args.force, PICTURES)
     model = load_image_model(args.run, args.device)
@@ -101,7 +99,7 @@ def run_mend(args: argparse.Namespace) -> None:
         mended, shown = denoise(model, x, n_steps=args.steps or 30, seed=args.seed), x
     else:
         is_file = Path(args.keep).is_file()
-        known = grids.read(args.keep, model.shape) > 0.5 if is_file else known_side(model.shape, args.keep)
+        known = grids.read(args.keep, model.shape) > 0.5 if is_file else half_mask(model.shape, args.keep)
         mended = inpaint(model, x.expand(args.n, -1, -1, -1), known, n_steps=args.steps or 500, seed=args.seed)
         shown = torch.where(known, x, 0.5)
     grids.save(grids.grid(torch.cat([x, shown, mended]), 10), args.out)
@@ -128,12 +126,12 @@ def add_strangeness(parser: Parser) -> None:
     Args:
         parser: the command's parser.
     """
-    from pscd.images.strangeness import BY, DEFAULT
+    from pscd.images.scores import DEFAULT, SCORES
 
     group = parser.add_argument_group("models of images")
     group.add_argument(
         "--by",
-        choices=tuple(BY),
+        choices=tuple(SCORES),
         help=f"what makes an image strange (default: {DEFAULT}; energy if there are no images to compare with, or too "
         "many to read at once): its energy; typicality, an energy unlike that of data, be it high "
         "or low; complexity, more energy than images that compress so well should have; gradient, the norm of dE/dx; "
@@ -238,12 +236,12 @@ def _images_in(path: Path, model: "Model") -> "tuple[torch.Tensor, list[str] | l
     return x, list(range(1, len(x) + 1))
 
 
-def _strangeness(args: argparse.Namespace, model: "Model") -> "Strangeness":
+def _strangeness(args: argparse.Namespace, model: "Model") -> "OutlierScore":
     """The score that the flags ask for, or the default."""
-    from pscd.images.strangeness import DEFAULT, FEWEST, Strangeness
+    from pscd.images.scores import DEFAULT, MIN_REFERENCE, OutlierScore
 
     if args.by in ("energy", "gradient"):
-        return Strangeness.fit(model, by=args.by)
+        return OutlierScore.fit(model, by=args.by)
     if args.reference is not None:
         known, _ = _images_in(args.reference, model)
     else:
@@ -253,24 +251,24 @@ def _strangeness(args: argparse.Namespace, model: "Model") -> "Strangeness":
             if args.by is not None:
                 raise
             print(f"by energy alone: {error}")
-            return Strangeness.fit(model)
-    if args.by is None and len(known) < FEWEST:
+            return OutlierScore.fit(model)
+    if args.by is None and len(known) < MIN_REFERENCE:
         print(f"by energy alone: there are only {len(known)} images to compare with")
-        return Strangeness.fit(model)
+        return OutlierScore.fit(model)
     background = load_image_model(args.background, args.device) if args.background else None
-    return Strangeness.fit(model, known[:N_MEASURED], args.by or DEFAULT, background)
+    return OutlierScore.fit(model, known[:N_MEASURED], args.by or DEFAULT, background)
 
 
 def _held_out(args: argparse.Namespace, model: "Model") -> "torch.Tensor":
     """Images that the run was not trained on; if there are too few, those that it was."""
     from pscd.evaluation import load_run_data
-    from pscd.images.strangeness import FEWEST
+    from pscd.images.scores import MIN_REFERENCE
 
     try:
         data = load_run_data(model)
     except UserError as error:
         raise UserError(f"{error}; give images to compare with: --reference FOLDER") from None
-    return data.held_out if len(data.held_out) >= FEWEST else data.train
+    return data.held_out if len(data.held_out) >= MIN_REFERENCE else data.train
 
 
 def load_image_model(run: Path, where: str) -> "Model":

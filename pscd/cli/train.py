@@ -6,7 +6,6 @@ parsed twice: first by a parser that knows every flag there could be, for the ch
 
 import argparse
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,6 @@ from pscd.extensions import import_module, is_path, load
 
 if TYPE_CHECKING:
     from pscd.config import TrainConfig
-    from pscd.report.live import LiveReport
 
 # What `--help` shows: the flags that people change. `--help-all` shows the rest.
 COMMON = {
@@ -129,9 +127,6 @@ def _add_choosing(parser: Any, objective: Any, sampler: Any, *, show_all: bool) 
         help=rare("with torchrun: a process that keeps the others waiting so long counts as lost (default: 600)"),
     )
     parser.add_argument("--tensorboard", action="store_true", help=rare("write TensorBoard logs too"))
-    parser.add_argument(
-        "--report", action="store_true", help="keep RUN/report.html up to date, to look at in a browser"
-    )
     add_import(parser, help=rare("module of your own to import first; repeatable"))
     objective.add_argument(
         "--objective",
@@ -346,11 +341,8 @@ def run_train(args: argparse.Namespace) -> None:
 
     config = config_from(args)
     out = args.out or Path("runs") / name_of_run(config.data)
-    with reporting(out) if args.report and is_first_process() else nullcontext() as report:
-        where, timeout = device(args.device), args.timeout
-        train(config, out, device=where, tensorboard=args.tensorboard, watch=report, timeout=timeout)
-        if not is_first_process():
-            return
+    train(config, out, device=device(args.device), tensorboard=args.tensorboard, timeout=args.timeout)
+    if is_first_process():
         finish(out, args.device)
 
 
@@ -372,30 +364,6 @@ def finish(out: Path, where: str) -> None:
         print(f"not measured: {error}")
     print(f"picture: {plot_into(model, samples, out / 'plot.png')}")
     print(f"run: {out}")
-
-
-@contextmanager
-def reporting(run: Path) -> "Iterator[LiveReport]":
-    """A report that follows what happens inside, and is complete afterwards, also if that fails.
-
-    Args:
-        run: the run folder.
-
-    Yields:
-        What the training tells about itself.
-
-    Raises:
-        UserError: the extra `report` is not installed.
-    """
-    from pscd.report.live import LiveReport
-    from pscd.run_folder import RunFolder
-
-    report = LiveReport(RunFolder(run))
-    try:
-        yield report
-    finally:
-        if report.finished():
-            print(f"report: {report.folder.report}")
 
 
 def name_of_run(data: str) -> str:

@@ -9,34 +9,35 @@ from pscd.errors import UserError
 from pscd.model import Model
 from pscd.rng import Stream, generator
 
-STRIP_FRAMES = 12
 
-
-def strip(model: Model, n: int, n_steps: int, *, seed: int = 0, label: int | None = None) -> Tensor:
-    """Chains from noise, seen at steps that grow in proportion; the last step is among them.
+def chain_frames(
+    model: Model, n: int, n_steps: int, *, n_frames: int = 12, seed: int = 0, label: int | None = None
+) -> Tensor:
+    """Chains from noise, recorded at steps that grow geometrically; the last step is among them.
 
     Args:
         model: a model of images.
-        n: how many chains.
-        n_steps: how long they are.
+        n: number of chains.
+        n_steps: steps of each chain.
+        n_frames: images of each chain, fewer if the chain is shorter.
         seed: of noise and chains.
         label: the class, of a conditional model.
 
     Returns:
-        Images `(n, frames, *shape)`.
+        Images `(n, frames, *shape)`; the first frame is noise.
 
     Raises:
-        UserError: a number is below 1.
+        UserError: a number is too small.
     """
-    if n < 1 or n_steps < 1:
-        raise UserError(f"the numbers of chains and of steps must be at least 1, got {n} and {n_steps}")
+    if n < 1 or n_steps < 1 or n_frames < 3:
+        raise UserError(f"chains and steps must be at least 1 and frames 3, got {n}, {n_steps} and {n_frames}")
     start = torch.rand(n, *model.shape, generator=generator(seed, Stream.STRIP))
-    wanted = {round(n_steps ** (i / (STRIP_FRAMES - 2))) for i in range(STRIP_FRAMES - 1)}
+    recorded = {round(n_steps ** (i / (n_frames - 2))) for i in range(n_frames - 1)}
     frames = [start]
 
-    def keep(at: dict[str, Any]) -> None:
-        if at["step"] + 1 in wanted:
+    def record(at: dict[str, Any]) -> None:
+        if at["step"] + 1 in recorded:
             frames.append(at["x"].cpu().clone())
 
-    model.sample(n, seed=seed, n_steps=n_steps, start=start, label=label, callback=keep)
+    model.sample(n, seed=seed, n_steps=n_steps, start=start, label=label, callback=record)
     return torch.stack(frames, 1)

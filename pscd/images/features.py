@@ -1,7 +1,6 @@
 """Feature maps for the image metrics: bytes `(n, channels, height, width)` in, `(n, d)` numbers out.
 
-Each has a `name` that says what it is, to stand beside the numbers it leads to: a Frechet distance of one map's
-features says nothing about that of another's.
+Each has a `name` to print beside the numbers that it leads to: Fréchet distances of two maps are not comparable.
 """
 
 import zlib
@@ -21,20 +20,16 @@ from pscd.files import read_tensors, write_tensors
 from pscd.progress import progress_bar
 from pscd.rng import Stream, generator, integer_seed
 
-INCEPTION_SIZE = 299
-HALF = "@bfloat16"  # after the path of a TorchScript file
-BLOCK = 500  # images that a classifier sees at one time
-CLASSIFIER_VERSION = "1"  # another network or training makes old files useless
-N_FEATURES = 128
-FEWEST_UPDATES = 400
+BFLOAT16 = "@bfloat16"  # suffix of the path of a TorchScript file
+CLASSIFIER_VERSION = "1"  # changes with the network or its training, which makes old files useless
 
 
 class FeatureMap(Protocol):
-    """Any callable with a name."""
+    """A callable with a name."""
 
     @property
     def name(self) -> str:
-        """What it is, in a few words."""
+        """A short description of the features."""
         ...
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -59,7 +54,7 @@ def load_feature_map(
         data: images with labels, for the classifier.
         cache: folder where trained classifiers are kept (default: `classifiers` in the folder of image sets).
         threads: processor threads while features are computed (default: as set).
-        progress: whether to show how far it is.
+        progress: whether to show a progress bar.
 
     Returns:
         The feature map.
@@ -74,9 +69,9 @@ def load_feature_map(
         return Pixels()
     if spec == "classifier":
         if data is None or data.train_labels is None or data.held_out_labels is None:
-            raise UserError("a classifier needs labels, which these data have not; use pixels or a TorchScript file")
-        return classifier_of(data, cache=cache, threads=threads, progress=progress)
-    file = spec.removesuffix(HALF)
+            raise UserError("a classifier needs labelled data; use pixels or a TorchScript file")
+        return load_classifier(data, cache=cache, threads=threads, progress=progress)
+    file = spec.removesuffix(BFLOAT16)
     for path in (Path(file), data_root() / file):
         if path.is_file():
             return Scripted(path, half=spec != file, threads=threads, progress=progress)
@@ -84,7 +79,7 @@ def load_feature_map(
 
 
 class Pixels:
-    """The pixels themselves, in [0, 1]: distances that say little to the eye, but need no network."""
+    """The pixels in [0, 1]. Distances do not match human perception, but need no network."""
 
     name = "raw pixels"
 
@@ -100,20 +95,9 @@ class Scripted:
     """A network in a TorchScript file, such as the Inception of 2015 that defines the FID.
 
     A network that takes bytes of any size gets them as they are. Any other gets the input that defines the FID: 299 x
-    299 pixels, scaled as in TensorFlow 1, as (x - 128) / 128. Grey images are repeated to three channels. Of several
-    outputs the first one counts. A network with the option `return_features`, such as NVIDIA's widespread
-    inception-2015-12-05.pt, is called with it.
-
-    Args:
-        path: the file.
-        half: compute in bfloat16, twice as fast where the processor supports it. Features differ by a few per cent,
-            so numbers of the two are not to be mixed; the name says which it was.
-        batch_size: images per pass.
-        threads: processor threads while features are computed (default: as set).
-        progress: whether to show a progress line.
-
-    Raises:
-        UserError: the file is not readable, or the network does not turn images into features `(n, d)`.
+    299 pixels, scaled as in TensorFlow 1, as (x - 128) / 128. Grey images are repeated to three channels. The first of
+    several outputs is used. A network with the option `return_features`, such as inception-2015-12-05.pt, is called
+    with it. In bfloat16 (`half`) features differ by a few per cent, so the name contains the precision.
     """
 
     def __init__(
@@ -122,6 +106,7 @@ class Scripted:
         *,
         half: bool = False,
         batch_size: int = 50,
+        input_size: int = 299,
         threads: int | None = None,
         progress: bool = False,
     ) -> None:
@@ -135,35 +120,34 @@ class Scripted:
             self.module = self.module.to(torch.bfloat16)
         arguments = [argument.name for argument in self.module.forward.schema.arguments]
         self.options = {"return_features": True} if "return_features" in arguments else {}
-        self.batch_size, self.threads, self.progress = batch_size, threads, progress
+        self.batch_size, self.input_size, self.threads, self.progress = batch_size, input_size, threads, progress
         self.takes_bytes = True
+        size = f"{input_size} x {input_size}"
         if not self._works():
             self.takes_bytes = False
             if not self._works():
-                size = f"{INCEPTION_SIZE} x {INCEPTION_SIZE}"
                 raise UserError(
                     f"{path}: takes neither bytes (n, 3, 32, 32) nor numbers (n, 3, {size}) for (n, d) features"
                 )
-        how = "bytes" if self.takes_bytes else f"{INCEPTION_SIZE} x {INCEPTION_SIZE} as in TensorFlow 1"
+        how = "bytes" if self.takes_bytes else f"{size} as in TensorFlow 1"
         self.name = f"{path.name} ({zlib.crc32(path.read_bytes()):08x}), {how}{', in bfloat16' if half else ''}"
 
     def _works(self) -> bool:
         try:
-            found = self._features(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
+            features = self._features(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
         except (RuntimeError, TypeError, ValueError, IndexError):
             return False
-        return found.ndim == 2 and len(found) == 2
+        return features.ndim == 2 and len(features) == 2
 
     @torch.inference_mode()
     def _features(self, x: Tensor) -> Tensor:
         x = x.repeat(1, 3, 1, 1) if x.shape[1] == 1 else x
         if not self.takes_bytes:
-            x = (scale_as_tensorflow(x.float(), INCEPTION_SIZE) - 128) / 128
-            x = x.contiguous(memory_format=torch.channels_last)  # a sixth faster
+            x = (scale_as_tensorflow(x.float(), self.input_size) - 128) / 128
+            x = x.contiguous(memory_format=torch.channels_last)  # about 15 % faster
             x = x.bfloat16() if self.half else x
-        found = self.module(x, **self.options)
-        found = found if isinstance(found, Tensor) else found[0]
-        return found.flatten(1).float()
+        output = self.module(x, **self.options)
+        return (output if isinstance(output, Tensor) else output[0]).flatten(1).float()
 
     def __call__(self, x: Tensor) -> Tensor:
         """The network's features, in batches."""
@@ -175,20 +159,8 @@ class Scripted:
         return torch.cat(parts)
 
 
-def kept_features(feature_map: FeatureMap, x: Tensor, *, cache: Path | str | None = None) -> Tensor:
-    """Features of images that many samples are compared with; those of a TorchScript network are kept in a file.
-
-    Args:
-        feature_map: computes them.
-        x: bytes `(n, channels, height, width)`.
-        cache: folder of the files (default: `features` in the folder of image sets).
-
-    Returns:
-        What `feature_map(x)` returns.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+def cached_features(feature_map: FeatureMap, x: Tensor, *, cache: Path | str | None = None) -> Tensor:
+    """`feature_map(x)`; features of a TorchScript network are kept in a file of `cache`."""
     if not isinstance(feature_map, Scripted):
         return feature_map(x)
     key = zlib.crc32(x.contiguous().numpy().data, zlib.crc32(feature_map.name.encode()))
@@ -200,28 +172,17 @@ def kept_features(feature_map: FeatureMap, x: Tensor, *, cache: Path | str | Non
             if metadata == about and len(tensors["features"]) == len(x):
                 return tensors["features"]
         except (SafetensorError, KeyError, RuntimeError, ValueError, TypeError):
-            pass  # it will be computed, and written, again
-    found = feature_map(x)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_tensors(path, {"features": found}, about)
-    except OSError as error:
-        raise UserError(f"cannot keep features in {path.parent}: {error.strerror}; give another cache") from None
-    return found
+            pass  # a damaged file is computed and written again
+    features = feature_map(x)
+    _write(path, {"features": features}, about)
+    return features
 
 
 def scale_as_tensorflow(x: Tensor, size: int) -> Tensor:
-    """Bilinear scaling as in TensorFlow 1, where pixel i of the result lies at i * (old / new) of the source.
+    """Bilinear scaling to a square as in TensorFlow 1: pixel i of the result lies at i * (old / new) of the source.
 
-    Other libraries align the centres of pixels instead, which shifts the picture by up to half a pixel and changes the
+    Other libraries align the centres of pixels instead, which shifts the image by up to half a pixel and changes the
     FID.
-
-    Args:
-        x: images `(n, channels, height, width)`, as floats.
-        size: side of the square result.
-
-    Returns:
-        `(n, channels, size, size)`.
     """
     rows, columns = (_interpolation(old, size).to(x.dtype) for old in x.shape[2:])
     return rows @ x @ columns.T
@@ -242,9 +203,9 @@ def _interpolation(old: int, new: int) -> Tensor:
 
 
 class SmallClassifier(nn.Module):
-    """Convolutions and halvings until fewer than 8 pixels are left on a side, then 128 features, then classes."""
+    """Convolutions and halvings until fewer than 8 pixels are left on a side, then features, then classes."""
 
-    def __init__(self, shape: Sequence[int], n_classes: int) -> None:
+    def __init__(self, shape: Sequence[int], n_classes: int, n_features: int = 128) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         n_in, height, width = shape
@@ -252,8 +213,8 @@ class SmallClassifier(nn.Module):
         while min(height, width) >= 8:
             layers += [nn.Conv2d(n_in, n_out, 3, padding=1), nn.BatchNorm2d(n_out), nn.ReLU(), nn.MaxPool2d(2)]
             height, width, n_in, n_out = height // 2, width // 2, n_out, min(2 * n_out, 64)
-        self.body = nn.Sequential(*layers, nn.Flatten(), nn.Linear(n_in * height * width, N_FEATURES), nn.ReLU())
-        self.head = nn.Linear(N_FEATURES, n_classes)
+        self.body = nn.Sequential(*layers, nn.Flatten(), nn.Linear(n_in * height * width, n_features), nn.ReLU())
+        self.head = nn.Linear(n_features, n_classes)
 
     def features(self, x: Tensor) -> Tensor:
         """The last layer before the classes, of bytes."""
@@ -264,78 +225,57 @@ class SmallClassifier(nn.Module):
         return self.head(self.features(x))
 
 
-class Classified:
-    """The penultimate layer of a classifier.
+class ClassifierFeatures:
+    """The penultimate layer of a trained classifier; `accuracy` is that on `n_test` held-out images."""
 
-    Args:
-        network: the trained classifier.
-        shape: (channels, height, width) of the images it was trained on.
-        accuracy: share of the test images that it gets right.
-        n_test: number of test images.
-    """
-
-    def __init__(self, network: SmallClassifier, shape: tuple[int, ...], accuracy: float, n_test: int) -> None:
-        self.network, self.shape, self.accuracy, self.n_test = network.eval(), shape, accuracy, n_test
-        self.threads: int | None = None
-        self.name = f"classifier's {N_FEATURES} features ({100 * accuracy:.2f} % right on {n_test} test images)"
+    def __init__(
+        self, network: SmallClassifier, shape: tuple[int, ...], accuracy: float, n_test: int, threads: int | None = None
+    ) -> None:
+        self.network, self.shape, self.accuracy, self.threads = network.eval(), shape, accuracy, threads
+        n_features = network.head.in_features
+        self.name = f"classifier's {n_features} features ({100 * accuracy:.2f} % right on {n_test} test images)"
 
     def __call__(self, x: Tensor) -> Tensor:
         """The features, in blocks."""
         if tuple(_checked(x).shape[1:]) != self.shape:
             raise ValueError(f"images have shape {tuple(x.shape[1:])}, the classifier was trained on {self.shape}")
         with threads_set(self.threads), torch.inference_mode():
-            found = torch.cat([self.network.features(part) for part in x.split(BLOCK)])
-        return found.clone()
+            features = torch.cat([self.network.features(part) for part in x.split(500)])
+        return features.clone()
 
 
-def classifier_of(
-    data: Dataset, *, cache: Path | str | None = None, threads: int | None = None, progress: bool = False
-) -> Classified:
-    """The classifier of a dataset's labels: read from the cache, or trained now and kept there.
-
-    Args:
-        data: images with labels.
-        cache: folder of trained classifiers (default: `classifiers` in the folder of image sets).
-        threads: processor threads for training and features (default: as set).
-        progress: whether to show how far it is.
-
-    Returns:
-        Its features as a feature map.
-    """
+def load_classifier(
+    data: Dataset,
+    *,
+    cache: Path | str | None = None,
+    threads: int | None = None,
+    progress: bool = False,
+    min_updates: int = 400,
+) -> ClassifierFeatures:
+    """The classifier of a data set's labels, read from the cache, or trained and kept there."""
     x, label, test_label = data.train, data.train_labels, data.held_out_labels
     assert label is not None
     assert test_label is not None
     shape = tuple(_checked(x).shape[1:])
     network = _new_classifier(shape, label, seed=0)
-    folder = Path(cache) if cache is not None else data_root() / "classifiers"
-    path = folder / f"{data.fingerprint}.safetensors"
+    path = (Path(cache) if cache is not None else data_root() / "classifiers") / f"{data.fingerprint}.safetensors"
     accuracy = _read_classifier(path, network)
     if accuracy is None:
         with threads_set(threads):
-            network = train_classifier(x, label, progress=progress)
+            network = train_classifier(x, label, min_updates=min_updates, progress=progress)
             accuracy = _accuracy(network, data.held_out, test_label)
-        _write_classifier(path, network, accuracy, len(test_label))
-    found = Classified(network, shape, accuracy, len(test_label))
-    found.threads = threads
-    return found
+        _write(path, network.state_dict(), {"version": CLASSIFIER_VERSION, "accuracy": repr(accuracy)})
+    return ClassifierFeatures(network, shape, accuracy, len(test_label), threads)
 
 
-def train_classifier(x: Tensor, label: Tensor, *, seed: int = 0, progress: bool = False) -> SmallClassifier:
-    """Train a small classifier with Adam: four epochs, or 400 updates if that is more.
-
-    Args:
-        x: bytes `(n, 1 or 3, height, width)`.
-        label: `(n,)`, from 0 on.
-        seed: of weights and batches.
-        progress: whether to show how far it is.
-
-    Returns:
-        The network, in evaluation mode.
-    """
+def train_classifier(
+    x: Tensor, label: Tensor, *, min_updates: int = 400, seed: int = 0, progress: bool = False
+) -> SmallClassifier:
+    """Train a classifier of bytes `(n, 1 or 3, height, width)` with Adam: four epochs, or `min_updates` if larger."""
     rng = generator(seed, Stream.CLASSIFIER)
     network = _new_classifier(x.shape[1:], label, integer_seed(rng))
     batch_size = min(128, len(x))
-    n_updates = max(FEWEST_UPDATES, 4 * len(x) // batch_size)
+    n_updates = max(min_updates, 4 * len(x) // batch_size)
     optimizer = torch.optim.Adam(network.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=5e-3, total_steps=n_updates)
     with progress_bar(n_updates, show=progress, unit="update") as bar:
@@ -355,7 +295,7 @@ def _new_classifier(shape: Sequence[int], label: Tensor, seed: int) -> SmallClas
 
 
 def _batches(n: int, size: int, n_batches: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Index of every batch: pass after pass, each in a new order, without the rest that fills no batch."""
+    """Indices of every batch: epochs in random order, without the last incomplete batch."""
     left = n_batches
     while left > 0:
         for index in torch.randperm(n, generator=generator)[: n - n % size].split(size)[:left]:
@@ -365,31 +305,28 @@ def _batches(n: int, size: int, n_batches: int, generator: torch.Generator) -> I
 
 @torch.inference_mode()
 def _accuracy(network: SmallClassifier, x: Tensor, label: Tensor) -> float:
-    guess = torch.cat([network(part).argmax(1) for part in x.split(BLOCK)])
+    guess = torch.cat([network(part).argmax(1) for part in x.split(500)])
     return float((guess == label).double().mean())
 
 
-def _write_classifier(path: Path, network: SmallClassifier, accuracy: float, n_test: int) -> None:
-    metadata = {"version": CLASSIFIER_VERSION, "accuracy": repr(accuracy), "n_test": str(n_test)}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_tensors(path, network.state_dict(), metadata)
-    except OSError as error:
-        raise UserError(f"cannot keep the classifier in {path.parent}: {error.strerror}; give another cache") from None
-
-
 def _read_classifier(path: Path, network: SmallClassifier) -> float | None:
-    """Fill the network from a file; its accuracy, or None if there is no such file, or it is of no use."""
-    if not path.is_file():
-        return None
+    """Fill the network from a file and return its accuracy; None if there is no readable file of this version."""
     try:
         tensors, metadata = read_tensors(path)
         if metadata["version"] != CLASSIFIER_VERSION:
             return None
         network.load_state_dict(tensors)
         return float(metadata["accuracy"])
-    except (SafetensorError, KeyError, RuntimeError, ValueError, TypeError):
-        return None  # it will be trained, and written, again
+    except (OSError, SafetensorError, KeyError, RuntimeError, ValueError, TypeError):
+        return None
+
+
+def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_tensors(path, tensors, metadata)
+    except OSError as error:
+        raise UserError(f"cannot write to {path.parent}: {error.strerror}; give another cache") from None
 
 
 def _checked(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Images as pictures: grids of samples, strips of chains."""
+"""Images as one picture: grids and contact sheets."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,19 +12,15 @@ from pscd.data.pictures import decode_picture, open_picture
 from pscd.errors import UserError
 from pscd.files import one_line
 
-GAP = 2  # pixels between the images of a grid
-SMALLEST = 400  # pixels; smaller grids are enlarged by a whole factor
-LARGEST_FACTOR = 8
-TILE, LINE = 112, 14  # pixels of a picture on a contact sheet, and of the line under it
 
-
-def grid(x: Tensor, columns: int = 10, *, enlarge: bool = True) -> np.ndarray:
+def grid(x: Tensor, columns: int = 10, *, enlarge: bool = True, gap: int = 2) -> np.ndarray:
     """Images as one picture.
 
     Args:
         x: `(n, 1 or 3, height, width)`, floats in [0, 1] or bytes.
         columns: images beside each other.
         enlarge: whether to repeat pixels until a small picture is at least 400 wide, at most eightfold.
+        gap: pixels between images.
 
     Returns:
         Bytes `(H, W, 3)`.
@@ -36,29 +32,34 @@ def grid(x: Tensor, columns: int = 10, *, enlarge: bool = True) -> np.ndarray:
     n, height, width = len(x), *x.shape[2:]
     columns = min(columns, n)
     rows = -(-n // columns)
-    canvas = torch.full((rows * (height + GAP) + GAP, columns * (width + GAP) + GAP, 3), 0.5)
+    canvas = torch.full((rows * (height + gap) + gap, columns * (width + gap) + gap, 3), 0.5)
     for i, image in enumerate(x.cpu()):
-        top, left = (GAP + (i // columns) * (height + GAP), GAP + (i % columns) * (width + GAP))
+        top, left = (gap + (i // columns) * (height + gap), gap + (i % columns) * (width + gap))
         canvas[top : top + height, left : left + width] = image.expand(3, -1, -1).permute(1, 2, 0)
     picture = to_bytes(canvas).numpy()
-    factor = min(LARGEST_FACTOR, -(-SMALLEST // picture.shape[1])) if enlarge else 1
+    factor = min(8, -(-400 // picture.shape[1])) if enlarge else 1
     return picture.repeat(factor, 0).repeat(factor, 1)
 
 
-def beside(*pictures: np.ndarray) -> np.ndarray:
+def beside(*pictures: np.ndarray, gap: int = 12) -> np.ndarray:
     """Pictures of equal height side by side, with a white gap."""
-    gap = np.full((pictures[0].shape[0], 6 * GAP, 3), 255, np.uint8)
-    parts = [part for picture in pictures for part in (picture, gap)]
+    white = np.full((pictures[0].shape[0], gap, 3), 255, np.uint8)
+    parts = [part for picture in pictures for part in (picture, white)]
     return np.concatenate(parts[:-1], 1)
 
 
-def contact_sheet(paths: Sequence[Path], labels: Sequence[str], columns: int = 10) -> np.ndarray:
-    """Pictures of any size in a grid, each whole, with its label under it.
+def contact_sheet(
+    paths: Sequence[Path], labels: Sequence[str], columns: int = 10, *, tile: int = 112, line: int = 14, gap: int = 2
+) -> np.ndarray:
+    """Pictures of any size in a grid, each uncropped, with its label below it.
 
     Args:
-        paths: files that were found to be readable.
+        paths: readable files.
         labels: a line of text for each; what does not fit is cut.
         columns: pictures beside each other.
+        tile: pixels of a picture on the sheet.
+        line: pixels of a label.
+        gap: pixels between pictures.
 
     Returns:
         Bytes `(H, W, 3)`.
@@ -67,25 +68,18 @@ def contact_sheet(paths: Sequence[Path], labels: Sequence[str], columns: int = 1
 
     columns = min(columns, len(paths))
     rows = -(-len(paths) // columns)
-    sheet = Image.new("RGB", (columns * (TILE + GAP) + GAP, rows * (TILE + LINE + GAP) + GAP), "#c8c8c8")
+    sheet = Image.new("RGB", (columns * (tile + gap) + gap, rows * (tile + line + gap) + gap), "#c8c8c8")
     draw = ImageDraw.Draw(sheet)
     for i, (path, text) in enumerate(zip(paths, labels, strict=True)):
-        left, top = GAP + (i % columns) * (TILE + GAP), GAP + (i // columns) * (TILE + LINE + GAP)
-        sheet.paste(ImageOps.pad(open_picture(path), (TILE, TILE), color="#c8c8c8"), (left, top))
-        fitting = next(n for n in range(len(text), -1, -1) if draw.textlength(text[:n]) <= TILE)
-        draw.text((left, top + TILE), text[:fitting], fill="black")
+        left, top = gap + (i % columns) * (tile + gap), gap + (i // columns) * (tile + line + gap)
+        sheet.paste(ImageOps.pad(open_picture(path), (tile, tile), color="#c8c8c8"), (left, top))
+        fitting = next(n for n in range(len(text), -1, -1) if draw.textlength(text[:n]) <= tile)
+        draw.text((left, top + tile), text[:fitting], fill="black")
     return np.asarray(sheet)
 
 
 def save(picture: np.ndarray, path: Path | str) -> Path:
-    """Write a picture; the ending of the path says in which format.
-
-    Returns:
-        The path.
-
-    Raises:
-        UserError: it cannot be written, or there is no such format.
-    """
+    """Write a picture; the suffix of the path sets the format."""
     from PIL import Image
 
     path = Path(path)
@@ -98,18 +92,7 @@ def save(picture: np.ndarray, path: Path | str) -> Path:
 
 
 def read(path: Path | str, shape: tuple[int, ...]) -> Tensor:
-    """A picture as one image, as training would read it: if its size differs, cut to a square and scaled.
-
-    Args:
-        path: any file that Pillow reads.
-        shape: (channels, height, width) of the image.
-
-    Returns:
-        Floats in [0, 1] of this shape.
-
-    Raises:
-        UserError: the file is no picture, or has another size than images that are not square.
-    """
+    """A picture as one image in [0, 1], as training would read it: cropped to a square and scaled if needed."""
     channels, height, width = shape
     try:
         x = decode_picture(Path(path), channels, height if height == width else None)

@@ -1,7 +1,7 @@
-"""What a model of images can mend: missing parts and noise, by the sampler that it was trained with."""
+"""Restoration of images by the sampler that the model was trained with: missing parts and noise."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -11,24 +11,22 @@ from pscd.errors import UserError
 from pscd.model import Model, run_chains
 from pscd.rng import Stream, generator
 
-SIDES = ("left", "right", "top", "bottom")
-
 
 def inpaint(
     model: Model, x: Tensor, known: Tensor, *, n_steps: int = 500, seed: int = 0, label: Tensor | None = None
 ) -> Tensor:
-    """Images whose unknown pixels are drawn by the model, given the known ones.
+    """Sample the unknown pixels of images, given the known ones.
 
     Args:
         model: a model of images.
-        x: `(n, *shape)` in [0, 1]; unknown pixels may hold anything.
-        known: `(*shape)` or `(n, *shape)`, true where a pixel is to stay.
+        x: `(n, *shape)` in [0, 1]; unknown pixels may hold any value.
+        known: `(*shape)` or `(n, *shape)`, true where a pixel stays.
         n_steps: steps of the sampler.
         seed: of the chains.
         label: `(n,)`, for a conditional model; by default the likeliest label at every step.
 
     Returns:
-        Images `(n, *shape)`; known pixels are as they were.
+        Images `(n, *shape)`; known pixels are unchanged.
 
     Raises:
         UserError: the model is not one of images, or was trained on another shape.
@@ -51,7 +49,7 @@ def inpaint(
 
 
 def denoise(model: Model, x: Tensor, *, n_steps: int = 30, seed: int = 0, label: Tensor | None = None) -> Tensor:
-    """Images moved downhill in energy from where they are: the sampler without its noise.
+    """Move images downhill in energy: the sampler without its noise.
 
     Args:
         model: a model of images, trained with Langevin chains.
@@ -69,7 +67,7 @@ def denoise(model: Model, x: Tensor, *, n_steps: int = 30, seed: int = 0, label:
     _check(model, x)
     sampler: Any = model.config.sampler
     if not hasattr(sampler, "noise_scale"):
-        raise UserError("denoising needs a model trained with --sampler langevin")
+        raise UserError("denoising needs a model that was trained with the sampler Langevin")
     rng = generator(seed, Stream.DENOISE, device=model.shift.device)
     moved, _ = run_chains(
         model.energy,
@@ -84,26 +82,23 @@ def denoise(model: Model, x: Tensor, *, n_steps: int = 30, seed: int = 0, label:
     return moved.cpu()
 
 
-def known_side(shape: tuple[int, ...], side: str) -> Tensor:
-    """A mask `(*shape)` that is true on one half: left, right, top or bottom."""
-    if side not in SIDES:
-        raise UserError(
-            f"keep must be one of {', '.join(SIDES)}, or a picture that is white where to keep; got {side!r}"
-        )
+def half_mask(shape: tuple[int, int, int], side: Literal["left", "right", "top", "bottom"]) -> Tensor:
+    """A mask `(channels, height, width)` for `inpaint` that is true on one half.
+
+    >>> half_mask((1, 2, 4), "left")[0, 0]
+    tensor([ True,  True, False, False])
+    """
+    if side not in ("left", "right", "top", "bottom"):
+        raise UserError(f"side must be left, right, top or bottom, got {side!r}")
     known = torch.zeros(shape, dtype=torch.bool)
-    height, width = shape[1] // 2, shape[2] // 2
-    half = {
-        "left": (slice(None), slice(None, width)),
-        "right": (slice(None), slice(width, None)),
-        "top": (slice(None, height), slice(None)),
-        "bottom": (slice(height, None), slice(None)),
-    }[side]
-    known[:, *half] = True
+    axis, middle = (1, shape[1] // 2) if side in ("top", "bottom") else (2, shape[2] // 2)
+    first, second = known.tensor_split((middle,), axis)
+    (first if side in ("left", "top") else second).fill_(True)
     return known
 
 
 def _check(model: Model, x: Tensor) -> None:
     if not model.is_image:
-        raise UserError("only models of images can mend pictures")
+        raise UserError("only models of images can restore images")
     if tuple(x.shape[1:]) != model.shape:
         raise UserError(f"images have shape {tuple(x.shape[1:])}, the model was trained on {model.shape}")

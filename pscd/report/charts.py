@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Spec = dict[str, Any]
+Window = tuple[float, float, float, float]  # low and high of two columns
 
 INK, DATA, SAMPLES = "var(--ink)", "var(--data)", "var(--samples)"
 PALETTE = [DATA, SAMPLES, "var(--third)", "var(--fourth)", "var(--fifth)", "var(--sixth)"]
@@ -333,40 +334,21 @@ def pairs(points: Sequence[Mapping[str, Any]]) -> Spec:
     return _spec(chart, 380, points=[dict(p) for p in points])
 
 
-def landscape(
-    frames: Sequence[Floats], updates: Sequence[int], window: tuple[float, float, float, float], names: tuple[str, str]
-) -> Spec:
-    """An energy over a plane, with a slider over training if there is more than one frame.
-
-    Args:
-        frames: energies above the lowest, `(n, n)` each, first column of the data along the first axis.
-        updates: after which update each was taken.
-        window: low and high of both columns.
-        names: of the columns.
-
-    Returns:
-        The specification.
-    """
+def landscape(energy: Floats, window: Window, names: tuple[str, str]) -> Spec:
+    """An energy `(n, n)` over a plane, the first column of the data along the first axis."""
     alt = _altair()
-    n = len(frames[0])
+    n = len(energy)
     x_low, x_high, y_low, y_high = window
     wide, tall = (x_high - x_low) / n, (y_high - y_low) / n
-    values = [{"v": short(cell, 3)} for cell in np.stack([f.ravel() for f in frames], 1)]
-    frame = alt.param(name="frame", value=len(frames) - 1)
-    title = alt.Title(alt.expr(f"'after update ' + format({list(updates)}[frame], ',')"), anchor="start")
-    if len(frames) > 1:
-        slider = alt.binding_range(min=0, max=len(frames) - 1, step=1, name="snapshot ")
-        frame = alt.param(name="frame", value=len(frames) - 1, bind=slider)
+    colour = alt.Scale(scheme="viridis")
     chart = (
         alt.Chart(alt.NamedData("cells"))
         .transform_window(i="row_number()", sort=[])
         .transform_calculate(
-            energy="datum.v[frame]",
             x=f"{x_low!r} + floor((datum.i - 1) / {n}) * {wide!r}",
             y=f"{y_low!r} + ((datum.i - 1) % {n}) * {tall!r}",
             x2=f"datum.x + {wide!r}",
             y2=f"datum.y + {tall!r}",
-            update=f"{list(updates)}[frame]",
         )
         .mark_rect(strokeWidth=1, aria=False)
         .encode(
@@ -374,17 +356,15 @@ def landscape(
             x2="x2:Q",
             y=alt.Y("y:Q", title=names[1], scale=alt.Scale(domain=[y_low, y_high], nice=False)),
             y2="y2:Q",
-            color=alt.Color("energy:Q", title="energy", scale=alt.Scale(scheme="viridis")),
-            stroke=alt.Stroke("energy:Q", legend=None, scale=alt.Scale(scheme="viridis")),
-            tooltip=[alt.Tooltip("energy:Q", format=".3~g"), alt.Tooltip("update:Q", title="after update")],
+            color=alt.Color("energy:Q", title="energy", scale=colour),
+            stroke=alt.Stroke("energy:Q", legend=None, scale=colour),
+            tooltip=[alt.Tooltip("energy:Q", format=".3~g")],
         )
-        .add_params(frame)
-        .properties(title=title)
     )
-    return _spec(chart, 300, cells=values)
+    return _spec(chart, 300, cells=[{"energy": v} for v in short(energy.ravel(), 3)])
 
 
-def cloud(points: Floats, window: tuple[float, float, float, float], names: tuple[str, str], colour: str) -> Spec:
+def cloud(points: Floats, window: Window, names: tuple[str, str], colour: str) -> Spec:
     """Points of a plane.
 
     Args:
@@ -408,43 +388,3 @@ def cloud(points: Floats, window: tuple[float, float, float, float], names: tupl
         )
     )
     return _spec(chart, 300, points=values)
-
-
-def measured(rows: Sequence[Mapping[str, Any]]) -> Spec:
-    """What was measured beside what was published and what is exact, for the column that the reader chooses.
-
-    Args:
-        rows: `row`, `column`, `measured`, `std`, `published` and `exact`, as an experiment's JSON file has them.
-
-    Returns:
-        The specification.
-    """
-    alt = _altair()
-    columns = list(dict.fromkeys(row["column"] for row in rows))
-    chosen = alt.param(name="column", value=columns[0])
-    if len(columns) > 1:
-        chosen = alt.param(name="column", value=columns[0], bind=alt.binding_select(options=columns, name="column "))
-    values = []
-    for row in rows:
-        spread = row["std"] or 0.0
-        for kind in ("measured", "published", "exact"):
-            if row.get(kind) is not None:
-                reach = spread if kind == "measured" else 0.0
-                ends = {"low": row[kind] - reach, "high": row[kind] + reach}
-                values.append({"row": row["row"], "column": row["column"], "of": kind, "value": row[kind], **ends})
-    kinds = [kind for kind in ("measured", "published", "exact") if any(v["of"] == kind for v in values)]
-    base = alt.Chart(alt.NamedData("rows")).transform_filter("datum.column == column")
-    across = alt.X("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
-    up = alt.Y("row:N", title=None, sort=None, axis=alt.Axis(labelLimit=160))
-    colour = alt.Color("of:N", title=None, scale=alt.Scale(domain=kinds, range=PALETTE[: len(kinds)]))
-    tips = ["row:N", alt.Tooltip("of:N", title="kind"), alt.Tooltip("value:Q", format=".4~g")]
-    error = base.mark_rule(strokeWidth=1.5, aria=False).encode(x=alt.X("low:Q"), x2="high:Q", y=up, color=colour)
-    point = base.mark_point(filled=True, size=70, opacity=0.9, aria=False).encode(
-        x=across,
-        y=up,
-        color=colour.legend(orient="top"),
-        shape=alt.Shape("of:N", title=None, scale=alt.Scale(domain=kinds)),
-        tooltip=tips,
-    )
-    chart = alt.layer(error, point).add_params(chosen)
-    return _spec(chart, max(80, 24 * len({row["row"] for row in rows})), rows=values)

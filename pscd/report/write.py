@@ -281,7 +281,7 @@ def run_page(folder: RunFolder, wanted: RowsWanted | None = None, *, running: bo
     sections = [Section("The run", (*said, facts, *evaluation_blocks(folder))), training_section(log)]
     n_columns = None
     if model is not None:
-        found, n_columns = _model_sections(folder, model, config, wanted, updates)
+        found, n_columns = _model_sections(folder, model, config, wanted)
         sections += found
     elif not running:
         sections.append(_without_rows(problem))
@@ -315,7 +315,7 @@ def _name(folder: RunFolder) -> str:
 
 
 def _model_sections(
-    folder: RunFolder, model: Model, config: TrainConfig, wanted: RowsWanted, updates: int
+    folder: RunFolder, model: Model, config: TrainConfig, wanted: RowsWanted
 ) -> tuple[list[Section], int | None]:
     """What can be shown of a finished run's rows, and how many columns they have."""
     if model.is_image:
@@ -329,9 +329,7 @@ def _model_sections(
     rows = found if isinstance(found, tables.Rows) else None
     sections = []
     if d == 2:
-        sections.append(
-            plane_section(model, None if rows is None else _matrix(rows), samples, names, folder.snapshots, updates)
-        )
+        sections.append(plane_section(model, None if rows is None else _matrix(rows), samples, names))
     sections += [_without_rows(found)] if isinstance(found, str) else list(tables.sections(found))
     return sections, d
 

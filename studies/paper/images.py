@@ -16,7 +16,7 @@ from pscd import losses
 from pscd.config import TrainConfig
 from pscd.data import Dataset, to_bytes
 from pscd.errors import Diverged, UserError
-from pscd.images.features import kept_features, load_feature_map
+from pscd.images.features import cached_features, load_feature_map
 from pscd.metrics import frechet_distance, prdc
 from pscd.objectives import PseudoSpherical
 from pscd.presets import MEASURED, PRESETS
@@ -194,7 +194,7 @@ def measure(samples: Tensor, data: Dataset, features: str) -> Result:
     feature_map = load_feature_map(features, data)
     n = min(len(samples), len(data.held_out))
     some = torch.randperm(len(data.train), generator=generator(0, Stream.IMAGES_SHOWN))[:n]
-    real, known = (kept_features(feature_map, x) for x in (data.held_out[:n], data.train[some]))
+    real, known = (cached_features(feature_map, x) for x in (data.held_out[:n], data.train[some]))
     fake = feature_map(samples[:n])
     return {
         "fid": frechet_distance(real, fake),

@@ -15,7 +15,7 @@ from torch import Tensor
 from pscd.config import TrainConfig
 from pscd.data import Dataset
 from pscd.files import markdown_table
-from pscd.images.strangeness import BY, DEFAULT, combined, measures
+from pscd.images.scores import DEFAULT, SCORES, combined, measures
 from pscd.metrics import auroc
 from pscd.model import Model
 from studies.engine.experiment import CellResult, Row, mean_rows, objective_label
@@ -101,7 +101,7 @@ def aurocs(measured: Result, background: Result | None = None) -> dict[str, dict
         if all(kind in part for part in parts)
     }
     tables: dict[str, dict[str, float]] = {}
-    for by, needed in BY.items():
+    for by, needed in SCORES.items():
         if all(name in found[INSIDE] for name in needed):
             inside = combined(by, found[INSIDE], found[KNOWN])
             others = (kind for kind in found if kind not in (INSIDE, KNOWN))
@@ -142,7 +142,7 @@ def score_summary(rows: Sequence[Row]) -> str:
     means = {row.column: row for row in rows if row.row == MEAN}
     objectives = list(dict.fromkeys(name.partition(":")[0] for name in means))
     lines = []
-    for by in BY:
+    for by in SCORES:
         found = [means.get(column(objective, by)) for objective in objectives]
         if any(found):
             name = f"**{by}** (the default of `pscd score`)" if by == DEFAULT else by
@@ -215,7 +215,7 @@ def means_without(tables: Mapping[str, Aurocs], left_out: Sequence[str]) -> dict
     Returns:
         By score, for those that every table has.
     """
-    scores = [by for by in BY if all(by in table for table in tables.values())]
+    scores = [by for by in SCORES if all(by in table for table in tables.values())]
     return {
         by: fmean(
             value
@@ -234,7 +234,7 @@ def default_score(verdicts: Sequence[Verdict]) -> str:
         verdicts: what `judge_choices` returned.
 
     Returns:
-        A key of `pscd.images.strangeness.BY`.
+        A key of `pscd.images.scores.SCORES`.
     """
     chosen = {verdict.by for verdict in verdicts}
     better = fmean(verdict.here - verdict.energy for verdict in verdicts) > 0

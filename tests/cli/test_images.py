@@ -10,7 +10,7 @@ from PIL import Image
 from pscd.cli.main import main
 from pscd.data import load_dataset
 from pscd.images import grids
-from pscd.images.strangeness import Strangeness
+from pscd.images.scores import OutlierScore
 from pscd.runs import load
 from tests.cli.helpers import refused
 
@@ -139,14 +139,14 @@ def test_images_are_scored_in_several_ways(run, tmp_path, capsys):
     capsys.readouterr()
     for by in ("typicality", "complexity", "gradient"):
         assert main(["score", str(run), str(images), "--by", by, "--out", str(out), "--force"]) == 0
-        expected = Strangeness.fit(model, known, by)(x).numpy()
+        expected = OutlierScore.fit(model, known, by)(x).numpy()
         scores = pd.read_csv(out)
         assert list(scores.columns) == ["row", "energy", by]
         np.testing.assert_allclose(scores[by], expected, rtol=1e-5, atol=1e-6)
         strangest = capsys.readouterr().out.splitlines()[1].split()
         assert strangest[:2] == [str(1 + int(expected.argmax())), by]
     assert main(["score", str(run), str(images), "--out", str(out), "--force"]) == 0
-    np.testing.assert_allclose(pd.read_csv(out)["joint"], Strangeness.fit(model, known, "joint")(x), rtol=1e-5)
+    np.testing.assert_allclose(pd.read_csv(out)["joint"], OutlierScore.fit(model, known, "joint")(x), rtol=1e-5)
     background = ["--by", "background", "--background", str(run), "--reference", str(images)]
     assert main(["score", str(run), str(images), *background, "--out", str(tmp_path / "b.npy")]) == 0
     assert not np.load(tmp_path / "b.npy").any()  # it is its own background

@@ -3,7 +3,7 @@ import torch
 
 import pscd
 from pscd.errors import UserError
-from pscd.images.chains import strip
+from pscd.images.chains import chain_frames
 from pscd.presets import preset
 
 
@@ -15,11 +15,11 @@ def model():
 
 
 def test_a_strip_goes_from_noise_to_the_last_step(model):
-    frames = strip(model, 3, 30, seed=1)
+    frames = chain_frames(model, 3, 30, seed=1)
     assert frames.shape[:1] + frames.shape[2:] == (3, 1, 8, 8)
     assert torch.equal(frames[:, -1], model.sample(3, seed=1, n_steps=30, start=frames[:, 0]).float())
 
 
 def test_a_strip_needs_chains_and_steps(model):
     with pytest.raises(UserError, match="must be at least 1"):
-        strip(model, 0, 3)
+        chain_frames(model, 0, 3)

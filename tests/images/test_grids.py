@@ -63,7 +63,7 @@ def test_a_contact_sheet_shows_whole_pictures_and_cuts_labels(tmp_path):
         grids.save(np.zeros((7, 7, 3), np.uint8), tmp_path / "b.png"),
     ]
     sheet = grids.contact_sheet(paths, ["a", "a label that is far too long for the width of a tile"], columns=2)
-    tile, line, gap = grids.TILE, grids.LINE, grids.GAP
+    tile, line, gap = 112, 14, 2
     assert sheet.shape == (tile + line + 2 * gap, 2 * (tile + gap) + gap, 3)
     shown = sheet[gap : gap + tile, gap : gap + tile, 0]
     assert (shown == 255).all(1).sum() == pytest.approx(tile / 3, abs=1)  # a third as high as it is wide

@@ -6,7 +6,7 @@ from pscd.config import TrainConfig
 from pscd.coordinates import Coordinates
 from pscd.energies import MaskedEnergy
 from pscd.errors import UserError
-from pscd.images.restoration import denoise, inpaint, known_side
+from pscd.images.restoration import denoise, half_mask, inpaint
 from pscd.model import Model
 from pscd.presets import PRESETS
 from pscd.rng import generator
@@ -39,7 +39,7 @@ def make(config, shape=SHAPE):
 
 def test_known_pixels_stay_and_the_others_find_the_lowest_energy(model):
     x = torch.rand(3, *SHAPE, generator=generator(0))
-    known = known_side(SHAPE, "left")
+    known = half_mask(SHAPE, "left")
     filled = inpaint(model, x, known, n_steps=400)
     assert torch.equal(filled[:, known], x[:, known])
     # With no noise the lowest energy is a constant row, equal to the last known pixel.
@@ -49,7 +49,7 @@ def test_known_pixels_stay_and_the_others_find_the_lowest_energy(model):
 
 def test_the_gradient_of_held_pixels_is_zero():
     x = torch.rand(2, *SHAPE, generator=generator(0), requires_grad=True)
-    known = known_side(SHAPE, "top")
+    known = half_mask(SHAPE, "top")
     (grad,) = torch.autograd.grad(MaskedEnergy(Smooth(), torch.rand(2, *SHAPE), known)(x).sum(), x)
     assert (grad[:, known] == 0).all()
     assert (grad[:, ~known] != 0).all()
@@ -65,16 +65,16 @@ def test_denoising_lowers_the_energy_and_draws_no_noise(model):
 
 @pytest.mark.parametrize(("side", "pixel"), [("left", (0, 0)), ("right", (0, 3)), ("top", (0, 0)), ("bottom", (3, 0))])
 def test_halves(side, pixel):
-    known = known_side((3, 4, 4), side)
+    known = half_mask((3, 4, 4), side)
     assert known[:, *pixel].all()
     assert known.sum() == 24
 
 
-def test_what_cannot_be_mended_is_told(model):
-    with pytest.raises(UserError, match="left, right, top, bottom"):
-        known_side(SHAPE, "middle")
+def test_what_cannot_be_restored_is_refused(model):
+    with pytest.raises(UserError, match="left, right, top or bottom"):
+        half_mask(SHAPE, "middle")
     with pytest.raises(UserError, match="shape"):
-        inpaint(model, torch.rand(1, 1, 5, 5), known_side((1, 5, 5), "left"))
+        inpaint(model, torch.rand(1, 1, 5, 5), half_mask((1, 5, 5), "left"))
     with pytest.raises(UserError, match="only models of images"):
         denoise(make(TrainConfig(), shape=(2,)), torch.rand(1, 2))
 
@@ -91,15 +91,15 @@ class Seen(nn.Module):
         return 0.01 * x.square().sum((1, 2, 3))
 
 
-@pytest.mark.parametrize("mend", ["inpaint", "denoise"])
-def test_chains_run_with_the_labels_and_precision_of_the_model(mend, monkeypatch):
+@pytest.mark.parametrize("restore", ["inpaint", "denoise"])
+def test_chains_run_with_the_labels_and_precision_of_the_model(restore, monkeypatch):
     monkeypatch.setattr("pscd.energies.wrappers.has_bfloat16", lambda: True)
     config = PRESETS["mnist"].changed({"precision": "bfloat16", "energy.name": "conv", "energy.classes": 2})
     model = make(config)
     model.energy = Seen()
     x, label = torch.rand(2, *SHAPE, generator=generator(0)), torch.tensor([1, 0])
-    if mend == "inpaint":
-        inpaint(model, x, known_side(SHAPE, "left"), n_steps=2, label=label)
+    if restore == "inpaint":
+        inpaint(model, x, half_mask(SHAPE, "left"), n_steps=2, label=label)
     else:
         denoise(model, x, n_steps=2, label=label)
     assert model.energy.calls

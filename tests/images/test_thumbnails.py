@@ -6,7 +6,6 @@ from PIL import Image
 from pscd.images.thumbnails import (
     COLUMNS,
     GROUPS,
-    SIDE,
     columns_for,
     describe,
     miniatures_of,
@@ -72,6 +71,6 @@ def test_copies_are_near_duplicates_and_other_pictures_not(tmp_path):
 
 def test_a_darker_copy_is_no_duplicate():
     rng = np.random.default_rng(1)
-    x = torch.from_numpy(rng.integers(60, 200, (1, 3, SIDE, SIDE), dtype=np.uint8))
+    x = torch.from_numpy(rng.integers(60, 200, (1, 3, 32, 32), dtype=np.uint8))
     assert near_duplicates(miniatures_of(torch.cat([x, x])).numpy()) == [[0, 1]]
     assert near_duplicates(miniatures_of(torch.cat([x, x - 6])).numpy()) == []

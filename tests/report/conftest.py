@@ -38,7 +38,7 @@ def hostile(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def two_moons(tmp_path_factory):
-    """The folder of a small run on a csv of two columns, trained with a report that follows it."""
+    """The folder of a small run on a csv of two columns."""
     folder = tmp_path_factory.mktemp("moons")
     frame = pd.DataFrame(moon(300, torch.Generator().manual_seed(0)).numpy(), columns=["left", "right"])
     frame.insert(0, "who", [f"nobody {i}" for i in range(len(frame))])
@@ -46,7 +46,7 @@ def two_moons(tmp_path_factory):
     here = os.getcwd()
     os.chdir(folder)
     try:
-        words = ["train", "moons.csv", "--columns", "left,right", *SMALL, "--checkpoint-every", "10", "--report"]
+        words = ["train", "moons.csv", "--columns", "left,right", *SMALL, "--checkpoint-every", "10"]
         with few_points():
             assert main([*words, "--out", "run"]) == 0
     finally:

@@ -12,15 +12,13 @@ def test_every_chart_is_valid_json_without_names_of_the_user_as_fields():
     rng = np.random.default_rng(0)
     window, names = (0.0, 1.0, 0.0, 1.0), ("a.b", "c[0]")
     points = [{"of": "data", "v": [1.0, 2.0], "name": "x.y", "energy": 1.0}]
-    row = {"row": "r.s", "column": "c", "measured": 1.0, "std": None, "published": 2.0, "exact": 3.0}
     specs = [
         charts.curves({"a.b": ([1, 2], [0.1, np.nan])}, rolled_back=[2], log=True),
         charts.energies(rng.normal(size=50), None),
         charts.column(np.ones(5), rng.normal(size=50)),
         charts.pairs(points),
-        charts.landscape([np.zeros((4, 4))], [3], window, names),
+        charts.landscape(np.zeros((4, 4)), window, names),
         charts.cloud(rng.normal(size=(5, 2)), window, names, charts.DATA),
-        charts.measured([row]),
         charts.words([("a.b", 0.5, 0.25)]),
     ]
     for spec in specs:
@@ -56,18 +54,3 @@ def test_the_bulk_leaves_a_stray_value_out_and_is_never_empty():
     assert 1 < high < 1.2
     low, high = charts.bulk(np.full(3, 5.0))
     assert low < 5 < high
-
-
-def test_a_slider_is_there_for_several_frames_only():
-    one, two = (
-        charts.landscape([np.zeros((2, 2))] * n, list(range(n)), (0, 1, 0, 1), ("a", "b"))["params"] for n in (1, 2)
-    )
-    assert [("bind" in p) for p in one if p["name"] == "frame"] == [False]
-    assert [("bind" in p) for p in two if p["name"] == "frame"] == [True]
-
-
-def test_errors_bars_belong_to_what_was_measured():
-    row = {"row": "r", "column": "c", "measured": 1.0, "std": 0.5, "published": 2.0}
-    measured, published = charts.measured([row])["datasets"]["rows"]
-    assert (measured["low"], measured["high"]) == (0.5, 1.5)
-    assert published["low"] == published["high"] == 2.0

@@ -7,7 +7,7 @@ import torch
 
 from pscd.config import TrainConfig
 from pscd.data import Dataset
-from pscd.images.strangeness import combined
+from pscd.images.scores import combined
 from pscd.metrics import auroc
 from pscd.presets import PRESETS
 from pscd.rng import generator

@@ -7,7 +7,7 @@ import torch
 import pscd
 from pscd.data import to_bytes
 from pscd.errors import UserError
-from pscd.images.strangeness import BY, FEWEST, Strangeness, combined, compressed_bits, gradient_norms, measures
+from pscd.images.scores import MIN_REFERENCE, SCORES, OutlierScore, combined, compressed_bits, gradient_norms, measures
 from pscd.presets import PRESETS
 from pscd.rng import generator
 
@@ -34,11 +34,11 @@ def background(x):
 
 
 def test_the_energy_is_the_energy(model, x):
-    assert torch.equal(Strangeness.fit(model)(x), model.energies(x))
+    assert torch.equal(OutlierScore.fit(model)(x), model.energies(x))
 
 
 def test_typicality_is_the_distance_from_the_mean_energy_of_known_images(model, x):
-    score = Strangeness.fit(model, x[:30], "typicality")(x[30:])
+    score = OutlierScore.fit(model, x[:30], "typicality")(x[30:])
     assert torch.equal(score, (model.energies(x[30:]) - model.energies(x[:30]).mean()).abs())
     assert (score > 0).all()
 
@@ -53,10 +53,8 @@ def test_the_gradient_is_that_of_autograd(x, classes):
     torch.testing.assert_close(gradient_norms(model, x), gradient_norms(model, x.float() / 255), rtol=1e-5, atol=1e-8)
 
 
-def test_images_are_measured_in_blocks_as_at_once(model, x, monkeypatch):
-    whole = gradient_norms(model, x)
-    monkeypatch.setattr("pscd.images.strangeness.IMAGE_BLOCK", 7)
-    torch.testing.assert_close(gradient_norms(model, x), whole)
+def test_images_are_measured_in_blocks_as_at_once(model, x):
+    torch.testing.assert_close(gradient_norms(model, x, block_size=7), gradient_norms(model, x))
 
 
 def test_bits_are_those_of_the_shorter_of_two_ways_to_compress():
@@ -109,33 +107,33 @@ def test_known_images_that_are_all_alike_have_no_spread_to_divide_by():
 
 
 def test_a_ratio_to_the_model_itself_is_no_score(model, background, x):
-    same = Strangeness.fit(model, x[:30], "background", background=model)
+    same = OutlierScore.fit(model, x[:30], "background", background=model)
     assert torch.equal(same(x[30:]), torch.zeros(30))
-    other = Strangeness.fit(model, x[:30], "background", background=background)
+    other = OutlierScore.fit(model, x[:30], "background", background=background)
     expected = measures(model, x[30:], ("energy", "background"), background)
     assert torch.equal(expected["background"], background.energies(x[30:]))
-    assert torch.equal(other(x[30:]), combined("background", expected, other.known))
+    assert torch.equal(other(x[30:]), combined("background", expected, other.reference))
     assert other(x[30:]).std() > 0
 
 
 def test_what_is_missing_is_told(model, x):
-    with pytest.raises(UserError, match="unknown score 'beauty'; there are: energy, typicality"):
-        Strangeness.fit(model, x, "beauty")
+    with pytest.raises(UserError, match="unknown score 'beauty'; give one of energy, typicality"):
+        OutlierScore.fit(model, x, "beauty")
     for by in ("typicality", "complexity", "joint"):
-        for few in (None, x[: FEWEST - 1]):
-            with pytest.raises(UserError, match="at least 10 images like those of the training"):
-                Strangeness.fit(model, few, by)
+        for few in (None, x[: MIN_REFERENCE - 1]):
+            with pytest.raises(UserError, match="at least 10 reference images"):
+                OutlierScore.fit(model, few, by)
     with pytest.raises(UserError, match="second model, trained on noisy images"):
-        Strangeness.fit(model, x, "background")
+        OutlierScore.fit(model, x, "background")
     table = pscd.fit(torch.randn(50, 2, generator=generator(0)), pscd.TrainConfig(steps=2, batch_size=8))
-    with pytest.raises(UserError, match="for models of images"):
-        Strangeness.fit(table, x, "gradient")
-    with pytest.raises(ValueError, match="needs measures of known images"):
+    with pytest.raises(UserError, match="needs a model of images"):
+        OutlierScore.fit(table, x, "gradient")
+    with pytest.raises(ValueError, match="needs measures of reference images"):
         combined("typicality", {"energy": torch.zeros(1)})
 
 
-@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize("by", SCORES)
 def test_every_score_is_a_number_for_each_image(model, background, x, by):
-    score = Strangeness.fit(model, x[:30], by, background)(x)
+    score = OutlierScore.fit(model, x[:30], by, background)(x)
     assert score.shape == (60,)
     assert score.isfinite().all()
