@@ -82,7 +82,7 @@ def denoise(model: Model, x: Tensor, *, n_steps: int = 30, seed: int = 0, label:
     return moved.cpu()
 
 
-def half_mask(shape: tuple[int, int, int], side: Literal["left", "right", "top", "bottom"]) -> Tensor:
+def half_mask(shape: tuple[int, ...], side: Literal["left", "right", "top", "bottom"]) -> Tensor:
     """A mask `(channels, height, width)` for `inpaint` that is true on one half.
 
     >>> half_mask((1, 2, 4), "left")[0, 0]

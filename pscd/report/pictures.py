@@ -193,7 +193,7 @@ def images_sections(model: Model, *, seed: int = 0) -> tuple[Section, ...]:
         )
         blocks.insert(0, Facts(facts))
     blocks.append(_grid(samples, "Samples of the model", "Samples of the model."))
-    frames = chains.strip(model, CHAINS, STEPS, seed=seed)
+    frames = chains.chain_frames(model, CHAINS, STEPS, seed=seed)
     address = as_address(grids.grid(frames.flatten(0, 1), frames.shape[1]))
     about = f"One chain per row, from noise on the left to step {STEPS} on the right; the steps shown grow by a factor."
     sections = [Section("Images and samples", tuple(blocks))]
