@@ -136,7 +136,7 @@ def _check(args: argparse.Namespace, cells: Path) -> None:
 def _endings(path: Path) -> tuple[str, ...]:
     """How the name of a copy of a file may end."""
     from pscd.files import suffix_of
-    from pscd.tables.reading import TEXT_SUFFIXES
+    from pscd.tables import TEXT_SUFFIXES
 
     if is_text(path):
         return (*TEXT_SUFFIXES, ".parquet")
@@ -153,7 +153,7 @@ def is_text(path: Path) -> bool:
         True for `.csv` and its kin.
     """
     from pscd.files import suffix_of
-    from pscd.tables.reading import TEXT_SUFFIXES
+    from pscd.tables import TEXT_SUFFIXES
 
     return suffix_of(path) in TEXT_SUFFIXES
 

@@ -1,7 +1,6 @@
 """The user's own data as rows of finite numbers; `pscd.tables` reads tables with more in them."""
 
 import csv
-import gzip
 import math
 import shlex
 import zipfile
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx", ".npy", ".npz")
 ARRAYS = (".npy", ".npz")
 LARGEST = 1e30  # squares of columns are summed on the way
-LONG, HEAD = 2**24, 2**20  # bytes of a text file above which so many of them tell its columns
 BLOCK = 2**16  # rows that are checked at a time
 ELSE = "use pscd detect, which takes tables as they come (pscd look shows how)"
 
@@ -108,10 +106,9 @@ def count_columns(path: Path) -> int | None:
             shape = np.load(path, mmap_mode="r", allow_pickle=False).shape
             return shape[1] if len(shape) == 2 else 1
         if suffix in (".csv", ".tsv", ".txt"):
-            from pscd.tables.layout import find_layout, read_text
+            from pscd.tables.read import open_table
 
-            is_long = path.stat().st_size > LONG
-            return find_layout(*((_head(path), "utf-8") if is_long else read_text(path)))[0].width
+            return len(open_table(path).names)
         if suffix == ".parquet":
             import pyarrow.parquet as pq
 
@@ -119,14 +116,6 @@ def count_columns(path: Path) -> int | None:
     except Exception:  # whatever is wrong with it is told when it is read
         return None
     return None
-
-
-def _head(path: Path) -> str:
-    """The first lines of a text file."""
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    with gzip.open(path) if packed else path.open("rb") as file:
-        return file.read(HEAD).decode("utf-8-sig", errors="replace")
 
 
 def read_array(path: Path) -> np.ndarray:
@@ -221,7 +210,6 @@ def _read_frame(
     frame = _read_plain(path, ids or ())
     if frame is None:
         frame = read_frame(path)
-        _check_layout(path, frame.attrs["pscd"])
     frame.columns = [str(name).strip() for name in frame.columns]
     missing = [name for name in (*(columns or ()), *(ids or ())) if name not in frame.columns]
     if missing:
@@ -260,16 +248,6 @@ def _read_plain(path: Path, ids: Sequence[str]) -> "pd.DataFrame | None":
     plain = frame.index.equals(pd.RangeIndex(len(frame))) and len(frame) > 0
     numeric = all(pd.api.types.is_numeric_dtype(frame[name]) for name in frame.columns if name not in ids)
     return frame if plain and numeric else None
-
-
-def _check_layout(path: Path, found: Mapping[str, Any]) -> None:
-    """What `read_frame` would put right is an error here: nothing is to be learnt from rows that were guessed at."""
-    if found["twice"]:
-        raise UserError(f"{path}: column {_listed(found['twice'])} is there twice; give every column a name of its own")
-    more = found.get("ragged", {}).get("more")
-    if more or found.get("short_header"):
-        first = more[0] if more else 1
-        raise UserError(f"{path}: there are rows with more fields than the header has names (first: row {first})")
 
 
 def _numbers(cells: "Cells", decimal: str) -> tuple[np.ndarray, np.ndarray]:

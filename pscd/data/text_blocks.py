@@ -128,11 +128,13 @@ def _text_blocks(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[np
 
 def _header(path: Path, text: bytes) -> bytes:
     """The lines before the first row, as they stand in the file."""
-    from pscd.tables.layout import find_layout
+    from pscd.tables.layout import infer_layout
+    from pscd.tables.text import records
 
     if text[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise UserError(f"{path}: is written in UTF-16; a file of this size must be in UTF-8")
-    layout, _ = find_layout(text[:HEAD_BYTES].decode("utf-8-sig", errors="replace"), "utf-8")
+    head = text[:HEAD_BYTES].decode("utf-8-sig", errors="replace")
+    layout, _ = infer_layout(lambda mark: [record for record, _, _ in records(head, mark)][:200], "utf-8")
     lines = text.split(b"\n", layout.skip + 1)
     return b"".join(line + b"\n" for line in lines[: layout.skip + layout.header])
 

@@ -7,7 +7,8 @@ is missing, `decode` goes back, and `write_like` copies a csv with some cells ch
 from pscd.tables.cells import as_frame
 from pscd.tables.encoding import Encoded, decode, encode, spell
 from pscd.tables.looking import look
-from pscd.tables.reading import FRAME_SUFFIXES, TEXT_SUFFIXES, read_frame
+from pscd.tables.read import TEXT_SUFFIXES, ReadOptions, TableFile, open_table
+from pscd.tables.reading import FRAME_SUFFIXES, read_frame
 from pscd.tables.schema import KINDS, Column, Part, Schema
 from pscd.tables.writing import write_like
 
@@ -18,11 +19,14 @@ __all__ = [
     "Column",
     "Encoded",
     "Part",
+    "ReadOptions",
     "Schema",
+    "TableFile",
     "as_frame",
     "decode",
     "encode",
     "look",
+    "open_table",
     "read_frame",
     "spell",
     "write_like",

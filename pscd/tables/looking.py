@@ -11,6 +11,7 @@ from pscd.errors import UserError
 from pscd.tables.cells import Cells, as_frame, cells_of
 from pscd.tables.dates import date_values, guess_formats, offsets_of, parse_dates, parts_of, resolution_of
 from pscd.tables.levels import FLAGS, as_boolean, as_category, few_levels, listed
+from pscd.tables.notes import odd_levels, odd_numbers
 from pscd.tables.numbers import (
     NumberFormat,
     decimal_votes,
@@ -20,7 +21,6 @@ from pscd.tables.numbers import (
     stated_marks,
     stated_or_shown,
 )
-from pscd.tables.oddities import odd_levels, odd_numbers
 from pscd.tables.schema import KINDS, Column, Schema
 
 NUMBERS = 0.5  # share of the cells of a number column that must be numbers, if hardly any word repeats

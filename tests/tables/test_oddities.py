@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from pscd.tables import look, read_frame
-from pscd.tables.oddities import CODES, copied_rows, odd_levels, odd_numbers
+from pscd.tables.notes import CODES, copied_rows, odd_levels, odd_numbers
 
 rng = np.random.default_rng(0)
 
