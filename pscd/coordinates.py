@@ -59,12 +59,6 @@ class Coordinates:
 
         A value further than `GROSS` interquartile ranges outside the quartiles does not count: a single typing error
         would otherwise squeeze all other rows into a point. Clean data have no such values.
-
-        Args:
-            x: rows, `(n, *shape)`.
-
-        Returns:
-            The coordinates; the scale of a constant column is 0.
         """
         rows = spaced_rows(x).double().flatten(1)
         low, high = (torch.quantile(rows, q, dim=0).view(x.shape[1:]) for q in (0.25, 0.75))
@@ -82,16 +76,6 @@ class Coordinates:
 
         Up to a quarter of junk on either side moves median and quartiles little, and a value a thousand deviations out
         ends up at 20. Constant columns are left out. Missing values, NaN, do not count.
-
-        Args:
-            x: rows `(n, d)` in float64; a missing value, NaN, does not count and stays NaN.
-            tails: whether to compress them.
-
-        Returns:
-            Coordinates with `linear`, `kept` and `constants`.
-
-        Raises:
-            ValueError: all columns are constant.
         """
         there = ~x.isnan()
         low, high = (torch.where(there, x, end).aminmax(dim=0)[i] for i, end in enumerate((torch.inf, -torch.inf)))
@@ -114,13 +98,6 @@ class Coordinates:
         """The same coordinates with the skew that makes the quartiles of each column symmetric.
 
         A log-normal column, whatever its shift and scale, becomes Gaussian.
-
-        Args:
-            x: rows `(n, d)` in float64, as for `robust`.
-
-        Returns:
-            The coordinates; columns whose skew may be chance, or with a quartile at the median, are not bent. If that
-            is all of them, the coordinates as they are.
         """
         rows = _telling_rows(x if self.kept is None else x[:, self.kept])
         quartiles = torch.from_numpy(np.nanquantile(rows.numpy(), [0.25, 0.75], axis=0))
@@ -135,12 +112,6 @@ class Coordinates:
 
         The rarer of two values would seem to be a tail, since it lies some deviations out, and the cell around it would
         be drawn together.
-
-        Args:
-            x: rows `(n, d)` without gaps.
-
-        Returns:
-            The coordinates.
         """
         if self.linear is None:
             return self
@@ -169,15 +140,7 @@ class Coordinates:
         return replace(self, **{name: t.to(device) for name, t in self.tensors().items()})
 
     def forward(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Rows as the network sees them.
-
-        Args:
-            x: rows in the units of the data, `(n, *shape)`.
-            dtype: of the result.
-
-        Returns:
-            `(n, *shape)`, without the columns that the network does not see.
-        """
+        """Rows as the network sees them."""
         if self._is_identity:
             return x.to(dtype)
         if self.kept is not None:
@@ -206,12 +169,6 @@ class Coordinates:
         """Log determinant of dz/dx at rows, `(n, *shape)` to `(n,)`: it turns a density of z into one of x.
 
         Missing values, NaN, are left out.
-
-        Args:
-            x: the rows.
-
-        Returns:
-            Nats.
         """
         seen = x if self.kept is None else x[:, self.kept]
         known = torch.where(seen.isnan(), 0.0, -self.scale.log()).flatten(1).sum(1)
@@ -221,12 +178,6 @@ class Coordinates:
         """Log determinant of dz/dx at rows, beyond that of the scale: 0 at the centre, and everywhere if linear.
 
         Missing values, NaN, are left out.
-
-        Args:
-            x: the rows, `(n, *shape)`.
-
-        Returns:
-            Nats, `(n,)`.
         """
         u = ((x if self.kept is None else x[:, self.kept]) - self.shift) / self.scale
         found = torch.zeros_like(u)

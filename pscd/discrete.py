@@ -37,16 +37,6 @@ SUM_ERROR = 1e-6  # how far the sum of probabilities may be from 1
 def states(d: int, values: tuple[float, ...] = BITS) -> Tensor:
     """All states of `d` variables, the last variable varying fastest.
 
-    Args:
-        d: number of variables.
-        values: the values that each of them takes.
-
-    Returns:
-        `(len(values)^d, d)` in float64.
-
-    Raises:
-        ValueError: there are fewer than two distinct values, or more than `MAX_STATES` states.
-
     >>> states(2).tolist()
     [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
     """
@@ -60,15 +50,6 @@ def states(d: int, values: tuple[float, ...] = BITS) -> Tensor:
 
 def empirical(x: Tensor) -> tuple[Tensor, Tensor]:
     """The distinct rows of data and their frequencies.
-
-    Args:
-        x: data, `(n, d)`.
-
-    Returns:
-        The states, `(m, d)`, and the frequency of each, `(m,)` in float64.
-
-    Raises:
-        ValueError: `x` has another shape, or no rows.
 
     >>> empirical(torch.tensor([[1.0], [0.0], [1.0], [1.0]]))
     (tensor([[0.],
@@ -96,13 +77,6 @@ def log_probability(e: Tensor) -> Tensor:
 def kl(p: Tensor, e: Tensor) -> Tensor:
     """KL(p || q), with 0 log 0 = 0.
 
-    Args:
-        p: probabilities of all states, `(M,)`, summing to 1.
-        e: energies of q at all states, `(M,)`.
-
-    Returns:
-        A scalar.
-
     >>> p = torch.tensor([0.75, 0.25], dtype=torch.float64)
     >>> round(kl(p, torch.zeros(2)).item(), 4)  # from uniform: log 2 less the entropy
     0.1308
@@ -112,16 +86,7 @@ def kl(p: Tensor, e: Tensor) -> Tensor:
 
 
 def gamma_score(p: Tensor, e: Tensor, gamma: float) -> Tensor:
-    """Expected gamma-score (Eq. 15): 1/gamma log E_p[q̄^gamma] - log ||q̄||_(gamma+1), q̄ = exp(-E); E_p[log q] at 0.
-
-    Args:
-        p: probabilities of all states, `(M,)`, summing to 1.
-        e: energies of q at all states, `(M,)`.
-        gamma: above -1.
-
-    Returns:
-        A scalar.
-    """
+    """Expected gamma-score (Eq. 15): 1/gamma log E_p[q̄^gamma] - log ||q̄||_(gamma+1), q̄ = exp(-E); E_p[log q] at 0."""
     _check_score_gamma(gamma)
     p, e = _probabilities(p, e), _energies(e)
     log_norm = torch.logsumexp(-(gamma + 1) * e, 0) / (gamma + 1)
@@ -135,14 +100,6 @@ def gamma_divergence(p: Tensor, e: Tensor, gamma: float) -> Tensor:
     """D(p, q) = S(p, p) - S(p, q) of the gamma-score (Eq. 9): at least 0, and 0 only at p = q.
 
     KL(p || q) at gamma = 0. `homogeneous_divergence` of log p and -E is the same where p > 0 everywhere.
-
-    Args:
-        p: probabilities of all states, `(M,)`, summing to 1.
-        e: energies of q at all states, `(M,)`.
-        gamma: above -1.
-
-    Returns:
-        A scalar.
     """
     _check_score_gamma(gamma)
     p = _probabilities(p, e)
@@ -155,14 +112,6 @@ def gamma_gradient(p: Tensor, e: Tensor, gamma: float) -> Tensor:
     """Gradient of the negative gamma-score with respect to the energies: a - r, a ∝ p q̄^gamma, r ∝ q̄^(gamma+1).
 
     With respect to a model's parameters it is E_a[grad E] - E_r[grad E] (Theorem 2): `e.backward(gradient)`.
-
-    Args:
-        p: probabilities of all states, `(M,)`, summing to 1.
-        e: energies of q at all states, `(M,)`.
-        gamma: at least -1.
-
-    Returns:
-        `(M,)`.
     """
     check_gamma(gamma)
     p, e = _probabilities(p, e), _energies(e.detach())
@@ -179,17 +128,6 @@ def homogeneous_divergence(log_f: Tensor, log_g: Tensor, gamma: float) -> Tensor
 
     It is 0 only if f and g are proportional. At gamma = 0 it is KL(f || g) of the normalised functions. Takenouchi and
     Kanamori leave the factor 1/gamma out.
-
-    Args:
-        log_f: log f at the states, `(M,)`.
-        log_g: log g at the same states.
-        gamma: at least 0.
-
-    Returns:
-        A scalar.
-
-    Raises:
-        ValueError: gamma is negative or not finite.
     """
     if not 0 <= gamma < math.inf:
         raise ValueError(f"a homogeneous divergence needs a finite gamma >= 0, got {gamma}")
@@ -264,9 +202,6 @@ class BoltzmannMachine(nn.Module):
 
     W has a parameter for each pair i < j, `couplings`, in the order of `torch.triu_indices`. On {0, 1}^d and on
     {-1, 1}^d it is the same family of distributions, with other parameters. In float64, like the rest of this module.
-
-    Args:
-        d: number of variables.
     """
 
     pairs: Tensor
@@ -291,31 +226,12 @@ class BoltzmannMachine(nn.Module):
 
 
 def draw(e: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
-    """Exact draws of q among all states.
-
-    Args:
-        e: energies of all states, `(M,)`.
-        n: number of draws.
-        generator: source of randomness; torch's global one by default.
-
-    Returns:
-        Indices of states, `(n,)`.
-    """
+    """Exact draws of q among all states."""
     return torch.multinomial(log_probability(e.detach()).exp(), n, replacement=True, generator=generator)
 
 
 def conditional(energy: Energy, x: Tensor, i: int, values: tuple[float, float] = BITS) -> Tensor:
-    """q(x_i = values[1] | the other variables), for each row.
-
-    Args:
-        energy: maps `(B, d)` to `(B,)`.
-        x: states, `(B, d)`.
-        i: the variable.
-        values: the two values that it takes.
-
-    Returns:
-        Probabilities, `(B,)`.
-    """
+    """q(x_i = values[1] | the other variables), for each row."""
     low, high = x.clone(), x.clone()
     low[:, i], high[:, i] = values
     return torch.sigmoid(energy(low) - energy(high))
@@ -329,18 +245,7 @@ def gibbs(
     values: tuple[float, float] = BITS,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Gibbs sampling: in each sweep every variable in turn is drawn given the others.
-
-    Args:
-        energy: maps `(B, d)` to `(B,)`.
-        x: states to start from, `(B, d)`; not changed.
-        n_sweeps: number of sweeps.
-        values: the two values that each variable takes.
-        generator: source of randomness; torch's global one by default.
-
-    Returns:
-        The states at the end, `(B, d)`.
-    """
+    """Gibbs sampling: in each sweep every variable in turn is drawn given the others."""
     x = x.clone()
     for _ in range(n_sweeps):
         for i in range(x.shape[1]):
@@ -359,16 +264,6 @@ def minimise(
     """Minimise `loss(energy(x))` over the parameters in place, by L-BFGS.
 
     Not every loss in this module is convex or has a minimum, so check the returned slope.
-
-    Args:
-        energy: the model.
-        x: the states that the loss is about: all of them, or those in the data.
-        loss: a deterministic function of their energies.
-        max_steps: iterations of L-BFGS.
-        tolerance: of the gradient.
-
-    Returns:
-        The largest remaining component of the gradient.
     """
     parameters = [p for p in energy.parameters() if p.requires_grad]
     optimiser = torch.optim.LBFGS(
@@ -398,16 +293,6 @@ def fit_exact(energy: nn.Module, x: Tensor, p: Tensor, gamma: float = 0.0, *, to
 
     gamma = 0 is maximum likelihood, which is concave for a Boltzmann machine. Above 0 the score can have several
     maxima, and the one found depends on the parameters that the model starts with.
-
-    Args:
-        energy: the model.
-        x: all states.
-        p: their probabilities or frequencies.
-        gamma: above -1.
-        tolerance: of the gradient.
-
-    Returns:
-        The largest remaining component of the gradient.
     """
     return minimise(energy, x, lambda e: -gamma_score(p, e, gamma), tolerance=tolerance)
 

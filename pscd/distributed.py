@@ -38,15 +38,7 @@ def world_size() -> int:
 
 
 def start(device: torch.device, timeout: float = TIMEOUT) -> bool:
-    """Join the process group that `torchrun` announces in the environment.
-
-    Args:
-        device: where this process computes; it decides on the backend.
-        timeout: seconds after which a process that keeps the others waiting counts as lost.
-
-    Returns:
-        Whether this call joined one.
-    """
+    """Join the process group that `torchrun` announces in the environment."""
     if is_on() or int(os.environ.get("WORLD_SIZE", "1")) <= 1:
         return False
     if device.type == "cuda":
@@ -75,12 +67,6 @@ def _token_of_attempt(store: Any, rank: int, world_size: int, timeout: float, pa
     After a restart torchrun's store still holds the addresses of processes that are gone, and a process that is early
     would try those (pytorch issue 135712); its count of restarts is no help, for machines count on their own. So each
     process says hello under a name nobody had before, and the first answers every hello until all have heard it.
-
-    Returns:
-        The word.
-
-    Raises:
-        DistStoreError: a process did not come in time.
     """
     here = uuid.uuid4().hex
     if rank:
@@ -107,16 +93,7 @@ def stop() -> None:
 
 @contextmanager
 def group(device: torch.device, timeout: float = TIMEOUT) -> Iterator[None]:
-    """Be one of the processes that `torchrun` started, for the block; nothing changes in a single process.
-
-    Args:
-        device: where this process computes.
-        timeout: seconds after which a process that keeps the others waiting counts as lost.
-
-    Raises:
-        LostProcess: another process has ended, or does not answer.
-        RuntimeError: anything else that went wrong inside.
-    """
+    """Be one of the processes that `torchrun` started, for the block; nothing changes in a single process."""
     try:
         started = start(device, timeout)
         try:
@@ -140,15 +117,7 @@ def _is_of_collectives(error: RuntimeError) -> bool:
 
 
 def require_same(text: str, what: str) -> None:
-    """Refuse to go on if the processes do not agree.
-
-    Args:
-        text: what has to be the same everywhere.
-        what: the message if it is not.
-
-    Raises:
-        UserError: in all processes, if it differs between any two.
-    """
+    """Refuse to go on if the processes do not agree."""
     if is_on():
         found: list[str | None] = [None] * world_size()
         dist.all_gather_object(found, text)
@@ -157,14 +126,7 @@ def require_same(text: str, what: str) -> None:
 
 
 def gather(x: Tensor) -> Tensor:
-    """The rows of all processes, in rank order; the gradient flows into this process's own rows only.
-
-    Args:
-        x: `(B, *shape)`, of equal size in all processes.
-
-    Returns:
-        `(world_size * B, *shape)`.
-    """
+    """The rows of all processes, in rank order; the gradient flows into this process's own rows only."""
     if not is_on():
         return x
     parts = [torch.empty_like(x) for _ in range(world_size())]
@@ -174,15 +136,7 @@ def gather(x: Tensor) -> Tensor:
 
 
 def gather_parts(x: Tensor, sizes: list[int]) -> list[Tensor]:
-    """Gather several parts in one message.
-
-    Args:
-        x: `(B,)`, the parts one after the other.
-        sizes: their lengths, the same in every process.
-
-    Returns:
-        Each part, gathered from all processes.
-    """
+    """Gather several parts in one message."""
     by_process = gather(x).view(world_size(), -1)
     return [part.flatten() for part in by_process.split(sizes, 1)]
 
@@ -191,13 +145,6 @@ def sum_gradients(parameters: Iterable[torch.nn.Parameter], stats: dict[str, Ten
     """Sum the gradients of all processes in place, and average their statistics, in one message.
 
     A parameter without a gradient here may have one elsewhere, so it takes part as zeros.
-
-    Args:
-        parameters: whose gradients are summed.
-        stats: scalars by name.
-
-    Returns:
-        The means of the statistics over the processes.
     """
     if not is_on():
         return stats
@@ -231,14 +178,7 @@ def broadcast(tensors: Iterable[Tensor]) -> None:
 
 
 def on_first(action: Callable[[], None]) -> None:
-    """Run an action on process 0 while the others wait.
-
-    Args:
-        action: what to run.
-
-    Raises:
-        UserError: the action raised one; all processes raise it, so that none hangs.
-    """
+    """Run an action on process 0 while the others wait."""
     message: list[str | None] = [None]
     if rank() == 0:
         try:
@@ -252,14 +192,7 @@ def on_first(action: Callable[[], None]) -> None:
 
 
 def on_all(action: Callable[[], None]) -> None:
-    """Run an action on every process; a mistake of one ends all of them.
-
-    Args:
-        action: what to run.
-
-    Raises:
-        UserError: the action raised one on some process; all raise that of the first.
-    """
+    """Run an action on every process; a mistake of one ends all of them."""
     message: str | None = None
     try:
         action()

@@ -199,19 +199,7 @@ def evaluate(function: Energy, x: Tensor, *, block: int = BLOCK) -> Tensor:
 
 
 def log_integral(log_f: Tensor, grid: Grid) -> Tensor:
-    """Logarithm of the integral of exp(log_f) over the box.
-
-    Args:
-        log_f: values at `grid.points`, `(M,)`.
-        grid: cells of the box.
-
-    Returns:
-        A scalar.
-
-    Raises:
-        UserError: the box cuts mass off.
-        ValueError: the integral is zero or infinite.
-    """
+    """Logarithm of the integral of exp(log_f) over the box."""
     log_mass = _on(grid, log_f) + grid.h.log()
     total = torch.logsumexp(log_mass, 0)
     if not torch.isfinite(total.detach()):
@@ -223,13 +211,6 @@ def log_integral(log_f: Tensor, grid: Grid) -> Tensor:
 def log_partition(energy: Energy, grid: Grid) -> Tensor:
     """Log Z, Z being the integral of exp(-E) over the box.
 
-    Args:
-        energy: maps `(B, d)` to `(B,)`.
-        grid: cells of the box.
-
-    Returns:
-        A scalar.
-
     >>> normal = grid(Box((-8.0,), (8.0,)), 64)
     >>> with torch.no_grad():
     ...     round(log_partition(lambda x: x.square().sum(1) / 2, normal).item(), 6)  # log sqrt(2 pi)
@@ -239,15 +220,7 @@ def log_partition(energy: Energy, grid: Grid) -> Tensor:
 
 
 def log_density(energy: Energy, grid: Grid) -> Tensor:
-    """Log q = -E - log Z at the points of a grid.
-
-    Args:
-        energy: maps `(B, d)` to `(B,)`.
-        grid: cells of the box.
-
-    Returns:
-        `(M,)`.
-    """
+    """Log q = -E - log Z at the points of a grid."""
     e = evaluate(energy, grid.points)
     return -e - log_integral(-e, grid)
 
@@ -257,15 +230,6 @@ def draw(energy: Energy, grid: Grid, n: int, generator: torch.Generator | None =
     """Draws of q: a cell by its probability, then a uniform point in it.
 
     The second step adds (cell size)^2 / 12 to the variance of each axis.
-
-    Args:
-        energy: maps `(B, d)` to `(B,)`.
-        grid: cells of the box.
-        n: number of draws.
-        generator: source of randomness; torch's global one by default.
-
-    Returns:
-        `(n, d)` in float64.
     """
     cumulative = (log_density(energy, grid) + grid.h.log()).exp().cumsum(0)
     u = torch.rand(n, len(grid.axes) + 1, generator=generator, dtype=torch.float64)
@@ -277,16 +241,7 @@ def draw(energy: Energy, grid: Grid, n: int, generator: torch.Generator | None =
 
 
 def kl(log_p: Tensor, log_q: Tensor, grid: Grid) -> Tensor:
-    """KL(p || q), with 0 log 0 = 0; infinite if q = 0 somewhere that p > 0.
-
-    Args:
-        log_p: log density at `grid.points`, `(M,)`, normalised.
-        log_q: the same of q.
-        grid: cells of the box.
-
-    Returns:
-        A scalar.
-    """
+    """KL(p || q), with 0 log 0 = 0; infinite if q = 0 somewhere that p > 0."""
     log_mass, log_q = _log_masses(log_p, grid), _on(grid, log_q)
     support = log_mass > -math.inf
     excess = (_on(grid, log_p) - log_q)[support]
@@ -295,17 +250,7 @@ def kl(log_p: Tensor, log_q: Tensor, grid: Grid) -> Tensor:
 
 
 def kl_from_samples(x: Tensor, log_p: Energy, energy: Energy, grid: Grid) -> Tensor:
-    """Unbiased estimate of KL(p || q): the mean of log p(x) - log q(x) over samples of p, with the exact log Z.
-
-    Args:
-        x: samples of p, `(n, d)`.
-        log_p: log density of p.
-        energy: of q.
-        grid: cells of the box over which q is normalised.
-
-    Returns:
-        A scalar.
-    """
+    """Unbiased estimate of KL(p || q): the mean of log p(x) - log q(x) over samples of p, with the exact log Z."""
     return (evaluate(log_p, x) + evaluate(energy, x)).mean() + log_partition(energy, grid)
 
 
@@ -313,17 +258,6 @@ def renyi_entropy(log_q: Tensor, alpha: float, grid: Grid) -> Tensor:
     """Rényi entropy, 1 / (1 - alpha) log of the integral of q^alpha.
 
     It is Shannon's at alpha = 1, and the logarithm of the volume of the support at 0.
-
-    Args:
-        log_q: log density at `grid.points`, `(M,)`, normalised.
-        alpha: order, at least 0.
-        grid: cells of the box.
-
-    Returns:
-        A scalar.
-
-    Raises:
-        ValueError: alpha is negative or not finite.
     """
     if not 0 <= alpha < math.inf:
         raise ValueError(f"alpha must be a finite number >= 0, got {alpha}")
@@ -335,15 +269,6 @@ def gamma_score(log_p: Tensor, energy: Energy, gamma: float, grid: Grid) -> Tens
     """Expected gamma-score (Eq. 15): 1/gamma log E_p[q̄^gamma] - log ||q̄||_(gamma+1), q̄ = exp(-E); E_p[log q] at 0.
 
     Below gamma = 0, q̄^(gamma+1) and p q̄^gamma have longer tails than q and p, and the box must contain those.
-
-    Args:
-        log_p: log density at `grid.points`, `(M,)`, normalised.
-        energy: of q.
-        gamma: above -1, where the exponent 1 / (gamma + 1) of the norm is finite.
-        grid: cells of the box.
-
-    Returns:
-        A scalar.
     """
     return _score(log_p, -evaluate(energy, grid.points), gamma, grid)
 
@@ -352,15 +277,6 @@ def gamma_divergence(log_p: Tensor, energy: Energy, gamma: float, grid: Grid) ->
     """D(p, q) = S(p, p) - S(p, q) of the gamma-score (Eq. 9): at least 0, and 0 only at p = q.
 
     At gamma = 0 it is KL(p || q) (Lemma 1).
-
-    Args:
-        log_p: log density at `grid.points`, `(M,)`, normalised.
-        energy: of q.
-        gamma: above -1.
-        grid: cells of the box.
-
-    Returns:
-        A scalar.
     """
     return _score(log_p, log_p, gamma, grid) - gamma_score(log_p, energy, gamma, grid)
 
@@ -371,18 +287,6 @@ def gamma_gradient(log_p: Tensor, module: nn.Module, gamma: float, grid: Grid) -
 
     E_a[grad E] - E_r[grad E] with a proportional to p q̄^gamma and r to q̄^(gamma+1); at gamma = 0 that of contrastive
     divergence.
-
-    Args:
-        log_p: log density at `grid.points`, `(M,)`, normalised.
-        module: the energy of q.
-        gamma: at least -1. At -1, r is uniform, which needs a box with `cut=math.inf`.
-        grid: cells of the box.
-
-    Returns:
-        A float64 gradient for each parameter, by its name.
-
-    Raises:
-        ValueError: the energy is infinite somewhere in the box.
     """
     check_gamma(gamma)
     twin = copy.deepcopy(module).double()
@@ -397,36 +301,13 @@ def gamma_gradient(log_p: Tensor, module: nn.Module, gamma: float, grid: Grid) -
 
 
 def mmd_between(log_p: Tensor, log_q: Tensor, grid: Grid, bandwidth: float = 2**0.5) -> Tensor:
-    """MMD^2 of two densities, with the kernel exp(-|x - y|^2 / (2 bandwidth^2)); see `pscd.metrics.mmd`.
-
-    Args:
-        log_p: log density at `grid.points`, `(M,)`, normalised.
-        log_q: the same of q.
-        grid: cells of the box.
-        bandwidth: of the kernel.
-
-    Returns:
-        A scalar.
-    """
+    """MMD^2 of two densities, with the kernel exp(-|x - y|^2 / (2 bandwidth^2)); see `pscd.metrics.mmd`."""
     excess = _log_masses(log_p, grid).exp() - _log_masses(log_q, grid).exp()
     return (excess * _smooth(excess, grid, bandwidth)).sum()
 
 
 def mmd_to_density(real: Tensor, log_q: Tensor, grid: Grid, bandwidth: float = 2**0.5) -> Tensor:
-    """Unbiased MMD^2 between points and a density: a U-statistic among the points, the other terms exact.
-
-    Args:
-        real: points, `(n, d)`, at least two.
-        log_q: log density at `grid.points`, `(M,)`, normalised.
-        grid: cells of the box.
-        bandwidth: of the kernel exp(-|x - y|^2 / (2 bandwidth^2)).
-
-    Returns:
-        A scalar.
-
-    Raises:
-        ValueError: there are fewer than two points, or they have another dimension.
-    """
+    """Unbiased MMD^2 between points and a density: a U-statistic among the points, the other terms exact."""
     if len(real) < 2 or real.shape[1:] != (len(grid.axes),):
         raise ValueError(f"MMD needs at least two points (n, {len(grid.axes)}), got shape {tuple(real.shape)}")
     real = real.double()

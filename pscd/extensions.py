@@ -18,12 +18,6 @@ OWN = __name__.partition(".")[0]
 def is_path(name: str) -> bool:
     """Whether a name is an import path.
 
-    Args:
-        name: as given on the command line or in a configuration.
-
-    Returns:
-        True for `package.module:Name`.
-
     >>> is_path("package.module:Name"), is_path("ps-cd"), is_path("C:/data/my.csv")
     (True, False, False)
     """
@@ -34,12 +28,6 @@ def is_path(name: str) -> bool:
 def path_of(kind: type) -> str:
     """The name by which a configuration refers to a class.
 
-    Args:
-        kind: the class.
-
-    Returns:
-        Its bare name if it belongs to this library, otherwise its import path.
-
     >>> from pathlib import PurePath
     >>> path_of(PurePath)
     'pathlib:PurePath'
@@ -48,17 +36,7 @@ def path_of(kind: type) -> str:
 
 
 def loaded(path: str) -> Any:
-    """What an import path names, if its module is loaded already; nothing is imported.
-
-    Args:
-        path: `package.module:Name`.
-
-    Returns:
-        The object.
-
-    Raises:
-        UserError: the module is not loaded, or has no such name.
-    """
+    """What an import path names, if its module is loaded already; nothing is imported."""
     module, _, attribute = path.partition(":")
     if module not in sys.modules:
         raise UserError(f"{path} is not loaded; import {module} first, on the command line with --import {module}")
@@ -74,26 +52,13 @@ def load(path: str) -> Any:
     """What an import path names; its module is imported, from the current folder too.
 
     Only for paths that a person gave: importing runs code.
-
-    Args:
-        path: `package.module:Name`.
-
-    Returns:
-        The object.
-
-    Raises:
-        UserError: the module cannot be imported, or has no such name.
     """
     import_module(path.partition(":")[0])
     return loaded(path)
 
 
 def import_module(name: str) -> None:
-    """Import a module by name, from the current folder too.
-
-    Raises:
-        UserError: it cannot be imported.
-    """
+    """Import a module by name, from the current folder too."""
     here = str(Path.cwd())
     sys.path.append(here)
     try:

@@ -36,12 +36,6 @@ def replacing(path: Path | str) -> Iterator[Path]:
     """A temporary path to write to, which takes the place of `path` once it is on the disk.
 
     After an error the temporary file is removed, and whatever was at `path` stays.
-
-    Args:
-        path: the file to write.
-
-    Yields:
-        A path in the same folder.
     """
     path = Path(path)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
@@ -56,11 +50,7 @@ def replacing(path: Path | str) -> Iterator[Path]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what writers that were killed have left in a folder; only for whoever holds its lock.
-
-    Args:
-        folder: of a run.
-    """
+    """Remove what writers that were killed have left in a folder; only for whoever holds its lock."""
     for path in folder.glob("*.*.tmp"):
         if path.suffixes[-2][1:].isdecimal() and not path.is_dir():
             path.unlink(missing_ok=True)
@@ -72,12 +62,6 @@ def locked(path: Path) -> Iterator[None]:
 
     The lock is the kernel's (`flock`), so it ends with its process, however that ends. Where a file system has no
     locks, or nothing can be written anyway, nothing is locked.
-
-    Args:
-        path: of the lock, a file in that folder; it is removed at the end.
-
-    Raises:
-        InUse: another process, or another thread, is writing there.
     """
     key = (path.resolve(), threading.get_ident())
     if fcntl is None or key in _held:
@@ -120,51 +104,25 @@ def _lock(path: Path) -> int | None:
 
 
 def write_text_atomic(path: Path | str, text: str) -> None:
-    """Write a text file in UTF-8, atomically.
-
-    Args:
-        path: the file to write.
-        text: its content.
-    """
+    """Write a text file in UTF-8, atomically."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def append_text(path: Path, text: str) -> None:
-    """Append to a text file, or begin one; a link in its place is an `OSError`, and what it points to stays.
-
-    Args:
-        path: the file.
-        text: what to append.
-    """
+    """Append to a text file, or begin one; a link in its place is an `OSError`, and what it points to stays."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
     with open(os.open(path, flags, 0o666), "a", encoding="utf-8") as file:
         file.write(text)
 
 
 def write_json(path: Path | str, value: Any, indent: int | None = 1) -> None:
-    """Write a JSON file that ends with a newline, atomically.
-
-    Args:
-        path: the file.
-        value: anything that JSON can hold.
-        indent: spaces for each level, or None for one line.
-    """
+    """Write a JSON file that ends with a newline, atomically."""
     write_text_atomic(path, json.dumps(value, indent=indent) + "\n")
 
 
 def read_json(path: Path | str) -> Any:
-    """What a JSON file holds.
-
-    Args:
-        path: the file.
-
-    Returns:
-        Plain values.
-
-    Raises:
-        UserError: there is no such file, or it is not JSON.
-    """
+    """What a JSON file holds."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -176,12 +134,6 @@ def read_json(path: Path | str) -> Any:
 def sealed(values: dict[str, Any]) -> dict[str, Any]:
     """Plain values with a checksum of them all, to be written as JSON.
 
-    Args:
-        values: anything that JSON can hold.
-
-    Returns:
-        The values, and their checksum as the last of them.
-
     >>> sealed({"steps": 10})
     {'steps': 10, 'checksum': '46eaf3629d47ba73'}
     """
@@ -190,15 +142,6 @@ def sealed(values: dict[str, Any]) -> dict[str, Any]:
 
 def unsealed(values: dict[str, Any]) -> dict[str, Any]:
     """The inverse of `sealed`; values without a checksum are of an earlier version and stay as they are.
-
-    Args:
-        values: as read from JSON.
-
-    Returns:
-        The values without their checksum.
-
-    Raises:
-        ValueError: they are not those that were sealed.
 
     >>> unsealed({**sealed({"steps": 10}), "steps": 11})
     Traceback (most recent call last):
@@ -212,13 +155,7 @@ def unsealed(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_tensors(path: Path | str, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write one `.safetensors` file, atomically.
-
-    Args:
-        path: the file to write.
-        tensors: by name, on any device.
-        metadata: texts to keep beside them.
-    """
+    """Write one `.safetensors` file, atomically."""
     tensors = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     # Not `save_file`: its files are readable by their owner alone, whatever the umask.
     content = save(tensors, {**metadata, CHECKSUM: _checksum(tensors, metadata)})
@@ -227,17 +164,7 @@ def write_tensors(path: Path | str, tensors: dict[str, Tensor], metadata: dict[s
 
 
 def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a `.safetensors` file and its metadata.
-
-    Args:
-        path: the file.
-
-    Returns:
-        Tensors by name, and the metadata, which may be empty.
-
-    Raises:
-        SafetensorError: the file is damaged.
-    """
+    """The tensors of a `.safetensors` file and its metadata."""
     with safe_open(path, framework="pt") as file:
         # Copies: what the file's pages are mapped to would change with the file, under a model that is in use.
         tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
@@ -251,13 +178,6 @@ def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, str]]:
 def under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors whose names start with a prefix.
 
-    Args:
-        tensors: by name.
-        prefix: of the names.
-
-    Returns:
-        The tensors by the rest of their names.
-
     >>> under({"energy.a": 1, "b": 2}, "energy.")
     {'a': 1}
     """
@@ -265,11 +185,7 @@ def under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def tensors_digest(tensors: dict[str, Tensor]) -> str:
-    """A checksum of names, shapes, types and values: equal for equal tensors, in whatever order they come.
-
-    Returns:
-        The first 16 hexadecimal digits of a SHA-256.
-    """
+    """A checksum of names, shapes, types and values: equal for equal tensors, in whatever order they come."""
     found = hashlib.sha256()
     for name, t in sorted(tensors.items()):
         found.update(f"{name} {t.dtype} {tuple(t.shape)} ".encode())
@@ -291,13 +207,6 @@ def reading(path: Path | str, what: str) -> Iterator[None]:
 
     Libraries raise dozens of kinds for a damaged file, or one that somebody made up.
 
-    Args:
-        path: the file, for the message.
-        what: what is wrong then, for example "damaged, or not a model of pscd".
-
-    Raises:
-        UserError: with the path, what is wrong, and why.
-
     >>> with reading("a.json", "damaged"):
     ...     json.loads("{")
     Traceback (most recent call last):
@@ -317,12 +226,6 @@ def reading(path: Path | str, what: str) -> Iterator[None]:
 def one_line(error: BaseException) -> str:
     r"""The first line of an error's message that says anything, or else its kind.
 
-    Args:
-        error: of any kind.
-
-    Returns:
-        One line.
-
     >>> one_line(ValueError(" \n no rows \n at all")), one_line(EOFError())
     ('no rows', 'EOFError')
     """
@@ -332,13 +235,6 @@ def one_line(error: BaseException) -> str:
 
 def check_fits(path: Path | str, n_bytes: int) -> None:
     """Refuse a file that declares more than this machine can hold, before any memory is taken for it.
-
-    Args:
-        path: the file, for the message.
-        n_bytes: what its header says it unpacks to.
-
-    Raises:
-        UserError: that is more than the machine's memory, or than this process may take.
 
     >>> check_fits("a.npz", 10**15)
     Traceback (most recent call last):
@@ -362,11 +258,7 @@ def _memory() -> int:
 
 
 def file_digest(path: Path | str) -> str:
-    """A checksum of a file's bytes, to notice that it has changed.
-
-    Returns:
-        The first 16 hexadecimal digits of a SHA-256.
-    """
+    """A checksum of a file's bytes, to notice that it has changed."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
@@ -374,12 +266,6 @@ def file_digest(path: Path | str) -> str:
 @contextmanager
 def writing_to(path: Path | str) -> Iterator[None]:
     """Turn an `OSError` inside into a `UserError` that says where nothing can be written.
-
-    Args:
-        path: the place, for the message.
-
-    Raises:
-        UserError: writing failed.
 
     >>> with writing_to("/dev/null/x"):
     ...     Path("/dev/null/x").mkdir()
@@ -396,13 +282,6 @@ def writing_to(path: Path | str) -> Iterator[None]:
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     r"""A table in Markdown, without a newline at its end; bars within cells are escaped.
 
-    Args:
-        head: names of the columns.
-        rows: texts, one for each column.
-
-    Returns:
-        The lines of the table.
-
     >>> print(markdown_table(["set", "KL(p || q)"], [["moon", "0.1"]]))
     | set | KL(p \|\| q) |
     |---|---|
@@ -414,12 +293,6 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def suffix_of(path: Path | str) -> str:
     """The ending of a file's name, without `.gz`.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The ending in small letters, with its dot.
 
     >>> suffix_of("a/b.CSV.gz")
     '.csv'
@@ -438,17 +311,6 @@ def cache_folder() -> Path:
 def needs(module: str, extra: str, what: str = "this") -> ModuleType:
     """Import a module that only an optional extra installs.
 
-    Args:
-        module: the name to import.
-        extra: the extra of this package that installs it.
-        what: what needs it, at the start of the message.
-
-    Returns:
-        The module.
-
-    Raises:
-        UserError: it is not installed; the message says how to install it.
-
     >>> needs("no_such_module", "flow", "--noise flow")
     Traceback (most recent call last):
     ...
@@ -464,12 +326,6 @@ def parquet_files(folder: Path) -> list[Path]:
     """The `.parquet` files of a folder and of folders in it, in the order of their names.
 
     Files and folders whose names start with `.` or `_` are left out, as engines that write such folders mean it.
-
-    Args:
-        folder: a folder.
-
-    Returns:
-        The files.
     """
 
     def is_hidden(path: Path) -> bool:

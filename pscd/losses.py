@@ -79,14 +79,6 @@ def pseudo_spherical(
 def weighted_negatives(e_pos: Tensor, e_neg: Tensor, gamma: float) -> Tensor:
     """An ablation of PS-CD with weights on the samples alone: E_p[E] - E_r[E], r proportional to q^(gamma+1).
 
-    Args:
-        e_pos: energies of data, `(B,)`.
-        e_neg: energies of samples of q, `(B',)`.
-        gamma: exponent of the samples' weights exp(-gamma E), at least -1.
-
-    Returns:
-        A scalar.
-
     >>> weighted_negatives(torch.tensor([0.0, 2.0]), torch.tensor([3.0, 3.0]), gamma=1.0).item()
     -2.0
     """
@@ -99,17 +91,6 @@ def trimmed(e_pos: Tensor, e_neg: Tensor, alpha: float) -> Tensor:
     """Contrastive divergence without the highest energies of the data, of which a share `alpha` does not count.
 
     A trimmed likelihood, batch by batch. What is left out is a whole number of rows, rounded down.
-
-    Args:
-        e_pos: `(B,)`, energies of data.
-        e_neg: `(B',)`, energies of samples.
-        alpha: the share, in [0, 1).
-
-    Returns:
-        The loss; its gradient is that of contrastive divergence on the rows that are left.
-
-    Raises:
-        ValueError: alpha is no such share.
 
     >>> trimmed(torch.tensor([0.0, 2.0, 9.0, 1.0]), torch.tensor([3.0]), alpha=0.25).item()
     -2.0
@@ -129,18 +110,6 @@ def density_power(e_pos: Tensor, e_neg: Tensor, beta: float, *, log_z: float | N
     The partition function enters only through w = exp(-beta (E + log Z)), as a common factor Z^-beta of the whole
     gradient. If log Z is not known, the factor is chosen such that w has mean 1 over the samples, which changes the
     length of the gradient but not its direction. `beta = 0` is `contrastive_divergence`.
-
-    Args:
-        e_pos: energies of data, `(B,)`.
-        e_neg: energies of samples of q, `(B',)`.
-        beta: robustness, at least 0.
-        log_z: log Z, where it is known.
-
-    Returns:
-        A scalar.
-
-    Raises:
-        ValueError: beta is negative or not finite, or the energies are not `(B,)`.
 
     >>> density_power(torch.tensor([0.0, 2.0]), torch.tensor([3.0]), beta=0.0).item()
     -2.0
@@ -179,15 +148,6 @@ def bounded(
     Beyond them, the faster-growing of the two functions continues as its tangent. The other follows from convexity
     (the derivative of `conjugate` is exp(t) times that of `slope`), so that the optimal critic is still p / q. A
     critic that is far off still has a gradient, which it would not have if the ratio were clamped.
-
-    Args:
-        slope: f'(exp t), see `Divergence`.
-        conjugate: f*(f'(exp t)).
-        low: the derivative of `slope` at -LARGEST.
-        high: the derivative of `conjugate` at LARGEST.
-
-    Returns:
-        The modified divergence, equal to the original one in between.
     """
     edge = math.exp(-LARGEST)
 
@@ -217,16 +177,7 @@ DIVERGENCES: dict[str, Divergence] = {
 
 
 def mixed(f: Divergence, g: Divergence, share: float) -> Divergence:
-    """The divergence of share f + (1 - share) g; slope and conjugate are linear in f.
-
-    Args:
-        f: the first divergence.
-        g: the second one.
-        share: weight of the first, in [0, 1].
-
-    Returns:
-        The mixture, or `f` itself if the mixture equals it.
-    """
+    """The divergence of share f + (1 - share) g; slope and conjugate are linear in f."""
     if f is g or share == 1:
         return f
     return Divergence(
@@ -236,17 +187,7 @@ def mixed(f: Divergence, g: Divergence, share: float) -> Divergence:
 
 
 def variational_bound(log_ratio_pos: Tensor, log_ratio_neg: Tensor, f: Divergence, *, weight: float = 1.0) -> Tensor:
-    """E_p[f'(u)] - weight E_q[f*(f'(u))], u = exp(log_ratio): at most D_f(p || q), with equality at u = p / q.
-
-    Args:
-        log_ratio_pos: log u at rows of p, `(B,)`.
-        log_ratio_neg: log u at rows of q, `(B',)`.
-        f: the divergence.
-        weight: of the second term.
-
-    Returns:
-        A scalar.
-    """
+    """E_p[f'(u)] - weight E_q[f*(f'(u))], u = exp(log_ratio): at most D_f(p || q), with equality at u = p / q."""
     _check(log_ratio_pos=log_ratio_pos, log_ratio_neg=log_ratio_neg)
     return f.slope(log_ratio_pos).mean() - weight * f.conjugate(log_ratio_neg).mean()
 
@@ -266,16 +207,6 @@ def f_ebm(e_pos: Tensor, e_neg: Tensor, c_pos: Tensor, c_neg: Tensor, f: Diverge
 
     The authors leave log Z out of u. Then a constant added to E, which q does not depend on, lowers V until the critic
     catches up, and the energy drifts along it; here the gradient of log Z, -E_q[grad E], prevents that.
-
-    Args:
-        e_pos: energies of data, `(B,)`.
-        e_neg: energies of samples, `(B',)`.
-        c_pos: the critic's output at the data, `(B,)`.
-        c_neg: the critic's output at the samples, `(B',)`.
-        f: the divergence.
-
-    Returns:
-        A scalar: minimising it lowers V in the energy and raises it in the critic.
     """
     _check(e_pos=e_pos, e_neg=e_neg, c_pos=c_pos, c_neg=c_neg)
     within = LARGEST * (1 - 1e-6)  # between the kinks, where derivatives are unique
@@ -302,30 +233,13 @@ def noise_contrastive(log_ratio_pos: Tensor, log_ratio_noise: Tensor, *, ratio: 
     With the Jensen-Shannon f it is logistic regression (Gutmann and Hyvärinen 2010), E_p[log(1 + 1/u)] +
     ratio E_n[log(1 + u)] up to a constant; other f give other Bregman divergences (Gutmann and Hirayama 2011). The
     minimum is q = p whatever the noise, log Z included.
-
-    Args:
-        log_ratio_pos: log q - log noise at data, `(B,)`.
-        log_ratio_noise: the same at noise, `(ratio * B,)`.
-        ratio: rows of noise per row of data.
-        f: the divergence; `DIVERGENCES["js"]` for logistic regression.
-
-    Returns:
-        A scalar.
     """
     shift = math.log(ratio)
     return -variational_bound(log_ratio_pos - shift, log_ratio_noise - shift, f, weight=ratio)
 
 
 def input_gradient(energy: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Energies of a batch and their gradient with respect to it, both differentiable.
-
-    Args:
-        energy: maps `(B, *shape)` to `(B,)`.
-        x: the batch, `(B, *shape)`.
-
-    Returns:
-        `x` as a leaf of the graph, its energies `(B,)`, and their gradient `(B, d)`.
-    """
+    """Energies of a batch and their gradient with respect to it, both differentiable."""
     with torch.enable_grad():
         x = x.detach().requires_grad_(True)
         e = energy(x)
@@ -338,13 +252,6 @@ def score_matching(gradient: Tensor, x: Tensor) -> Tensor:
     """Score matching (Hyvärinen 2005): |grad E|^2 / 2 - trace of the Hessian of E.
 
     Its mean over p is half the squared distance between the scores of p and q, up to a constant.
-
-    Args:
-        gradient: grad E at `x`, `(B, d)`, from `input_gradient`.
-        x: the leaf that it was taken at.
-
-    Returns:
-        A loss for each row, `(B,)`.
     """
     columns = range(gradient.shape[1])
     trace = sum((_derivative(gradient[:, i], x)[:, i] for i in columns), torch.zeros_like(gradient[:, 0]))
@@ -352,16 +259,7 @@ def score_matching(gradient: Tensor, x: Tensor) -> Tensor:
 
 
 def sliced_score_matching(gradient: Tensor, x: Tensor, directions: Tensor) -> Tensor:
-    """Sliced score matching, variance-reduced (Song et al. 2019): |grad E|^2 / 2 - mean over v of v' Hessian v.
-
-    Args:
-        gradient: grad E at `x`, `(B, d)`, from `input_gradient`.
-        x: the leaf that it was taken at.
-        directions: the random v, `(n, B, d)`, of mean 0 and covariance 1, such as signs.
-
-    Returns:
-        A loss for each row, `(B,)`.
-    """
+    """Sliced score matching, variance-reduced (Song et al. 2019): |grad E|^2 / 2 - mean over v of v' Hessian v."""
     curvature = torch.stack([(_derivative(gradient * v, x) * v).sum(1) for v in directions])
     return 0.5 * gradient.square().sum(1) - curvature.mean(0)
 
@@ -370,14 +268,6 @@ def denoising_score_matching(gradient: Tensor, z: Tensor, sigma: float) -> Tenso
     """Denoising score matching (Vincent 2011): |sigma grad E(x + sigma z) - z|^2 / 2.
 
     Its mean is sigma^2 / 2 times the squared distance between the scores of q and of the noisy data, up to a constant.
-
-    Args:
-        gradient: grad E at the noisy rows, `(B, d)`.
-        z: the noise, standard normal, `(B, *shape)`.
-        sigma: its standard deviation.
-
-    Returns:
-        A loss for each row, `(B,)`.
     """
     return 0.5 * (sigma * gradient - z.flatten(1)).square().sum(1)
 
@@ -389,16 +279,6 @@ def squares(
 
     With equal weights the term would pull the energy of rows that the score ignores down to that of the others, and
     undo its robustness.
-
-    Args:
-        e_pos: energies of data, `(B,)`.
-        e_neg: energies of samples, `(B',)`.
-        gamma: exponent of the weights.
-        drawn_from_r: the samples come from r and need no weights.
-        log_ratio: they come from another density g, and this is log(q / g), see `importance_weights`.
-
-    Returns:
-        A scalar.
 
     >>> squares(torch.tensor([1.0, 3.0]), torch.tensor([0.0, 2.0])).item()
     7.0
@@ -413,12 +293,6 @@ def energy_spread(e: Tensor) -> Tensor:
 
     It is 1 for the energies of a Gaussian in two dimensions under itself, and scales with the energies. High energies
     hardly matter: up to a quarter of the rows may be arbitrary.
-
-    Args:
-        e: energies, `(B,)`.
-
-    Returns:
-        A scalar, detached.
 
     >>> e = -torch.log1p(-torch.linspace(0, 0.99999, 10_001))  # quantiles of the exponential distribution
     >>> round(energy_spread(e).item(), 2), round(energy_spread(100 * e).item())
@@ -441,13 +315,6 @@ def free_energy(e: Tensor, gamma: float) -> Tensor:
     """-1/gamma log mean exp(-gamma e): a soft minimum of the energies, their mean at gamma = 0.
 
     Its gradient is softmax(-gamma e), so rows of high energy, the outliers, count little.
-
-    Args:
-        e: energies, `(B,)`.
-        gamma: any finite number.
-
-    Returns:
-        A scalar.
     """
     if gamma == 0:
         return e.mean()
@@ -500,11 +367,7 @@ def effective_sample_fraction(weights: Tensor) -> Tensor:
 
 
 def check_gamma(gamma: float) -> None:
-    """Refuse a gamma for which the score is not defined.
-
-    Raises:
-        ValueError: gamma is below -1 or not finite.
-    """
+    """Refuse a gamma for which the score is not defined."""
     if not (math.isfinite(gamma) and gamma >= -1):
         raise ValueError(f"gamma must be a finite number >= -1, got {gamma}")
 

@@ -276,13 +276,6 @@ class AUPR(NamedTuple):
 def auroc(inside: Tensor, outside: Tensor) -> float:
     """Area under the ROC curve: the probability that a row from outside has more energy than one from inside.
 
-    Args:
-        inside: energies of normal rows, `(n,)`; they may be infinite.
-        outside: energies of strange rows, `(m,)`, the positive class.
-
-    Returns:
-        In [0, 1]; ties count one half.
-
     >>> auroc(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0]))  # a tie counts a half
     0.875
     """
@@ -295,13 +288,6 @@ def aupr(inside: Tensor, outside: Tensor) -> AUPR:
     """Average precision with the outside as the positive class.
 
     Unlike the AUROC it depends on the share of positives, so compare values at equal shares only.
-
-    Args:
-        inside: energies of normal rows, `(n,)`.
-        outside: energies of strange rows, `(m,)`.
-
-    Returns:
-        Average precision, and the share of positives.
     """
     from sklearn.metrics import average_precision_score
 
@@ -311,13 +297,6 @@ def aupr(inside: Tensor, outside: Tensor) -> AUPR:
 
 def fpr_at_95(inside: Tensor, outside: Tensor) -> float:
     """False positive rate at the highest threshold that detects 95 % of the outside.
-
-    Args:
-        inside: energies of normal rows, `(n,)`.
-        outside: energies of strange rows, `(m,)`.
-
-    Returns:
-        The share of normal rows at or above the threshold.
 
     >>> fpr_at_95(torch.arange(100.0), torch.arange(100.0) + 50)
     0.45

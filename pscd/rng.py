@@ -136,13 +136,6 @@ def seeded(build: Callable[[], T], seed: int) -> T:
 
     Modules draw their first weights from the global generator.
 
-    Args:
-        build: makes a module, say.
-        seed: of its random numbers.
-
-    Returns:
-        What `build` returns.
-
     >>> a, b = (seeded(lambda: torch.nn.Linear(2, 1), 0) for _ in range(2))
     >>> torch.equal(a.weight, b.weight)
     True

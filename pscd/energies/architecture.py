@@ -63,15 +63,7 @@ class Architecture:
             raise UserError("noise must rise from a positive least_noise to most_noise")
 
     def correct(self, mixture: Mixture, frequencies: Tensor) -> CorrectedEnergy:
-        """A network, 0 at the start, that corrects a mixture.
-
-        Args:
-            mixture: m, in the network's coordinates.
-            frequencies: `(d, waves)`, of waves beside the input.
-
-        Returns:
-            The energy -log m + f, in float32.
-        """
+        """A network, 0 at the start, that corrects a mixture."""
         network = BoundedNetwork(
             mixture.means.shape[1],
             width=self.width,
@@ -85,17 +77,6 @@ class Architecture:
         """The network that a file's tensors belong to, for inputs of `shape`, before they are read into it.
 
         Its sizes are compared first, without memory for them (torch's device `meta`): a file may ask for any.
-
-        Args:
-            shape: of a row, as the network sees it.
-            tensors: the network's state, by name.
-
-        Returns:
-            The network.
-
-        Raises:
-            UserError: no file has so many layers.
-            RuntimeError: the tensors have other names or sizes, as torch has it.
         """
         if self.depth > MOST_LAYERS:
             raise UserError(f"depth must be at most {MOST_LAYERS}, got {self.depth}")

@@ -84,14 +84,6 @@ def local_waves(mixture: Mixture, n: int, generator: torch.Generator) -> Tensor:
     """Random frequencies at the scales of the mixture: |N(0, 1)| radians per standard deviation of a random component.
 
     With one scale for all, the network would not see thin structure, which is where a mixture needs a correction.
-
-    Args:
-        mixture: its components, drawn by weight, give the scales.
-        n: number of frequencies; may be 0.
-        generator: source of randomness.
-
-    Returns:
-        `(dim, n)` in float32.
     """
     dim = mixture.means.shape[1]
     if n == 0:

@@ -144,16 +144,7 @@ class Correction(nn.Module):
 
 
 def zero_started(size: int, width: int, depth: int) -> nn.Sequential:
-    """A fully connected network with SiLU whose output is 0 before it is trained.
-
-    Args:
-        size: inputs.
-        width: hidden units per layer.
-        depth: hidden layers.
-
-    Returns:
-        `(B, size)` to `(B, 1)`.
-    """
+    """A fully connected network with SiLU whose output is 0 before it is trained."""
     layers: list[nn.Module] = []
     for _ in range(depth):
         layers += [nn.Linear(size, width), nn.SiLU()]

@@ -53,15 +53,7 @@ class ConvNet(nn.Module):
         self.net = nn.Sequential(*layers, wrap(nn.Linear(hidden, max(classes, 1))))
 
     def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
-        """Energies.
-
-        Args:
-            x: images, `(B, *shape)`.
-            label: `(B,)`, for a conditional network; by default the likeliest, the one of least energy.
-
-        Returns:
-            `(B,)`.
-        """
+        """Energies."""
         return _of_label(self.net(x), label)
 
     def as_sequence(self, label: Tensor | None = None) -> Sequence:
@@ -106,15 +98,7 @@ class PlainCNN(nn.Module):
         self.net = nn.Sequential(*layers, last, nn.Flatten())
 
     def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
-        """Energies.
-
-        Args:
-            x: images, `(B, *shape)`.
-            label: `(B,)`, for a conditional network; by default the likeliest, the one of least energy.
-
-        Returns:
-            `(B,)`.
-        """
+        """Energies."""
         return _of_label(self.net(x), label)
 
     def as_sequence(self, label: Tensor | None = None) -> Sequence:
@@ -162,15 +146,7 @@ class ResNet(nn.Module):
         self.last = wrap(nn.Linear(channels, 1))
 
     def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
-        """Energies.
-
-        Args:
-            x: images, `(B, *shape)`.
-            label: `(B,)`, for a conditional network; by default the likeliest, the one of least energy.
-
-        Returns:
-            `(B,)`.
-        """
+        """Energies."""
         if self.classes and label is None:
             labels = (x.new_full((len(x),), y, dtype=torch.long) for y in range(self.classes))
             return torch.stack([self(x, y) for y in labels]).amin(0)
@@ -181,15 +157,7 @@ class ResNet(nn.Module):
 
 
 class ResBlock(nn.Module):
-    """A residual block: two convolutions and a shortcut.
-
-    Args:
-        channels: of the input.
-        wider: channels of the output.
-        halve: pool the sum to half the size.
-        classes: number of labels, 0 for none.
-        wrap: what each layer is wrapped in, see `layer_wrapper`.
-    """
+    """A residual block: two convolutions and a shortcut."""
 
     def __init__(
         self, channels: int, wider: int, *, halve: bool, classes: int, wrap: Callable[[nn.Module], nn.Module]
@@ -206,15 +174,7 @@ class ResBlock(nn.Module):
             nn.init.zeros_(self.offset.weight)
 
     def forward(self, x: Tensor, label: Tensor | None) -> Tensor:
-        """Features of the next block.
-
-        Args:
-            x: `(B, channels, h, w)`.
-            label: `(B,)`, or None for a network without labels.
-
-        Returns:
-            `(B, wider, h, w)`, or half the size.
-        """
+        """Features of the next block."""
         h = self.one(functional.leaky_relu(x, SLOPE))
         if self.gain is not None:
             h = h * self.gain(label)[:, :, None, None] + self.offset(label)[:, :, None, None]

@@ -38,27 +38,12 @@ class NoisyEnergies(nn.Module):
         self.register_buffer("sigmas", torch.tensor(ladder), persistent=False)
 
     def factors(self, level: Tensor) -> tuple[Tensor, Tensor]:
-        """What x is divided by, and what f is multiplied by.
-
-        Args:
-            level: `(B,)`.
-
-        Returns:
-            Two tensors `(B,)`.
-        """
+        """What x is divided by, and what f is multiplied by."""
         s = self.sigmas[level]
         return (s.square() + WIDTH**2).sqrt(), math.sqrt(math.prod(self.shape)) * WIDTH / s
 
     def forward(self, x: Tensor, level: Tensor | None = None) -> Tensor:
-        """Energies.
-
-        Args:
-            x: `(B, *shape)`.
-            level: `(B,)`; by default 0, the level of the least noise.
-
-        Returns:
-            `(B,)`.
-        """
+        """Energies."""
         level = torch.zeros(len(x), dtype=torch.long, device=x.device) if level is None else level
         width, scale = self.factors(level)
         inner = x / width.view(-1, *[1] * (x.ndim - 1))

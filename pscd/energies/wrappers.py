@@ -36,11 +36,7 @@ class LabelledEnergy(nn.Module):
 
 
 class BFloat16Energy(nn.Module):
-    """An energy whose network computes in bfloat16 where that is safe; energies are returned in float32.
-
-    Args:
-        energy: any energy.
-    """
+    """An energy whose network computes in bfloat16 where that is safe; energies are returned in float32."""
 
     def __init__(self, energy: nn.Module) -> None:
         super().__init__()
@@ -53,12 +49,7 @@ class BFloat16Energy(nn.Module):
 
 
 class TemperedEnergy(nn.Module):
-    """power * E(x), whose samples follow q^power.
-
-    Args:
-        energy: any energy.
-        power: an inverse temperature.
-    """
+    """power * E(x), whose samples follow q^power."""
 
     def __init__(self, energy: nn.Module, power: float) -> None:
         super().__init__()
@@ -114,16 +105,7 @@ class MaskedEnergy(nn.Module):
 
 
 def as_function(energy: nn.Module, precision: str, *label: Tensor | None) -> nn.Module:
-    """The energy as a function of x alone, with its labels and precision.
-
-    Args:
-        energy: the network.
-        precision: `float32` or `bfloat16`; a processor without instructions for the latter computes in float32.
-        label: labels of consecutive parts of a batch, `(n,)` each, or None.
-
-    Returns:
-        A module `(B, *shape) -> (B,)`.
-    """
+    """The energy as a function of x alone, with its labels and precision."""
     known = [part for part in label if part is not None]
     energy = LabelledEnergy(energy, torch.cat(known)) if known else energy
     if precision != "bfloat16":

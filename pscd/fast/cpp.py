@@ -164,30 +164,14 @@ class Network:
         return _floats(t)
 
     def __call__(self, x: Tensor, output: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Energies and their gradient.
-
-        Args:
-            x: rows, `(B, inputs)`.
-            output: `(B,)`, which output each row means.
-
-        Returns:
-            E, `(B,)`, and its gradient, `(B, inputs)`.
-        """
+        """Energies and their gradient."""
         x, output = self._checked(x, output)
         e, grad = x.new_empty(len(x)), torch.empty_like(x)
         self._run(self._library.evaluate, len(x), _floats(x), _ints(output), len(x), _floats(e), _floats(grad))
         return e, grad
 
     def energy(self, x: Tensor, output: Tensor | None = None) -> Tensor:
-        """Energies without the gradient: the same numbers in about half the time.
-
-        Args:
-            x: rows, `(B, inputs)`.
-            output: `(B,)`, which output each row means.
-
-        Returns:
-            `(B,)`.
-        """
+        """Energies without the gradient: the same numbers in about half the time."""
         x, output = self._checked(x, output)
         e = x.new_empty(len(x))
         self._run(self._library.evaluate, len(x), _floats(x), _ints(output), len(x), _floats(e), None)
@@ -202,22 +186,7 @@ class Network:
         bounds: tuple[float, float],
         output: Tensor | None = None,
     ) -> Tensor:
-        """Run a whole Langevin chain.
-
-        Args:
-            x: starting points, `(B, inputs)`.
-            noise: the noise of each step, scaled, `(n_steps, B, inputs)`.
-            step_size: factor of the gradient.
-            max_grad: largest absolute value of a component of the gradient.
-            bounds: the box that points are clamped to.
-            output: `(B,)`, which output each row means.
-
-        Returns:
-            The points at the end, `(B, inputs)`.
-
-        Raises:
-            RuntimeError: a tensor has the wrong shape or type.
-        """
+        """Run a whole Langevin chain."""
         x, output = self._checked(x, output)
         noise = noise.contiguous()
         if noise.dtype != x.dtype or noise.shape[1:] != x.shape:
@@ -229,14 +198,7 @@ class Network:
         return y
 
     def remember(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Energies, and a record of the forward pass for `learn`; for fully connected networks with one output.
-
-        Args:
-            x: rows, `(B, inputs)`.
-
-        Returns:
-            E, `(B,)`, and the record.
-        """
+        """Energies, and a record of the forward pass for `learn`; for fully connected networks with one output."""
         x, _ = self._checked(x, None)
         size = self._library.record_size(self._reference, len(x))
         e, spare = x.new_empty(len(x)), _spare.pop(size, None)
@@ -246,15 +208,7 @@ class Network:
         return e, record
 
     def learn(self, grad: Tensor, record: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Gradients with respect to the parameters.
-
-        Args:
-            grad: gradient with respect to E, `(B,)`.
-            record: from `remember`; it is overwritten.
-
-        Returns:
-            Gradients of weight and bias, layer by layer.
-        """
+        """Gradients with respect to the parameters."""
         shapes = [layer.weight.shape[:2] for layer in self.layers] + [self.last.shape]
         parts = torch.empty(sum(out * (inputs + 1) for out, inputs in shapes))
         grad = grad.contiguous()

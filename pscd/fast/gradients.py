@@ -49,15 +49,7 @@ class HasInputGradient(Protocol):
 
 @contextmanager
 def using(mode: str) -> Iterator[None]:
-    """Choose how chains inside the block get their gradients.
-
-    Args:
-        mode: `plain` is autograd throughout, `eager` by hand but without C++, `auto` the mode of the enclosing block,
-            or the fastest.
-
-    Raises:
-        UserError: there is no such mode.
-    """
+    """Choose how chains inside the block get their gradients."""
     if mode not in MODES:
         raise UserError(f"gradients must be one of {', '.join(MODES)}, got {mode!r}")
     token = _mode.set(_mode.get() if mode == "auto" else mode)
@@ -68,15 +60,7 @@ def using(mode: str) -> Iterator[None]:
 
 
 def evaluator(energy: Energy, shape: tuple[int, ...] | None = None) -> Evaluator:
-    """What a chain calls at every step, for the current weights.
-
-    Args:
-        energy: maps `(B, *shape)` to `(B,)`.
-        shape: of a row; convolutions run in C++ only if it is known.
-
-    Returns:
-        Energy and gradient, the fastest way.
-    """
+    """What a chain calls at every step, for the current weights."""
     return by_hand(energy, shape) or by_autograd(energy)
 
 
@@ -98,15 +82,7 @@ def by_autograd(energy: Energy) -> Evaluator:
 
 
 def by_hand(energy: Energy, shape: tuple[int, ...] | None = None) -> Evaluator | None:
-    """Energy and gradient by hand, for sequences of known layers and modules with a method `input_gradient`.
-
-    Args:
-        energy: maps `(B, *shape)` to `(B,)`.
-        shape: of a row; convolutions run in C++ only if it is known.
-
-    Returns:
-        None if the energy is of another kind.
-    """
+    """Energy and gradient by hand, for sequences of known layers and modules with a method `input_gradient`."""
     if not _may_go_by_hand(energy):
         return None
     sequence = _as_sequence(energy, shape)
@@ -118,15 +94,7 @@ def by_hand(energy: Energy, shape: tuple[int, ...] | None = None) -> Evaluator |
 
 
 def energies(energy: Energy, x: Tensor) -> Tensor:
-    """E(x) for a loss, differentiable once and with respect to the weights alone; in C++ where possible.
-
-    Args:
-        energy: maps `(B, *shape)` to `(B,)`.
-        x: a batch, `(B, *shape)`.
-
-    Returns:
-        `(B,)`.
-    """
+    """E(x) for a loss, differentiable once and with respect to the weights alone; in C++ where possible."""
     if _mode.get() == "auto" and torch.is_grad_enabled() and not x.requires_grad and _may_go_by_hand(energy):
         sequence = _as_sequence(energy, tuple(x.shape[1:]))
         e = sequences.energies(sequence, x) if sequence is not None else None
@@ -154,9 +122,6 @@ def frozen(energy: Energy) -> Iterator[None]:
     """Take the parameters of an energy out of the graph and put it into evaluation mode, for the block.
 
     Evaluation mode keeps spectral normalisation from advancing its power iteration at every step of a chain.
-
-    Args:
-        energy: nothing happens if it is not a module.
     """
     if not isinstance(energy, nn.Module):
         yield
@@ -203,21 +168,7 @@ def at_once(
     max_grad: float | None,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """The loop of `langevin` with many steps per call of C++, and the same noise.
-
-    Args:
-        moves: runs a chain with given noise, see `Evaluator`.
-        x: starting points, `(B, *shape)`.
-        n_steps: number of steps.
-        step_size: factor of the gradient.
-        noise: standard deviation of the noise in a step.
-        bounds: a box that points are clamped to.
-        max_grad: largest absolute value of a component of the gradient.
-        generator: source of randomness; torch's global one by default.
-
-    Returns:
-        The points at the end.
-    """
+    """The loop of `langevin` with many steps per call of C++, and the same noise."""
     most = max(1, NOISE_NUMBERS // max(x.numel(), 1))
     for first in range(0, n_steps, most):
         z = x.new_empty(min(most, n_steps - first), *x.shape)

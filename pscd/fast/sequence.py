@@ -37,16 +37,7 @@ DENSE = (nn.Linear, nn.Flatten, *ACTIVATIONS)  # layers of networks that C++ can
 
 @dataclass(frozen=True)
 class Sequence:
-    """An energy that is an `nn.Sequential` of layers, ending in one number per row, with optional extras around it.
-
-    Args:
-        net: the layers.
-        shape: of a row; convolutions run in C++ only if it is known.
-        output: which of several outputs each row means, `(n,)` with n >= B; the first B entries are used.
-        frequencies: `(inputs, waves)` of Fourier features: the first layer sees x, sin and cos of x times these.
-        precision: precision |x|^2 / 2 is added.
-        bound: the network's output f enters as bound tanh(f / bound).
-    """
+    """An energy that is an `nn.Sequential` of layers, ending in one number per row, with optional extras around it."""
 
     net: nn.Module
     shape: tuple[int, ...] | None = None
@@ -80,15 +71,7 @@ def fixed_weights() -> Iterator[None]:
 
 
 def evaluator(sequence: Sequence, *, compiled: bool = True) -> Evaluator | None:
-    """Energy and gradient for the current weights.
-
-    Args:
-        sequence: the energy.
-        compiled: use C++ if possible.
-
-    Returns:
-        None if a layer is not known.
-    """
+    """Energy and gradient for the current weights."""
     parsed, network = _parsed(sequence, compiled=compiled)
     if parsed is None:
         return None
@@ -106,16 +89,7 @@ def evaluator(sequence: Sequence, *, compiled: bool = True) -> Evaluator | None:
 
 
 def energies(sequence: Sequence, x: Tensor) -> Tensor | None:
-    """Energies in C++, differentiable once and with respect to the weights alone.
-
-    Args:
-        sequence: the energy.
-        x: a batch, `(B, *shape)`.
-
-    Returns:
-        `(B,)`; None if autograd is needed or faster: for layers that are not fully connected, parametrised weights,
-        or networks too small or too large.
-    """
+    """Energies in C++, differentiable once and with respect to the weights alone."""
     modules = [m for m in sequence.net.modules() if type(m) is not nn.Sequential]
     plain = all(type(m) in DENSE and not m._backward_hooks and not m._backward_pre_hooks for m in modules)
     work = sum(m.weight.numel() for m in modules if isinstance(m, nn.Linear))

@@ -27,9 +27,6 @@ _allowed: ContextVar[int | None] = ContextVar("allowed", default=None)
 def threads_set(n: int | None) -> Iterator[None]:
     """Set the number of torch threads for the block; the number from before is restored afterwards.
 
-    Args:
-        n: number of threads; None leaves it as it is.
-
     >>> with threads_set(1):
     ...     torch.get_num_threads()
     1
@@ -45,13 +42,7 @@ def threads_set(n: int | None) -> Iterator[None]:
 
 @contextmanager
 def enough_threads(energy: nn.Module, batch_size: int, shape: tuple[int, ...] = ()) -> Iterator[None]:
-    """Let torch use one thread while a small network trains; the number from before is restored afterwards.
-
-    Args:
-        energy: the network.
-        batch_size: rows per pass.
-        shape: of a row; without it a network with convolutions counts as large.
-    """
+    """Let torch use one thread while a small network trains; the number from before is restored afterwards."""
     is_small = batch_size * _multiply_adds(energy, shape) < SMALL_WORK
     token = _allowed.set(allowed_threads())
     try:
@@ -98,14 +89,6 @@ def in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int | None 
     threads on one block after the other. Only a few pieces are taken ahead of the results that were asked for, so a
     stream of any length takes constant memory.
 
-    Args:
-        work: called with each piece. Gradients are off in a thread unless `work` turns them on.
-        items: the pieces; taken in the thread of the caller.
-        threads: pieces at a time; None: as many as torch may use.
-
-    Yields:
-        `work(item)` of every item. While the iterator is open, torch uses one thread for everything else, too.
-
     >>> list(in_order(lambda x: x * x, [1, 2, 3], threads=2))
     [1, 4, 9]
     """
@@ -135,9 +118,6 @@ class Threads:
     How much a second thread gains depends on the load of the machine: nearly a factor of two on an idle one, while on a
     busy one threads wait for each other. So both are timed now and then, ever more rarely while the choice stands. The
     result of the work must not depend on the choice.
-
-    Args:
-        clock: returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -146,12 +126,7 @@ class Threads:
         self._pause, self._next_look = FIRST_PAUSE, -torch.inf
 
     def run(self, work: Callable[[int], None], most: int) -> None:
-        """Do the work, now and then several times to compare.
-
-        Args:
-            work: called with a number of threads; must be repeatable.
-            most: the number of threads allowed.
-        """
+        """Do the work, now and then several times to compare."""
         if most == 1:
             work(1)
         elif self._clock() < self._next_look:

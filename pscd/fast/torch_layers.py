@@ -84,11 +84,6 @@ class LayerChain:
     """Layers in sequence: one output per row of a batch, and its gradient.
 
     Intermediate values are overwritten by the next call; returned values are not.
-
-    Args:
-        hidden: all layers but the last.
-        last: the last layer.
-        output: `(n,)` with n >= B, which output each row means if there are several.
     """
 
     def __init__(self, hidden: list[Layer], last: "Linear", output: Tensor | None = None) -> None:
@@ -114,12 +109,7 @@ class LayerChain:
 
 
 class Linear:
-    """x W^T + b.
-
-    Args:
-        weight: `(m, n)`.
-        bias: `(m,)`, or None.
-    """
+    """x W^T + b."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight, self.bias = weight, bias
@@ -139,13 +129,7 @@ class Linear:
 
 
 class Convolution:
-    """A 2-D convolution, channels last.
-
-    Args:
-        weight: `(C', C, height, width)`.
-        bias: `(C',)`, or None.
-        module: the `nn.Conv2d`, for its stride, padding, dilation and groups.
-    """
+    """A 2-D convolution, channels last."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, module: Any) -> None:
         self.weight, self.bias = weight, bias
@@ -223,14 +207,7 @@ class Flatten:
 
 @dataclass
 class Activation:
-    """An elementwise function.
-
-    Args:
-        function: called with the input and `out`.
-        derivative: called with the gradient, the input of `function` (or its output), and `grad_input`.
-        from_output: the derivative is computed from the output of `function`.
-        in_cpp: its kind and slope in C++, if it exists there.
-    """
+    """An elementwise function."""
 
     function: Callable[..., Tensor]
     derivative: Callable[..., Tensor]

@@ -18,11 +18,7 @@ PLAIN_SPREAD = 0.1  # standard deviation for a weight whose entries are all equa
 
 
 class Critic(nn.Module):
-    """An estimate of log p(x) up to a constant: an offset minus a network like the energy.
-
-    Args:
-        network: maps `(B, *shape)` to `(B,)`.
-    """
+    """An estimate of log p(x) up to a constant: an offset minus a network like the energy."""
 
     updates: Tensor
 
@@ -113,12 +109,6 @@ def with_new_weights(module: nn.Module) -> nn.Module:
     """A copy on the CPU with new random weights, each tensor drawn with the mean and deviation of its own entries.
 
     It works for any module, spectrally normalised ones included. Weights are drawn from torch's global generator.
-
-    Args:
-        module: the module to copy.
-
-    Returns:
-        The copy.
     """
     module = copy.deepcopy(module).cpu()
     with torch.no_grad():
@@ -129,10 +119,6 @@ def with_new_weights(module: nn.Module) -> nn.Module:
 
 
 def check_divergence(name: str) -> None:
-    """Refuse an unknown divergence.
-
-    Raises:
-        UserError: with the names there are.
-    """
+    """Refuse an unknown divergence."""
     if name not in losses.DIVERGENCES:
         raise UserError(f"divergence must be one of {', '.join(losses.DIVERGENCES)}, got {name!r}")

@@ -27,10 +27,6 @@ class FlowNoise(nn.Module):
 
     The broad component keeps the noise from vanishing at data that the flow has not seen. The flow consists of coupling
     layers, so that both directions take one pass whatever the dimension.
-
-    Args:
-        centre: mean of the data, `(d,)`.
-        spread: standard deviations of the data, `(d,)`.
     """
 
     centre: Tensor
@@ -47,15 +43,7 @@ class FlowNoise(nn.Module):
 
     @classmethod
     def fit(cls, x: Tensor, *, seed: int) -> Self:
-        """Fit a flow to rows of about unit scale, in a few seconds; deterministic given the seed.
-
-        Args:
-            x: `(n, *shape)`.
-            seed: of the weights and batches.
-
-        Returns:
-            The noise, with frozen weights.
-        """
+        """Fit a flow to rows of about unit scale, in a few seconds; deterministic given the seed."""
         x = x.flatten(1)[:MAX_ROWS]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -76,15 +64,7 @@ class FlowNoise(nn.Module):
         return noise.requires_grad_(False).eval()
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """Draw rows.
-
-        Args:
-            n: number of rows.
-            generator: source of randomness; torch's global one by default.
-
-        Returns:
-            `(n, d)`.
-        """
+        """Draw rows."""
         shape = (n, len(self.centre))
         z = torch.randn(shape, generator=generator, device=self.centre.device, dtype=self.centre.dtype)
         broad = torch.rand(n, 1, generator=generator, device=z.device) < BROAD_WEIGHT

@@ -71,11 +71,7 @@ class PseudoSpherical(Objective):
 
     @property
     def number(self) -> float:
-        """Gamma as a number.
-
-        Raises:
-            UserError: it has not been chosen yet.
-        """
+        """Gamma as a number."""
         if self.gamma == "auto":
             raise UserError("gamma auto becomes a number when training starts; give one to use the objective alone")
         return self.gamma
@@ -125,16 +121,7 @@ class PseudoSpherical(Objective):
     def of_energies(
         self, e_pos: Tensor, e_neg: Tensor, log_ratio: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of given energies.
-
-        Args:
-            e_pos: energies of data, `(B,)`.
-            e_neg: energies of samples, `(B',)`.
-            log_ratio: log(q / g) at samples that come from a density g, see `losses.importance_weights`.
-
-        Returns:
-            The loss, a scalar, and statistics for the log.
-        """
+        """The loss of given energies."""
         if self.unit == "nats":
             return self._loss(e_pos, e_neg, log_ratio=log_ratio)
         spread = losses.energy_spread(e_pos).clamp(min=NO_SPREAD)
@@ -155,11 +142,7 @@ class PseudoSpherical(Objective):
 
 
 class Drawn(nn.Module):
-    """What negatives are drawn from where no chains run; it is not trained.
-
-    Args:
-        density: g.
-    """
+    """What negatives are drawn from where no chains run; it is not trained."""
 
     def __init__(self, density: Mixture) -> None:
         super().__init__()

@@ -20,11 +20,7 @@ FIRST_DRAWS = 10_000  # of the noise, for a first estimate of log Z
 
 
 class Noise(nn.Module):
-    """The noise, which is fixed, and log Z, which is learnt.
-
-    Args:
-        density: of the noise.
-    """
+    """The noise, which is fixed, and log Z, which is learnt."""
 
     def __init__(self, density: Mixture | FlowNoise) -> None:
         super().__init__()

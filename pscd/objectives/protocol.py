@@ -170,25 +170,12 @@ def weighted_median(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def warmed_up(value: float, warmup: float, progress: float) -> float:
-    """A setting that rises linearly from 0 over the first part of the run.
-
-    Args:
-        value: its final value.
-        warmup: fraction of the run over which it rises.
-        progress: fraction of the run done.
-
-    Returns:
-        The value now.
-    """
+    """A setting that rises linearly from 0 over the first part of the run."""
     return value if warmup == 0 else value * min(1.0, progress / warmup)
 
 
 def check_gamma(gamma: float) -> None:
-    """Refuse a gamma for which the score is not defined.
-
-    Raises:
-        UserError: gamma is below -1 or not finite.
-    """
+    """Refuse a gamma for which the score is not defined."""
     try:
         losses.check_gamma(gamma)
     except ValueError as error:
@@ -196,20 +183,12 @@ def check_gamma(gamma: float) -> None:
 
 
 def check_warmup(warmup: float) -> None:
-    """Refuse a warm-up that is no fraction.
-
-    Raises:
-        UserError: it is outside [0, 1].
-    """
+    """Refuse a warm-up that is no fraction."""
     if not 0 <= warmup <= 1:
         raise UserError(f"warmup is a fraction of the run between 0 and 1, got {warmup}")
 
 
 def check_l2(l2: float) -> None:
-    """Refuse a negative weight.
-
-    Raises:
-        UserError: it is negative or NaN.
-    """
+    """Refuse a negative weight."""
     if not l2 >= 0:
         raise UserError(f"l2 must not be negative, got {l2}")

@@ -105,18 +105,6 @@ class Recovery(Objective):
 
         Here a is `step_size` and v the variance of x given y and the row without noise. For a Gaussian of variance v
         the steps are exact whatever a; for small a they are those of Langevin dynamics at temperature 1.
-
-        Args:
-            energy: of all levels.
-            y: `(B, *shape)`, with the noise of level `level` + 1.
-            level: t.
-            n_steps: number of steps; by default as many as in training.
-            last_noise: z of the last step, `(B, *shape)`; drawn by default.
-            generator: source of randomness; torch's global one by default.
-            callback: called after each step, see `pscd.langevin`.
-
-        Returns:
-            `(B, *shape)`, with the noise of the level.
         """
         n_steps = self.n_steps if n_steps is None else n_steps
         _, _, deviation = _scales(energy, level)
@@ -146,21 +134,7 @@ class Recovery(Objective):
         generator: torch.Generator | None = None,
         callback: Callback | None = None,
     ) -> Tensor:
-        """Draw samples: noise is added to any points, and removed level by level; what is left of it, by its mean.
-
-        Args:
-            energy: of all levels.
-            x: points, `(n, *shape)`, that the noise hides: where they are hardly matters.
-            n_steps: of all levels together; by default as many at each as in training.
-            generator: source of randomness; torch's global one by default.
-            callback: called after each step, see `pscd.langevin`.
-
-        Returns:
-            `(n, *shape)`.
-
-        Raises:
-            UserError: there are fewer steps than levels.
-        """
+        """Draw samples: noise is added to any points, and removed level by level; what is left of it, by its mean."""
         assert isinstance(energy, NoisyEnergies)
         n_steps = self.n_steps * energy.levels if n_steps is None else n_steps
         if n_steps < energy.levels:
@@ -191,14 +165,6 @@ def _counting_from(first: int, callback: Callback) -> Callback:
 
 
 def denoised(energy: NoisyEnergies, x: Tensor) -> Tensor:
-    """The mean of the rows without noise, given those of the first level (Tweedie): x - s_0^2 grad E(x, 0).
-
-    Args:
-        energy: of all levels.
-        x: `(B, *shape)`.
-
-    Returns:
-        `(B, *shape)`.
-    """
+    """The mean of the rows without noise, given those of the first level (Tweedie): x - s_0^2 grad E(x, 0)."""
     # One step of gradient descent.
     return langevin(LevelEnergy(energy, 0), x, n_steps=1, step_size=float(energy.sigmas[0]) ** 2, noise_scale=0.0)

@@ -21,15 +21,6 @@ def noise_at(sigma: float, first: float, warmup: float, progress: float) -> floa
 
     Gradients at the data say nothing about the regions between and around them, where the energy stays arbitrary and
     samples go astray. Much noise at the start puts data there.
-
-    Args:
-        sigma: standard deviation at the end; it may be 0.
-        first: standard deviation at the start.
-        warmup: fraction of the run over which it falls.
-        progress: fraction of the run done.
-
-    Returns:
-        The standard deviation now.
     """
     done = warmed_up(1.0, warmup, progress)
     least = max(sigma, LEAST_NOISE)
@@ -37,16 +28,7 @@ def noise_at(sigma: float, first: float, warmup: float, progress: float) -> floa
 
 
 def check_noise(sigma: float, first: float, warmup: float) -> None:
-    """Refuse impossible settings of the noise.
-
-    Args:
-        sigma: standard deviation at the end.
-        first: standard deviation at the start.
-        warmup: fraction of the run over which it falls.
-
-    Raises:
-        UserError: one is out of range.
-    """
+    """Refuse impossible settings of the noise."""
     if not 0 <= sigma < math.inf:
         raise UserError(f"sigma must be a finite number of at least 0, got {sigma}")
     if not 0 < first < math.inf:
@@ -55,31 +37,13 @@ def check_noise(sigma: float, first: float, warmup: float) -> None:
 
 
 def noisy(x: Tensor, sigma: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-    """Add noise to rows.
-
-    Args:
-        x: `(B, *shape)`.
-        sigma: standard deviation of the noise.
-        generator: source of randomness; torch's global one by default.
-
-    Returns:
-        x + sigma z, and z, standard normal.
-    """
+    """Add noise to rows."""
     z = torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
     return (x + sigma * z if sigma else x), z
 
 
 def over_all_processes(rows: Tensor, e: Tensor, gradient: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Average a loss per row over the batches of all processes.
-
-    Args:
-        rows: the loss of each row, `(B,)`.
-        e: energies, `(B,)`.
-        gradient: of the energies, `(B, d)`.
-
-    Returns:
-        The loss, a scalar, and statistics for the log.
-    """
+    """Average a loss per row over the batches of all processes."""
     stats = {
         "e_pos": distributed.mean(e.detach().mean()),
         "slope": distributed.mean(gradient.detach().square().sum(1).mean()).sqrt(),

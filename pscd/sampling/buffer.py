@@ -13,13 +13,7 @@ Draw = Callable[[int, torch.Generator | None], Tensor]
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows drawn from a `ReplayBuffer`.
-
-    Args:
-        index: where they came from and are written back to, `(n,)`.
-        x: the points, `(n, *shape)`.
-        label: their labels, `(n,)`, for conditional models.
-    """
+    """Rows drawn from a `ReplayBuffer`."""
 
     index: Tensor
     x: Tensor
@@ -59,14 +53,6 @@ class ReplayBuffer:
         """Draw different rows, all equally likely.
 
         If `n` exceeds the size of the buffer, rows occur more than once, and the last one written stays.
-
-        Args:
-            n: number of rows.
-            restart: probability with which each is replaced by a fresh point.
-            generator: source of randomness; torch's global one by default.
-
-        Returns:
-            The rows.
         """
         device = self.x.device
         size = len(self.x)
@@ -84,12 +70,7 @@ class ReplayBuffer:
         return Rows(index, x, label)
 
     def write(self, rows: Rows, x: Tensor) -> None:
-        """Write moved points back to where they were drawn, with their labels.
-
-        Args:
-            rows: what `draw` returned.
-            x: where the points are now, `(n, *shape)`.
-        """
+        """Write moved points back to where they were drawn, with their labels."""
         self.x[rows.index] = self._encode(x)
         if self.label is not None and rows.label is not None:
             self.label[rows.index] = rows.label

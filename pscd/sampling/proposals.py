@@ -26,19 +26,7 @@ class Chains(nn.Module):
         self.register_buffer("label", torch.zeros(len(points), dtype=torch.long) if label is None else label)
 
     def choose(self, n: int, generator: torch.Generator | None = None, label: int | None = None) -> Tensor:
-        """Choose chains, all different as long as there are enough.
-
-        Args:
-            n: number of chains.
-            generator: source of randomness; torch's global one by default.
-            label: only chains with this label.
-
-        Returns:
-            Their indices, `(n,)`.
-
-        Raises:
-            UserError: no chain has the label.
-        """
+        """Choose chains, all different as long as there are enough."""
         found = torch.arange(len(self.points)) if label is None else (self.label.cpu() == label).nonzero().flatten()
         if not len(found):
             raise UserError(f"no chain of the model has the label {label}")
@@ -48,15 +36,7 @@ class Chains(nn.Module):
         return found[torch.cat(orders)[:n]].to(self.points.device)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """Choose chains and return where they are.
-
-        Args:
-            n: number of chains.
-            generator: source of randomness; torch's global one by default.
-
-        Returns:
-            `(n, *shape)` in [0, 1].
-        """
+        """Choose chains and return where they are."""
         return self.at(self.choose(n, generator))
 
     def at(self, index: Tensor) -> Tensor:
@@ -64,11 +44,7 @@ class Chains(nn.Module):
         return to_unit(self.points[index])
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Not defined: jumps are for low dimensions.
-
-        Raises:
-            UserError: always.
-        """
+        """Not defined: jumps are for low dimensions."""
         raise UserError("jumps need a density to jump by; images have none: set --sampler-jump-every 0")
 
     def tensors(self) -> dict[str, Tensor]:

@@ -102,43 +102,20 @@ def langevin_noise(step_size: float | Tensor) -> float | Tensor:
 
 
 def box(low: float | None, high: float | None) -> tuple[float, float] | None:
-    """The bounds of a box.
-
-    Args:
-        low: lower bound, or None.
-        high: upper bound, or None.
-
-    Returns:
-        Both, infinite where one is missing; None if both are.
-    """
+    """The bounds of a box."""
     if low is None and high is None:
         return None
     return (-torch.inf if low is None else low, torch.inf if high is None else high)
 
 
 def check_box(low: float | None, high: float | None) -> None:
-    """Refuse an empty box.
-
-    Args:
-        low: lower bound, or None.
-        high: upper bound, or None.
-
-    Raises:
-        UserError: `low` is not below `high`.
-    """
+    """Refuse an empty box."""
     if low is not None and high is not None and not low < high:
         raise UserError(f"the sampler's box is empty: low {low} is not below high {high}")
 
 
 def check_positive(**values: float) -> None:
-    """Refuse settings that are not positive numbers.
-
-    Args:
-        values: the settings by name.
-
-    Raises:
-        UserError: with the first such setting.
-    """
+    """Refuse settings that are not positive numbers."""
     for name, value in values.items():
         if not 0 < value < math.inf:
             raise UserError(f"{name} must be a positive number, got {value}")

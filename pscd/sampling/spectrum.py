@@ -45,15 +45,7 @@ class Spectrum:
         return self.rows.T @ _mixed(self.colours.T, self.amplitude * c) @ self.columns
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """Gaussian clouds around grey, in [0, 1].
-
-        Args:
-            n: number of images.
-            generator: source of randomness; torch's global one by default.
-
-        Returns:
-            `(n, *shape)`.
-        """
+        """Gaussian clouds around grey, in [0, 1]."""
         noise = torch.randn(n, *self.amplitude.shape, generator=generator, device=self.amplitude.device)
         return (0.5 + self.images(noise)).clamp(0, 1)
 
@@ -66,17 +58,6 @@ def _mixed(matrix: Tensor, x: Tensor) -> Tensor:
 @lru_cache(maxsize=8)
 def spectrum(shape: tuple[int, ...], slope: float, device: torch.device | None = None) -> Spectrum:
     """The spectrum of images whose amplitude falls as (1 + f)^-slope, f counting half waves across the image.
-
-    Args:
-        shape: channels, height and width.
-        slope: 0 for white noise; photographs have about 1.3.
-        device: where its tensors are.
-
-    Returns:
-        The spectrum; the standard deviation of a pixel is a quarter of the range from black to white.
-
-    Raises:
-        UserError: the shape is not that of an image.
 
     >>> found = spectrum((1, 8, 8), 1.3)
     >>> bool(found.amplitude[0, 0, 0] > 10 * found.amplitude[0, 7, 7])
