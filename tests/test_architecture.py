@@ -1,17 +1,22 @@
-"""The rooms of the house: imports between them go one way, so that any room can be read without those above it."""
+"""The layers of the package, its budgets and its boundaries: rules that keep every part readable without the others."""
 
 import ast
+import graphlib
+import re
 import subprocess
 import sys
+import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "pscd"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "pscd"
 
-# A room is a sub-package, or a module beside them. It may import from the rooms above it in this list, and from itself;
-# rooms on one line do not import each other.
-ROOMS = [
+# A layer is a sub-package, or a module beside them. It may import from the layers above it in this list, and from
+# itself; layers on one line do not import each other.
+LAYERS = [
     {"errors", "version"},
     {"types"},
     {"coordinates", "distributed", "extensions", "files", "html", "progress", "rng"},
@@ -36,60 +41,191 @@ ROOMS = [
 ]
 ONLY_IN = {"matplotlib": {"plots.py"}, "argparse": {"cli"}, "altair": {"report/charts.py"}}
 
+# Budgets. Where the second number is larger than the first it is today's, and may only fall to the first.
+LINES = max(24_000, 31_900)
+CONSTANTS = max(200, 566)
+PACKAGE_LINES = {"(most)": 2_500, "cli": 4_040, "tables": 3_340, "data": 2_790, "detector": 2_560}
+FILE_LINES = 350
+LONGER_FILES = max(0, 18)  # files above FILE_LINES; losses.py and exact.py are one idea each and exempt
+LONG_DOCSTRINGS = max(0, 490)  # of names that are not exported
+FLAGS_OUTSIDE = max(0, 63)
+NAMES_OUTSIDE = max(0, 43)  # of benchmark data sets, other libraries that are compared with, lemmas
+CONCRETE_OBJECTIVES = max(0, 9)
+CYCLES = max(0, 4)
+
 
 def modules():
     return sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
 
 
-def room(path):
+def layer(path):
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+def name_of(path):
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+@cache
+def tree(path):
+    return ast.parse(path.read_text())
+
+
 def imported(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module == "pscd":
-            yield from (f"pscd.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names if node.module == "pscd.fast")
+            if node.module.startswith("pscd"):
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def height(name):
-    found = [i for i, names in enumerate(ROOMS) if name in names]
-    assert len(found) == 1, f"{name} belongs to one line of ROOMS"
-    return found[0]
+    lines = [i for i, names in enumerate(LAYERS) if name in names]
+    assert len(lines) == 1, f"{name} belongs to one line of LAYERS"
+    return lines[0]
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_imports_go_one_way(path):
     for name in imported(path):
         root, *rest = name.split(".")
-        if root == "pscd" and rest and rest[0] not in ("__version__", room(path)):
-            assert height(rest[0]) < height(room(path)), f"{path.relative_to(PACKAGE)} imports {name}"
+        if root == "pscd" and rest and rest[0] not in ("__version__", layer(path)):
+            assert height(rest[0]) < height(layer(path)), f"{path.relative_to(PACKAGE)} imports {name}"
         if root in ONLY_IN:
-            places = {str(path.relative_to(PACKAGE)), room(path)}
+            places = {str(path.relative_to(PACKAGE)), layer(path)}
             assert places & ONLY_IN[root], f"{path.relative_to(PACKAGE)} imports {root}"
 
 
-def test_only_the_door_of_the_fast_room_is_used():
-    """What is behind it can be rewritten without a look at anything else."""
+def test_no_modules_import_each_other_in_a_cycle():
+    """Imports inside functions included: they hide a cycle, and do not remove it."""
+    names = {name_of(path): path for path in modules()}
+    graph = {name: {other for other in imported(path) if other in names} - {name} for name, path in names.items()}
+    for others in graph.values():  # `from pscd.tables import layout` imports the module alone
+        others -= {other for other in others if any(o.startswith(f"{other}.") for o in others)}
+    cycles = []
+    while True:
+        try:
+            graphlib.TopologicalSorter(graph).prepare()
+            break
+        except graphlib.CycleError as error:
+            cycles.append(" <- ".join(error.args[1]))
+            graph[error.args[1][1]].discard(error.args[1][0])
+    assert len(cycles) <= CYCLES, "\n".join(cycles)
+
+
+def test_only_the_package_fast_itself_is_imported():
+    """Its modules can be rewritten without a look at anything else."""
     for path in modules():
-        if room(path) != "fast":
-            behind = [name for name in imported(path) if (PACKAGE / "fast" / f"{name.split('.')[-1]}.py").is_file()]
-            assert not behind, f"{path.relative_to(PACKAGE)} imports {behind}"
+        if layer(path) != "fast":
+            inside = [n for n in imported(path) if (PACKAGE / "fast" / f"{n.partition('pscd.fast.')[2]}.py").is_file()]
+            assert not inside, f"{path.relative_to(PACKAGE)} imports {inside}"
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_files_fit_one_sitting(path):
-    """Documentation does not count: nobody should leave out an `Args` to keep a file short."""
-    source = path.read_text()
-    nodes = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef)]
-    docstrings = [node.body[0] for node in nodes if ast.get_docstring(node) is not None]
-    documentation = sum(d.end_lineno - d.lineno + 1 for d in docstrings)
-    assert len(source.splitlines()) - documentation <= 350
+def lines(path):
+    return len(path.read_text().splitlines())
+
+
+def test_the_package_stays_within_its_budget():
+    assert sum(map(lines, PACKAGE.rglob("*.py"))) <= LINES
+
+
+def test_sub_packages_stay_within_their_budget():
+    for folder in (path for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()):
+        most = PACKAGE_LINES.get(folder.name, PACKAGE_LINES["(most)"])
+        assert sum(map(lines, folder.rglob("*.py"))) <= most, folder.name
+
+
+def test_files_fit_one_sitting():
+    longer = [path for path in modules() if path.name not in ("losses.py", "exact.py") and lines(path) > FILE_LINES]
+    assert len(longer) <= LONGER_FILES, longer
+
+
+def constants(path):
+    """Names in capitals that are assigned at the top level of a module, those of a tuple singly."""
+    for node in tree(path).body:
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", ())
+        for target in targets:
+            names = target.elts if isinstance(target, ast.Tuple) else [target]
+            yield from (name.id for name in names if isinstance(name, ast.Name) and name.id.isupper())
+
+
+def test_settings_are_fields_and_not_module_constants():
+    assert sum(len(list(constants(path))) for path in PACKAGE.rglob("*.py")) <= CONSTANTS
+
+
+FOREIGN = re.compile(
+    r"mnist|cifar|celeba|svhn|quickdraw|adbench|pendigits|keel|pyod|torchebm|ebmkit|miceforest|robpy|cellmcd|\blemma",
+    re.IGNORECASE,
+)
+FLAG = re.compile(r"(?<![\w(-])--[a-z][a-z-]+")  # not `var(--data)` of a style sheet
+
+
+def matches(pattern, paths):
+    return [f"{p.relative_to(ROOT)}: {m[0]}" for p in paths for m in pattern.finditer(p.read_text())]
+
+
+def test_the_package_names_no_benchmark_data_set_other_library_or_lemma():
+    found = matches(FOREIGN, modules())
+    assert len(found) <= NAMES_OUTSIDE, found
+
+
+def test_flags_are_named_by_the_command_line_alone():
+    """Errors of the library speak of parameters: who calls it from Python has no flags."""
+    found = matches(FLAG, (p for p in modules() if layer(p) not in ("cli", "__main__")))
+    assert len(found) <= FLAGS_OUTSIDE, found
+
+
+def test_no_concrete_objective_is_asked_for_outside_objectives():
+    from pscd.objectives import OBJECTIVES
+
+    concrete = {type(objective).__name__ for objective in OBJECTIVES.values()}
+    found = []
+    for path in (p for p in modules() if layer(p) != "objectives"):
+        for node in ast.walk(tree(path)):
+            is_test = isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass")
+            asked = node.args[1] if is_test else node.cls if isinstance(node, ast.MatchClass) else None
+            if asked is not None and concrete & {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(asked)}:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert len(found) <= CONCRETE_OBJECTIVES, found
+
+
+def test_studies_are_neither_imported_nor_packaged():
+    assert not [path for path in modules() if any(name.split(".")[0] == "studies" for name in imported(path))]
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert setuptools["packages"]["find"]["include"] == ["pscd", "pscd.*"]
+
+
+def exported_names():
+    """Names in `__all__` of pscd and of its sub-packages, and the public names of modules that stand beside them."""
+    for path in PACKAGE.rglob("__init__.py"):
+        for node in tree(path).body:
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+                yield from ast.literal_eval(node.value)
+    for path in PACKAGE.glob("*.py"):
+        yield from (n.name for n in tree(path).body if getattr(n, "name", "_")[0] != "_")
+
+
+def definitions(path):
+    """Functions, classes and methods of a module: the name of the outermost one and the node."""
+    for node in tree(path).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.ClassDef | ast.FunctionDef):
+                    yield node.name, inner
+
+
+def test_docstrings_of_names_that_are_not_exported_are_one_line():
+    exported = set(exported_names())
+    long = []
+    for path in modules():
+        for outer, node in definitions(path):
+            is_exported = outer in exported and not node.name.startswith("_")
+            if not is_exported and "\n" in (ast.get_docstring(node) or ""):
+                long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
+    assert len(long) <= LONG_DOCSTRINGS, "\n".join(long)
 
 
 # Cycles that are about to be broken; the set only shrinks.
@@ -154,8 +290,8 @@ def test_every_module_has_a_test_file():
         name = path.relative_to(PACKAGE).with_suffix("")
         if name.stem != "__init__" and str(name) not in WITHOUT_TESTS:
             own = tests / name.parent / f"test_{name.stem}.py"
-            of_its_room = tests / name.parent / f"test_{name.parent.name}.py"
-            if not own.is_file() and not of_its_room.is_file():
+            of_its_package = tests / name.parent / f"test_{name.parent.name}.py"
+            if not own.is_file() and not of_its_package.is_file():
                 missing.append(str(name))
     assert not missing
 
@@ -171,13 +307,13 @@ def test_importing_the_library_is_light():
     assert done.stdout.splitlines() == ["False", "[]"]
 
 
-def test_every_public_name_has_a_home():
+def test_every_public_name_can_be_loaded():
     import pscd
 
     assert set(pscd._HOME_OF) == set(pscd.__all__) - {"__version__"}
     for name in pscd.__all__:
         assert getattr(pscd, name) is not None
     assert set(pscd.__all__) <= set(dir(pscd))
-    assert pscd.exact.grid is not None  # a room
+    assert pscd.exact.grid is not None  # a module
     with pytest.raises(AttributeError, match="no attribute 'nothing_of_the_kind'"):
         _ = pscd.nothing_of_the_kind

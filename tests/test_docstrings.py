@@ -1,4 +1,4 @@
-"""Every public name has a docstring; exported ones describe their arguments and have an example."""
+"""Every public function and class has a docstring; exported functions describe their arguments and have an example."""
 
 import importlib
 import inspect
