@@ -1,4 +1,4 @@
-"""What a finished run can do: sample, score, and be measured against data it has not seen."""
+"""How far samples of a model are from data that it has not seen."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
@@ -17,20 +17,10 @@ from pscd.rng import Stream, generator
 from pscd.run_folder import RunFolder
 from pscd.runs import load_config_data
 
-FEWEST_IMAGES = 10  # a tenth of a folder, and more than the neighbours that PRDC looks at
-N_ROWS, N_IMAGES = 10_000, 2_000  # to measure by, unless said
-
 
 @dataclass(frozen=True)
 class Measurement:
-    """MMD^2 between two sets of points.
-
-    Args:
-        name: what is compared with the real points: `samples` of the model, or other `data`, the floor.
-        mmd: unbiased MMD^2, which may be below 0.
-        n_real: number of real points.
-        n_fake: number of points that are compared with them.
-    """
+    """Unbiased MMD^2 between real points and `samples` of the model, or other `data` as a baseline."""
 
     name: str
     mmd: float
@@ -40,18 +30,10 @@ class Measurement:
 
 @dataclass(frozen=True)
 class ImageMeasurement:
-    """Frechet distance and PRDC between two sets of images.
+    """Fréchet distance and PRDC between real images and `samples` of the model, or training `data` as a baseline.
 
-    Args:
-        name: what is compared with the real images: `samples` of the model, or training `data`.
-        frechet: Frechet distance of the features; the FID where they are those of the Inception network.
-        precision: share of the compared images that lie among the real ones.
-        recall: share of the real images that lie among the others.
-        density: how densely real images surround the others.
-        coverage: share of the real images with one of the others nearby.
-        features: what the images were seen through; numbers of two maps cannot be compared.
-        n_real: number of real images.
-        n_fake: number of images that are compared with them.
+    Numbers of two feature maps (`features`) are not comparable; with those of the Inception network the Fréchet
+    distance is the FID.
     """
 
     name: str
@@ -69,7 +51,7 @@ M = TypeVar("M", Measurement, ImageMeasurement)
 
 
 class Measurements(list[M]):
-    """Measurements side by side: a list that a notebook shows as a table."""
+    """A list of measurements that a notebook shows as a table."""
 
     def _repr_html_(self) -> str:
         rows = [asdict(measurement) for measurement in self]
@@ -78,28 +60,13 @@ class Measurements(list[M]):
 
 
 def keep(measurements: Measurements[Any], run: RunFolder, *, seed: int = 0) -> None:
-    """Write measurements to the run folder, as `evaluation.json`.
-
-    Args:
-        measurements: what `evaluate` or `evaluate_images` returned.
-        run: the folder.
-        seed: they were made with.
-
-    Raises:
-        UserError: it cannot be written.
-    """
+    """Write measurements, and the seed that they were made with, to `evaluation.json` of a run folder."""
     with writing_to(run.evaluation):
         write_json(run.evaluation, sealed({"seed": seed, "rows": [asdict(m) for m in measurements]}))
 
 
 def load_run_data(model: Model) -> Dataset:
-    """The data that a model was trained on, split as they were.
-
-    Args:
-        model: from a run folder.
-
-    Returns:
-        Training and held-out rows.
+    """The data that a model of a run folder was trained on, split as for training.
 
     Raises:
         UserError: they were rows in memory, which are not kept, or have changed since.
@@ -109,26 +76,27 @@ def load_run_data(model: Model) -> Dataset:
         raise UserError("the model was fitted to rows in memory, which are not kept with it")
     data = load_config_data(config)
     if model.fingerprint is not None and data.fingerprint != model.fingerprint:
-        raise UserError(f"{config.data} is not what the run was trained on: it has changed since")
+        raise UserError(f"{config.data} has changed since the run was trained on it")
     return data
 
 
 def evaluate(
-    model: Model, *, n: int = N_ROWS, seed: int = 0, samples: Tensor | None = None, real: Rows | None = None
+    model: Model, *, n: int = 10_000, seed: int = 0, samples: Tensor | None = None, real: Rows | None = None
 ) -> Measurements[Measurement]:
-    """MMD^2 of samples against held-out data, beside data against data: the floor that noise sets.
+    """MMD^2 of samples against held-out data, and of data against data: the level of a perfect model.
 
     Toys are drawn afresh and compared in their own coordinates with the paper's kernel, exp(-|x - y|^2 / 4) in two
     dimensions. Other rows are standardised as for training, and the kernel is exp(-|x - y|^2 / (2 d)), the same in two
     dimensions.
 
     Args:
-        model: what training returned, or `load`.
+        model: what `fit`, `train` or `load` returned.
         n: number of samples, and of rows at most, on each side.
         seed: of the samples and the draws.
-        samples: rows `(m, *shape)` that the model has drawn already.
-        real: rows `(m, *shape)` that training has not seen, at least four. By default those that the run held out, junk
-            included; a model fitted to rows in memory has none. The floor then is one half of them against the other.
+        samples: rows `(m, *shape)` of the model; drawn if None.
+        real: at least four rows `(m, *shape)` that training has not seen. By default those that the run held out,
+            contamination included; a model fitted to rows in memory has none. The baseline then compares one half of
+            them with the other.
 
     Returns:
         Samples against held-out data, and data against data.
@@ -145,20 +113,18 @@ def evaluate(
     ('samples', 50, 'data')
     """
     toy = find_toy(model.config.data) if model.config.data else None
-    coordinates = model.coordinates.to(torch.device("cpu"))
-    dim = model.shift.numel()  # columns that never vary are left out
     if real is not None:
         rows = as_rows(real)[: 2 * n]
         if tuple(rows.shape[1:]) != model.shape or len(rows) < 4:
             shape = " x ".join(map(str, rows.shape))
-            raise UserError(f"give four or more rows of shape {model.shape} to measure by; these are {shape}")
+            raise UserError(f"real must be four or more rows of shape {model.shape}; its shape is {shape}")
         held_out, (floor, other) = rows[:n], (rows[::2], rows[1::2])
     elif toy is not None:
         held_out, other = toy(n, generator(seed, Stream.FRESH_REAL)), toy(n, generator(seed, Stream.FRESH_OTHER))
         floor = held_out
     elif not model.config.data:
         raise UserError(
-            "the model was fitted to rows in memory, which are not kept with it; give rows that it has not seen: "
+            "the model was fitted to rows in memory, which are not kept with it; give held-out rows: "
             "evaluate(model, real=rows)"
         )
     else:
@@ -166,38 +132,45 @@ def evaluate(
         held_out, other = data.held_out[:n], data.train[: len(data.held_out)][:n]
         floor = held_out
     samples = model.sample(n, seed=seed) if samples is None else samples
-    is_raw = real is None and toy is not None
+    coordinates = model.coordinates.to(torch.device("cpu"))
+    bandwidth = model.shift.numel() ** 0.5  # columns that never vary are left out
 
-    def measure(name: str, real: Tensor, fake: Tensor) -> Measurement:
-        if not is_raw:
-            real, fake = (coordinates.forward(x, torch.float64) for x in (real, fake))
-        distance = mmd(real, fake, bandwidth=dim**0.5)
-        return Measurement(name, distance, len(real), len(fake))
+    def measure(name: str, x: Tensor, y: Tensor) -> Measurement:
+        if real is not None or toy is None:
+            x, y = (coordinates.forward(rows, torch.float64) for rows in (x, y))
+        return Measurement(name, mmd(x, y, bandwidth=bandwidth), len(x), len(y))
 
     return Measurements([measure("samples", held_out, samples), measure("data", floor, other)])
 
 
 def evaluate_images(
-    model: Model, *, n: int = N_IMAGES, seed: int = 0, features: str = "pixels", samples: Tensor | None = None
+    model: Model,
+    *,
+    n: int = 2_000,
+    seed: int = 0,
+    features: str = "pixels",
+    samples: Tensor | None = None,
+    min_held_out: int = 10,
 ) -> Measurements[ImageMeasurement]:
-    """Samples against held-out images, beside training images against them: the level of a perfect model.
+    """Samples against held-out images, and training images against them: the level of a perfect model.
 
     Args:
         model: of images, from a run folder.
         n: number of samples, and of real images at most.
         seed: of the samples, and of the choice of training images.
         features: `pixels`, `classifier` or the path of a TorchScript Inception (see `pscd.images.features`).
-        samples: images in [0, 1] drawn already.
+        samples: images of the model in [0, 1]; drawn if None.
+        min_held_out: fewer held-out images are refused; PRDC compares with five neighbours.
 
     Returns:
         Samples against held-out images, and training images against them.
 
     Raises:
-        UserError: the data have changed since, or hold fewer than 10 images to measure by.
+        UserError: the data have changed since training, or too few images are held out.
     """
     data = load_run_data(model)
-    if len(data.held_out) < FEWEST_IMAGES:
-        raise UserError(f"{len(data.held_out)} held-out images are too few to measure by; {FEWEST_IMAGES} are needed")
+    if len(data.held_out) < min_held_out:
+        raise UserError(f"evaluation needs at least {min_held_out} held-out images, this run has {len(data.held_out)}")
     feature_map = load_feature_map(features, data, progress=True)
     samples = model.sample(n, seed=seed, progress=True) if samples is None else samples
     order = torch.randperm(len(data.train), generator=generator(seed, Stream.IMAGES_SHOWN))[:n]
@@ -205,8 +178,7 @@ def evaluate_images(
 
     def measure(name: str, x: Tensor) -> ImageMeasurement:
         fake = feature_map(x)
-        shape = prdc(real, fake)._asdict()
-        distance = frechet_distance(real, fake)
-        return ImageMeasurement(name, distance, **shape, features=feature_map.name, n_real=len(real), n_fake=len(fake))
+        shares, distance = prdc(real, fake)._asdict(), frechet_distance(real, fake)
+        return ImageMeasurement(name, distance, **shares, features=feature_map.name, n_real=len(real), n_fake=len(fake))
 
     return Measurements([measure("samples", to_bytes(samples[:n])), measure("data", data.train[order])])

@@ -1,19 +1,11 @@
-"""A little HTML for notebooks: what `_repr_html_` of models, detectors and results returns."""
+"""HTML for notebooks: what `_repr_html_` of models, detectors and measurements returns."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 
 def facts_html(title: str, facts: Mapping[str, object], notes: Iterable[str] = ()) -> str:
-    """A heading with facts under it.
-
-    Args:
-        title: the heading.
-        facts: values by name.
-        notes: sentences below them.
-
-    Returns:
-        HTML in which every text is escaped.
+    """A heading, facts by name and sentences below them; every text is escaped.
 
     >>> facts_html("Model", {"rows": "<b>"})
     '<div><strong>Model</strong><table><tr><th>rows</th><td>&lt;b&gt;</td></tr></table></div>'
@@ -24,14 +16,7 @@ def facts_html(title: str, facts: Mapping[str, object], notes: Iterable[str] = (
 
 
 def table_html(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table.
-
-    Args:
-        head: names of the columns.
-        rows: values, one for each column.
-
-    Returns:
-        HTML in which every text is escaped.
+    """A table with the names of its columns; every text is escaped.
 
     >>> table_html(["a"], [[1]])
     '<table><tr><th>a</th></tr><tr><td>1</td></tr></table>'

@@ -66,7 +66,7 @@ def test_rows_to_measure_by_can_be_given(of_rows):
     fake = of_rows.sample(200, seed=1)
     assert samples.mmd == pytest.approx(mmd(standard(real[:200]), standard(fake), bandwidth=2**0.5), abs=1e-6)
     assert data.mmd == pytest.approx(mmd(standard(real[::2]), standard(real[1::2]), bandwidth=2**0.5), abs=1e-6)
-    with pytest.raises(UserError, match=r"rows of shape \(2,\) to measure by; these are 300 x 1"):
+    with pytest.raises(UserError, match=r"rows of shape \(2,\); its shape is 300 x 1"):
         evaluate(of_rows, real=real[:, :1])
 
 
