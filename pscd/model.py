@@ -106,7 +106,7 @@ class Model(nn.Module):
 
     shift: Tensor
     scale: Tensor
-    kept: Tensor | None
+    used: Tensor | None
     step_size: Tensor
 
     def __init__(
@@ -141,7 +141,7 @@ class Model(nn.Module):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one row of the data."""
-        return tuple(self.shift.shape if self.kept is None else self.kept.shape)
+        return tuple(self.shift.shape if self.used is None else self.used.shape)
 
     @property
     def is_image(self) -> bool:
@@ -181,7 +181,7 @@ class Model(nn.Module):
         z = coordinates.forward(x, self.step_size.dtype)
         energy = self.energy(z) if label is None else self.energy(z, label)
         # Bent columns are denser in z where they are drawn in: without their slope this is no energy of x.
-        return energy if coordinates.is_linear else energy - coordinates.log_bend(x).to(energy.dtype)
+        return energy if coordinates.is_linear else energy - coordinates.log_nonlinear_slope(x).to(energy.dtype)
 
     @torch.no_grad()
     def energies(self, x: Rows) -> Tensor:

@@ -46,12 +46,12 @@ def test_inverse_and_slope():
     x = gaussian() * 5 + 1
     x[:, 1] = 7.0
     columns = Coordinates.robust(x)
-    assert columns.kept.tolist() == [True, False, True]
+    assert columns.used.tolist() == [True, False, True]
     z = columns.forward(x, torch.float64).requires_grad_()
     back = columns.inverse(z.detach())
     torch.testing.assert_close(back, x)
     x.requires_grad_()
-    slopes = torch.autograd.grad(columns.forward(x, torch.float64).sum(), x)[0][:, columns.kept]
+    slopes = torch.autograd.grad(columns.forward(x, torch.float64).sum(), x)[0][:, columns.used]
     torch.testing.assert_close(columns.log_slope(x), slopes.log().sum(1))
 
 
@@ -143,7 +143,7 @@ def test_robust_columns_ignore_missing_values():
 def test_a_column_with_one_value_or_none_beside_gaps_is_left_out():
     x = torch.tensor([[1.0, torch.nan, 5.0], [2.0, torch.nan, torch.nan], [4.0, torch.nan, 5.0]], dtype=torch.float64)
     found = Coordinates.robust(x)
-    assert found.kept.tolist() == [True, False, False]
+    assert found.used.tolist() == [True, False, False]
     assert found.constants[2] == 5.0
 
 
@@ -167,20 +167,20 @@ def log_normal(n=20_001, seed=0):
 def test_bent_coordinates_are_the_logarithm_of_log_normal_columns(sigma, sign):
     z = torch.linspace(-1.5, 1.5, 2001, dtype=torch.float64)[:, None]
     x = 3 + sign * 7 * (sigma * z).exp()
-    columns = Coordinates.robust(x, tails=False).bent(x)
+    columns = Coordinates.robust(x, tails=False).unskewed(x)
     skew = float(columns.skew)
     assert skew == pytest.approx(sign * float(columns.scale) / 7)  # so that 1 + skew u = (x - 3) / (sign 7)
     # asinh(v) = log(2 v) + 1 / (4 v^2) + ..., with v = exp(sigma z) / 0.02
     error = 0.02**2 / 4 * (2 * sigma * 1.5 * torch.ones(1)).exp().item() * 1.1 / abs(skew)
     torch.testing.assert_close(columns.forward(x, torch.float64), sigma * z / skew, rtol=4e-4, atol=error)
     few = Coordinates.robust(x[::400])
-    assert few.bent(x[::400]) is few  # of six rows it may be chance
+    assert few.unskewed(x[::400]) is few  # of six rows it may be chance
 
 
 def test_columns_without_skew_stay_as_they_are():
     x = log_normal()
     straight = Coordinates.robust(x, tails=False)
-    bent = straight.bent(x)
+    bent = straight.unskewed(x)
     assert (bent.skew[0] > 0, bent.skew[1] < 0, bent.skew[2] == 0) == (True, True, True)
     assert torch.equal(bent.forward(x)[:, 2], straight.forward(x)[:, 2])
 
@@ -188,7 +188,7 @@ def test_columns_without_skew_stay_as_they_are():
 def test_skew_that_may_be_chance_is_none():
     n = 1000
     x = torch.randn(n, 200, generator=generator(3), dtype=torch.float64)
-    skew = Coordinates.robust(x).bent(x).skew
+    skew = Coordinates.robust(x).unskewed(x).skew
     assert 0 < (skew != 0).sum() < 24  # two standard errors leave 4.6 % of 200, with a deviation of 3
     assert (skew[skew != 0].abs() > 8.5 / n**0.5).all()
 
@@ -197,9 +197,9 @@ def test_columns_with_a_quartile_at_the_median_are_not_bent():
     x = torch.cat([torch.zeros(400), torch.arange(1.0, 1000)]).double()[:, None]
     found = Coordinates.robust(torch.cat([x, x.square() + 1], 1)[::2])
     spiked = torch.cat([torch.zeros(600), torch.arange(1.0, 400)]).double()[:, None]
-    assert found.bent(torch.cat([x, x.square() + 1], 1)[::2]).skew[1] > 0
+    assert found.unskewed(torch.cat([x, x.square() + 1], 1)[::2]).skew[1] > 0
     straight = Coordinates.robust(spiked)
-    assert straight.bent(spiked) is straight
+    assert straight.unskewed(spiked) is straight
 
 
 def test_a_column_of_two_values_is_linear_and_one_of_three_is_not():
@@ -208,7 +208,7 @@ def test_a_column_of_two_values_is_linear_and_one_of_three_is_not():
     x[:, 1] = 5 * (x[:, 1] > 1.5) - 2.0
     x[:, 2] = (x[:, 2] > 1.5) * 1.0 + (x[:, 2] > 2)
     found = Coordinates.robust(x)
-    straight = found.straightened(x)
+    straight = found.linear_if_binary(x)
     rows = torch.tensor([[7.0, 40.0, 1.0, 20.0]]).double()
     expected = found.forward(rows, torch.float64)
     expected[0, 0] = (40 + 2) / found.scale[0]
@@ -216,14 +216,14 @@ def test_a_column_of_two_values_is_linear_and_one_of_three_is_not():
     torch.testing.assert_close(straight.forward(rows, torch.float64), expected)
     torch.testing.assert_close(straight.inverse(expected), rows)
     bare = Coordinates.robust(x, tails=False)
-    assert bare.straightened(x) is bare
+    assert bare.linear_if_binary(x) is bare
 
 
 @pytest.mark.parametrize("tails", [True, False])
 def test_bent_coordinates_there_and_back_with_their_slope(tails):
     x = log_normal(301)
     x = torch.cat([x, torch.tensor([[-100.0, 100.0, 50.0], [5.0, -3.0, 0.0]]).double()])  # beyond both ends, and there
-    columns = Coordinates.robust(x, tails=tails).bent(x)
+    columns = Coordinates.robust(x, tails=tails).unskewed(x)
     assert (columns.skew[:2] != 0).all()
     z = columns.forward(x, torch.float64)
     assert (z.sort(0).indices == x.sort(0).indices).all()  # every number has a place, in the same order
@@ -236,7 +236,7 @@ def test_bent_coordinates_there_and_back_with_their_slope(tails):
     middle = columns.shift[None]
     torch.testing.assert_close(columns.forward(middle, torch.float64), torch.zeros_like(middle), atol=1e-12, rtol=0)
     torch.testing.assert_close(columns.log_slope(middle), -columns.scale.log().sum()[None])
-    torch.testing.assert_close(columns.log_bend(x), columns.log_slope(x) + columns.scale.log().sum())
+    torch.testing.assert_close(columns.log_nonlinear_slope(x), columns.log_slope(x) + columns.scale.log().sum())
 
 
 def test_bent_coordinates_ignore_missing_values_and_constant_columns():
@@ -244,11 +244,11 @@ def test_bent_coordinates_ignore_missing_values_and_constant_columns():
     x[::3, 0] = torch.nan
     wide = torch.cat([x[:, :1], torch.full((2000, 1), 4.0).double(), x[:, 1:]], 1)
     columns, alone = Coordinates.robust(wide), Coordinates.robust(x[~x[:, 0].isnan()][:, :1])
-    assert columns.bent(wide).skew[0] == alone.bent(x[~x[:, 0].isnan()][:, :1]).skew
+    assert columns.unskewed(wide).skew[0] == alone.unskewed(x[~x[:, 0].isnan()][:, :1]).skew
     gap = wide[:1].clone()
-    slope = columns.bent(wide).log_slope(gap)
+    slope = columns.unskewed(wide).log_slope(gap)
     assert slope.isfinite().all()
-    known = columns.bent(wide)
+    known = columns.unskewed(wide)
     rest = Coordinates(known.shift[1:], known.scale[1:], known.linear[1:], skew=known.skew[1:])
     torch.testing.assert_close(slope, rest.log_slope(gap[:, [2, 3]]))
 
@@ -298,17 +298,17 @@ def test_identity_is_known_and_copies_nothing():
     zero, one = torch.zeros(2).double(), torch.ones(2).double()
     for other in (Coordinates(zero + 1, one), Coordinates(zero, 2 * one), Coordinates(zero, one, linear=one),
                   Coordinates(zero, one, skew=one / 2),
-                  Coordinates(zero, one, kept=torch.tensor([True, True]), constants=zero)):  # fmt: skip
+                  Coordinates(zero, one, used=torch.tensor([True, True]), constants=zero)):  # fmt: skip
         assert not other._is_identity
         torch.testing.assert_close(other.inverse(other.forward(x, torch.float64)), x.double())
 
 
 def test_only_shifted_and_scaled_columns_are_linear():
     zero, one = torch.zeros(2).double(), torch.ones(2).double()
-    assert Coordinates(zero, 2 * one, kept=torch.tensor([True, False, True])).is_linear
+    assert Coordinates(zero, 2 * one, used=torch.tensor([True, False, True])).is_linear
     assert not Coordinates(zero, one, linear=one).is_linear
     assert not Coordinates(zero, one, skew=one).is_linear
-    assert Coordinates(zero, 2 * one).log_bend(torch.rand(3, 2)).tolist() == [0, 0, 0]
+    assert Coordinates(zero, 2 * one).log_nonlinear_slope(torch.rand(3, 2)).tolist() == [0, 0, 0]
 
 
 def test_gaps_add_nothing_to_the_slope():

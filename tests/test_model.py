@@ -122,7 +122,7 @@ def by_hand(tails=True, bent=False):
     x[:, 3] = x[:, 3].div(10).exp()
     coordinates = Coordinates.robust(x, tails=tails)
     if bent:
-        coordinates = coordinates.bent(x)
+        coordinates = coordinates.unskewed(x)
         assert coordinates.skew is not None
     factors = torch.tensor([[1.0, 0, 0], [0.5, 0.8, 0], [0.1, -0.4, 1.2]]).expand(2, 3, 3).contiguous()
     mixture = Mixture(torch.tensor([0.4, 0.6]), torch.tensor([[0.0, 0, 0], [1, -1, 0.5]]), factors)

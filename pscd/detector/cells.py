@@ -170,7 +170,7 @@ def _varying(x: Tensor, levels: Tensor) -> tuple[Coordinates | None, Tensor, Ten
     if not (numbers & varies).any():
         return None, varies, constants
     columns = Coordinates.robust(x[:, numbers])
-    assert columns.kept is not None
+    assert columns.used is not None
     assert columns.constants is not None
-    constants[numbers] = torch.where(columns.kept, torch.nan, columns.constants)
+    constants[numbers] = torch.where(columns.used, torch.nan, columns.constants)
     return columns, varies, constants

@@ -173,10 +173,10 @@ def _cells(tensors: dict[str, Tensor], columns: Coordinates | None) -> CellModel
 def _gaussian_cells(tensors: dict[str, Tensor], columns: Coordinates | None) -> CellModel:
     """The cells of a detector that was saved before it had a mixture: its Gaussian knows them too."""
     assert columns is not None
-    assert columns.kept is not None
+    assert columns.used is not None
     assert columns.constants is not None
     mean, covariance = tensors["mean"], tensors["covariance"]
-    levels = torch.zeros(len(columns.kept), dtype=torch.long)
-    mixture = MixedMixture(mean.new_ones(1), mean[None], covariance[None], mean.new_zeros(1, 0), levels[columns.kept])
-    constants = torch.where(columns.kept, torch.nan, columns.constants)
-    return CellModel(columns, mixture, levels, columns.kept, constants)
+    levels = torch.zeros(len(columns.used), dtype=torch.long)
+    mixture = MixedMixture(mean.new_ones(1), mean[None], covariance[None], mean.new_zeros(1, 0), levels[columns.used])
+    constants = torch.where(columns.used, torch.nan, columns.constants)
+    return CellModel(columns, mixture, levels, columns.used, constants)

@@ -102,5 +102,5 @@ class Background:
     def _even_in_data(self, z: Tensor, coordinates: Coordinates) -> Tensor:
         """Log density, in the network's coordinates, of boxes that are even in the units of the data: `(n, boxes)`."""
         corners = coordinates.inverse(torch.cat([self.low, self.high]))
-        low, high = (corners if coordinates.kept is None else corners[:, coordinates.kept]).split(len(self.low))
+        low, high = (corners if coordinates.used is None else corners[:, coordinates.used]).split(len(self.low))
         return -(high - low).log().sum(1) - coordinates.log_slope(coordinates.inverse(z))[:, None]

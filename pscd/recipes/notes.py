@@ -38,9 +38,9 @@ def notes_of(
         The sentences.
     """
     names = columns or tuple(f"x{j}" for j in range(x.shape[1]))
-    if coordinates.kept is not None:
-        names = tuple(name for name, seen in zip(names, coordinates.kept.tolist(), strict=True) if seen)
-        x = x[:, coordinates.kept]
+    if coordinates.used is not None:
+        names = tuple(name for name, seen in zip(names, coordinates.used.tolist(), strict=True) if seen)
+        x = x[:, coordinates.used]
     if clean is None:
         counts = torch.ones(len(x), dtype=torch.bool) if beyond is None else ~beyond
         return f"gamma {gamma:g}: {_counting(x, z, counts, names)}", *_far(x[counts], z[counts], names)

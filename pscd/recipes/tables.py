@@ -218,7 +218,7 @@ def _has_long_tail(x: Tensor) -> bool:
 
 def _has_junk_beside_a_tail(x: Tensor, *, seed: int) -> bool:
     """Whether rows with long tails, which look like junk themselves, hold junk where the tails are bent."""
-    bent = Coordinates.robust(x).bent(x)
+    bent = Coordinates.robust(x).unskewed(x)
     z = bent.forward(x, torch.float64)
     robust = fit_robust_mixture(z, robust=True, seed=seed, coordinates=bent)
     plain = _plain(robust, z, seed=seed)
@@ -267,8 +267,8 @@ def _candidates(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None)
     found = coordinates_of(x, config, columns)
     if config.standardise != "robust":
         return [found]
-    found = found.straightened(x)
-    bent = found.bent(x.double())
+    found = found.linear_if_binary(x)
+    bent = found.unskewed(x.double())
     return [found, replace(found, linear=None), *([bent] if bent is not found else [])]
 
 

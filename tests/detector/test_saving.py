@@ -158,12 +158,12 @@ def test_coordinates_of_before_had_other_names(saved, tmp_path):
     old = detector.cells_.columns
     spiked = torch.tensor([True, False])
     tensors = {f"columns.{name}": None for name in old.tensors()}
-    tensors |= {"columns.centre": old.shift, "columns.scale": old.scale, "columns.kept": old.kept,
+    tensors |= {"columns.centre": old.shift, "columns.scale": old.scale, "columns.kept": old.used,
                 "columns.spiked": spiked, "constants": old.constants}  # fmt: skip
     found = EnergyDetector.load(changed(folder, tmp_path, tensors)).cells_.columns
     assert torch.equal(found.shift, old.shift)
     assert torch.equal(found.scale, old.scale)
-    assert torch.equal(found.kept, old.kept)
+    assert torch.equal(found.used, old.used)
     assert torch.equal(found.constants, old.constants)
     assert found.linear.tolist() == [SPIKED_LINEAR, LINEAR]
     assert found.linear.dtype == torch.float64

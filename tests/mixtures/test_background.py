@@ -100,7 +100,7 @@ def test_a_column_that_hardly_varies_has_a_density_too():
 def test_in_bent_coordinates_every_box_is_there_a_second_time_even_in_the_units_of_the_data(rows, constant):
     """Its density of the data is one over the volume inside: that of the coordinates, times their slope."""
     x = torch.cat([rows[:, :1], torch.ones(len(rows), 1).double(), rows[:, 1:]], 1) if constant else rows
-    coordinates = Coordinates.robust(x).bent(x)
+    coordinates = Coordinates.robust(x).unskewed(x)
     z = coordinates.forward(x, torch.float64)
     found = Background.of(z, coordinates)
     assert found.kinds == 2 * len(BOXES) + N_BROAD
@@ -127,7 +127,7 @@ def test_straight_coordinates_need_no_second_boxes(rows):
 @pytest.mark.parametrize("is_bent", [False, True])
 def test_gaussians_in_the_place_of_boxes_have_their_means_and_deviations(rows, is_bent):
     linear = Coordinates.robust(rows)
-    coordinates = linear.bent(rows)
+    coordinates = linear.unskewed(rows)
     assert coordinates is not linear
     background = Background.of(rows, coordinates if is_bent else None)
     n = len(BOXES)

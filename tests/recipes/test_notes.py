@@ -43,7 +43,7 @@ def test_the_two_columns_that_tell_a_group_apart_most_are_named():
     x[180:] = torch.tensor([0.0, 9.0, -6.0]) + 1e-3 * x[180:]
     clean = torch.ones(200).double()
     clean[180:] = 0.4999
-    kept = Coordinates(torch.zeros(2).double(), torch.ones(2).double(), kept=torch.tensor([False, True, True]))
+    kept = Coordinates(torch.zeros(2).double(), torch.ones(2).double(), used=torch.tensor([False, True, True]))
     _, group = notes_of(x, x[:, 1:], clean, kept, junk=0.1, gamma=0.3)
     assert group == "a group of 10.0% of the rows, around x1 = 9, x2 = -6, was ignored; gamma 0 keeps it"
     clean[180:] = 0.5

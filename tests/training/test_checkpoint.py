@@ -130,7 +130,7 @@ def changed(value):
 
 
 FIELDS = ["step", "retries", "energy", "averaged", "aux", "buffer", "label", "step_size", "shift", "scale", "linear",
-          "kept", "constants", "proposal", "best"]  # fmt: skip
+          "used", "constants", "proposal", "best"]  # fmt: skip
 
 
 def whole_state(small):
