@@ -1,7 +1,8 @@
 """An objective, a sampler and a toy of one's own, outside the package; CONTRIBUTING.md walks through this file.
 
     cd examples
-    pscd train own_parts:pinwheel --objective own_parts:TrimmedCD --share 0.1 --sampler own_parts:Underdamped
+    pscd train own_parts:pinwheel --objective own_parts:TrimmedCD --sampler own_parts:Underdamped \\
+        --set objective.share=0.1
     pscd sample runs/pinwheel --import own_parts --out samples.csv
 
 In Python: `pscd.fit(x, pscd.TrainConfig(objective=TrimmedCD(share=0.1), sampler=Underdamped()))`.

@@ -270,7 +270,7 @@ def _part(kind: str, settings: dict[str, Any], known: dict[str, Any]) -> Any:
         return NotLoaded(kind, settings)
     # A file from a stranger must not be able to call just anything importable.
     _require(is_dataclass(found) and isinstance(found, type), f"{kind} is not a dataclass of settings")
-    return found(**settings)
+    return checked(found, settings)
 
 
 def _require(condition: bool, message: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from pscd.cli.common import Parser, whole
+from pscd.cli.flags import Parser, at_least
 from pscd.errors import Diverged, UserError
 
 # Studies with flags of their own: the module that has `main()`, and one line for the list.
@@ -61,7 +61,7 @@ def _parser() -> Parser:
     parser = Parser("python -m studies", description=__doc__)
     parser.add_argument("name", nargs="?", help="study to reproduce; without a name they are listed")
     parser.add_argument("--quick", action="store_true", help="a smoke test in seconds: it shows that the study runs")
-    parser.add_argument("--seeds", type=whole(1), help="seeds per run (default: the study's own; 1 with --quick)")
+    parser.add_argument("--seeds", type=at_least(1), help="seeds per run (default: the study's own; 1 with --quick)")
     parser.add_argument("--out", type=Path, help="folder (default: results, results/quick with --quick); resumes there")
     parser.add_argument("--hours", type=float, help="start no run after this time; the page names what was not run")
     parser.add_argument("--jobs", type=int, default=-1, help="runs at a time (default: -1, one per core)")
@@ -77,7 +77,7 @@ def _parser() -> Parser:
     images.add_argument("--junk", help=f"contamination: {', '.join(JUNK)}, or another set of images (default: noise)")
     images.add_argument("--ratio", type=float, help="share of contamination (default: 0.1)")
     images.add_argument("--unit", choices=("nats", "spread", "both"), help="unit of gamma (default: the preset's)")
-    images.add_argument("--updates", type=whole(1), help="updates of each run (default: the preset's)")
+    images.add_argument("--updates", type=at_least(1), help="updates of each run (default: the preset's)")
     return parser
 
 

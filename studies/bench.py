@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from pscd.cli.common import Parser, first_use, parse_names
+from pscd.cli.flags import Parser, parse_names
 from pscd.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def main() -> None:
     )
     print("products alone. The comparison with other libraries is `make bench` in the repository.")
     if fast.compiled_in() is not None:
-        print(f"The C++ was{first_use()}.")
+        print(f"The C++ was compiled just now in {fast.compiled_in():.1f} s, and kept for later.")
 
 
 def _row(name: str, rounds: int) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pscd.cli.common import Parser, parse_names
+from pscd.cli.flags import Parser, parse_names
 from pscd.errors import UserError
 from studies.images.sets import load_images
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pscd.cli.common import Parser
+from pscd.cli.flags import Parser
 from studies.engine.parallel import Result
 
 TABLES = (

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pscd.cli.common import Parser
+from pscd.cli.flags import Parser
 from pscd.errors import UserError
 from studies.class_tables import write_tables
 

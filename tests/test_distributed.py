@@ -65,8 +65,6 @@ if distributed.rank() == 0:
 distributed.barrier()
 distributed.stop()
 
-from pscd.cli import runs
-runs.N_POINTS = 200  # before `train` takes it from there: the MMD of 10,000 takes longer than the training
 from pscd.cli.main import main
 codes = [main(words) for words in json.loads(sys.argv[2])]
 Path(sys.argv[1]).with_name(f"codes-{rank}.json").write_text(json.dumps(codes))
@@ -192,7 +190,8 @@ def two(tmp_path_factory):
     """What two processes did and said: starting them takes far longer than what they do."""
     folder = tmp_path_factory.mktemp("two")
     (folder / "worker.py").write_text(WORKER)
-    flags = "--steps 30 --n-data 500 --batch-size 32 --buffer-size 100 --jump-components 4 --width 8 --log-every 10"
+    flags = "--updates 30 --batch-size 32 --measure 200 --set n_data=500 --set buffer_size=100 --set jump_components=4 "
+    flags += "--set energy.width=8 --set log_every=10"
     command = ["train", "moon", *flags.split(), "--out", str(folder / "run")]
     odd = [*command[:-1], str(folder / "odd"), "--batch-size", "33"]
     other = [*command, "--gamma", "0.5"]  # only the first process looks at the folder

@@ -19,8 +19,8 @@ from pscd.errors import LostProcess
 from pscd.files import read_tensors, tensors_digest
 
 ROOT = Path(__file__).parents[1]
-FLAGS = """train moon --steps 300 --n-data 500 --batch-size 32 --buffer-size 100 --jump-components 4 --width 8
---log-every 20 --checkpoint-every 40 --sample-steps 5"""
+FLAGS = """train moon --updates 300 --batch-size 32 --set n_data=500 --set buffer_size=100 --set jump_components=4
+--set energy.width=8 --set log_every=20 --set checkpoint_every=40 --set sample_steps=5"""
 LONGEST = 400  # seconds to wait for anything, on a busy machine
 
 

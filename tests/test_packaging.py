@@ -19,13 +19,10 @@ ROOT = Path(__file__).parents[1]
 OF_THE_SITE = ("index.md", "contributing.md", "changelog.md", "security.md")
 
 
-# As `python -m pscd`, but for the MMD of 10,000 points, which takes longer than all else.
-WITH_FEW_POINTS = """
+AS_A_MODULE = """
 import runpy
 import pscd
-from pscd.cli import runs
 print(pscd.__file__)
-runs.N_POINTS = 100
 runpy.run_module("pscd", run_name="__main__", alter_sys=True)
 """
 
@@ -47,8 +44,9 @@ def test_the_wheel_installs_and_runs_without_the_repository(tmp_path):
     subprocess.run(install, check=True, capture_output=True)
     assert files(site / "pscd") == files(ROOT / "pscd")  # C++, style sheets and all else that is not Python, too
     environment = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
-    flags = "train moon --steps 5 --n-data 100 --batch-size 8 --buffer-size 20 --jump-components 1 --sample-steps 2"
-    run = [sys.executable, "-c", WITH_FEW_POINTS, *flags.split(), "--out", "run"]
+    flags = "train moon --updates 5 --batch-size 8 --measure 100 --set n_data=100 --set buffer_size=20 "
+    flags += "--set jump_components=1 --set sample_steps=2"
+    run = [sys.executable, "-c", AS_A_MODULE, *flags.split(), "--out", "run"]
     done = subprocess.run(run, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
     assert done.stdout.splitlines()[0] == str(site / "pscd" / "__init__.py")
     assert (tmp_path / "run" / "plot.png").exists()

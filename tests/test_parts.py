@@ -37,7 +37,7 @@ def test_parts_become_one_file_in_their_order(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["x.csv", "x.npy", "x.parquet"])
 def test_the_file_is_as_if_written_at_once(tmp_path, name):
-    from pscd.cli.common import write as at_once
+    from pscd.cli.output import write as at_once
 
     parts = Parts(tmp_path / name, JOB)
     with parts.open():

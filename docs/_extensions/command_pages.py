@@ -8,7 +8,7 @@ from unittest.mock import patch
 from api_pages import write
 from sphinx.application import Sphinx
 
-from pscd.cli.main import COMMANDS, build_parser
+from pscd.cli.main import COMMANDS, main
 
 ABOUT = """\
 # Every flag
@@ -23,7 +23,7 @@ def help_of(*words: str) -> str:
     printed = io.StringIO()
     plain = patch.dict(os.environ, COLUMNS="100", NO_COLOR="1")
     with plain, contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        build_parser(words).parse_args(words)
+        main(words)
     return printed.getvalue().rstrip()
 
 

@@ -1,7 +1,4 @@
-"""The command line, `pscd`: a file for each group of commands; `flags` turns dataclass fields into flags.
-
-Importing it is light: torch and what builds on it are imported by the command that runs, not before.
-"""
+"""The command line, `pscd`: a file for each command, which imports torch and the library only when it runs."""
 
 from pscd.cli.main import main
 

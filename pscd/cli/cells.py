@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.cli.common import write
+from pscd.cli.output import say, write
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,15 +135,15 @@ def print_groups(groups: Sequence[Group], n_wrong: int, n_cells: int, *, more: i
         more: groups that are not among them.
     """
     if not n_wrong:
-        print(f"none of {n_cells:,} cells looks wrong")
+        say(f"none of {n_cells:,} cells looks wrong")
         return
-    print(f"{n_wrong:,} of {n_cells:,} cells look wrong:")
+    say(f"{n_wrong:,} of {n_cells:,} cells look wrong:")
     for place, mistake, n, alone, among in groups[:SHOWN]:
         what = f"{mistake}: " if mistake else ""
-        print(f"  {alone}" if n == 1 else f"  {n:,} in {place}: {what}such as {among}")
+        say(f"  {alone}" if n == 1 else f"  {n:,} in {place}: {what}such as {among}")
     more += max(len(groups) - SHOWN, 0)
     if more:
-        print(f"  ... and {more:,} more kinds")
+        say(f"  ... and {more:,} more kinds")
 
 
 def count_gaps(gaps: "pd.DataFrame") -> dict[str, int]:
@@ -165,9 +165,9 @@ def print_gaps(counts: Mapping[str, int]) -> None:
         counts: of missing cells, by column.
     """
     if not counts:
-        print("no cell is missing")
+        say("no cell is missing")
         return
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     shown = ", ".join(f"{count:,} in {name}" for name, count in ordered[:6])
     n = sum(counts.values())
-    print(f"{f'{n:,} cells are' if n > 1 else '1 cell is'} missing: {shown}{', ...' if len(counts) > 6 else ''}")
+    say(f"{f'{n:,} cells are' if n > 1 else '1 cell is'} missing: {shown}{', ...' if len(counts) > 6 else ''}")

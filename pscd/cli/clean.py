@@ -1,11 +1,15 @@
-"""`pscd clean`: which cells of a table are wrong or missing, and a copy in which they are mended where asked."""
+"""List the wrong and missing cells of a table, and write a repaired copy where asked.
+
+Examples:
+  pscd clean my.csv
+  pscd clean my.csv --repair --fill --out clean.csv
+"""
 
 import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pscd.cli.cells import count_gaps, group_cells, in_own_format, merge_groups, print_gaps, print_groups, write_cells
-from pscd.cli.common import Command, Parser, add_force
 from pscd.cli.detect import (
     add_learning_flags,
     fit_detector,
@@ -13,7 +17,9 @@ from pscd.cli.detect import (
     is_nameless,
     read_for,
 )
+from pscd.cli.flags import Parser, share
 from pscd.cli.learnt import n_learnt
+from pscd.cli.output import say
 from pscd.cli.reading import ARRAYS, FILES, add_reading_flags, notes_of, read_args, tell_notes
 from pscd.cli.streams import source_of
 from pscd.errors import UserError
@@ -27,7 +33,7 @@ BLOCK_ROWS = 32_768  # of a large table: a cell takes far more memory than a sco
 NOTHING_CHANGED = "nothing was changed; add --repair, --fill or both, and --out for the mended copy"
 
 
-def add_clean(parser: Parser) -> None:
+def add_flags(parser: Parser) -> None:
     """Add the flags of `pscd clean`.
 
     Args:
@@ -43,17 +49,17 @@ def add_clean(parser: Parser) -> None:
         "--cells", type=Path, help="file for the list of cells (default: FILE.cells.csv, or beside --out)"
     )
     parser.add_argument(
-        "--false-alarms", type=_share, default=0.001, help="share of right cells that may be called wrong (.001)"
+        "--false-alarms", type=share, default=0.001, help="share of right cells that may be called wrong (.001)"
     )
     parser.add_argument(
         "--run", type=Path, help="a detector that was fitted before (default: one is fitted to the table)"
     )
-    add_force(parser, "replace files that are there")
+    parser.add_argument("--force", action="store_true", help="replace files that are there")
     add_learning_flags(parser)
     add_reading_flags(parser)
 
 
-def run_clean(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     """List the wrong and missing cells of a table, and write a copy in which they are mended.
 
     Args:
@@ -87,11 +93,11 @@ def run_clean(args: argparse.Namespace) -> None:
     if args.out is not None:  # first, so that a copy that cannot be made leaves no list behind
         _write_mended(args, frame, changed)
     write_cells(found, cells)
-    print(f"cells: {cells}")
+    say(f"cells: {cells}")
     if args.out is not None:
-        print(f"{len(changed):,} cells changed: {args.out}")
+        say(f"{len(changed):,} cells changed: {args.out}")
     elif len(found):
-        print(NOTHING_CHANGED)
+        say(NOTHING_CHANGED)
 
 
 def asked(args: argparse.Namespace) -> list[str]:
@@ -218,23 +224,3 @@ def mended(frame: "pd.DataFrame", changed: "pd.DataFrame") -> "pd.DataFrame":
         values.iloc[cells["row"].to_numpy()] = new
         made[str(name)] = values
     return made
-
-
-def _share(text: str) -> float:
-    share = float(text)
-    if not 0 < share < 1:
-        raise argparse.ArgumentTypeError(f"must be between 0 and 1, got {text}")
-    return share
-
-
-_share.__name__ = "share"  # argparse names it in its message
-
-CLEAN = Command(
-    "list the wrong and missing cells of a table, and mend them where asked",
-    add_clean,
-    run_clean,
-    "  pscd clean my.csv                                        only say what is wrong\n"
-    "  pscd clean my.csv --repair --out mended.csv              wrong cells mended, every other byte as it was\n"
-    "  pscd clean my.csv --repair --fill --out mended.csv       missing cells filled too\n"
-    "  pscd clean new.csv --run runs/my --repair --out new2.csv  by a detector fitted before",
-)

@@ -20,6 +20,7 @@ from pscd.cli.cells import (
 )
 from pscd.cli.clean import NOTHING_CHANGED, asked, is_text, layout_flags, mended
 from pscd.cli.learnt import n_learnt
+from pscd.cli.output import say
 from pscd.cli.reading import reading_options, tell_notes
 from pscd.cli.scoring import check_table_ids, fit_to_sample
 from pscd.cli.streams import Part, in_parts, job_of
@@ -154,7 +155,7 @@ def _copy_text(args: argparse.Namespace, source: "BlockSource", parts: Sequence[
                         done = row
                         yield row - 1, cell["column"], cell["suggested"]
 
-    print(f"copying {source.path}")
+    say(f"copying {source.path}")
     with progress_bar(source.n_rows, unit=" rows", in_thousands=True) as bar:
         copy_changed(source.path, changes(), args.out, **layout_flags(args))
 
@@ -168,8 +169,8 @@ def _tell(args: argparse.Namespace, detector: "EnergyDetector", found: "Sequence
     groups = merge_groups([group for summary in found for group in summary["groups"]])
     print_groups(groups, n_wrong, n_rows * n_learnt(detector), more=more)
     print_gaps(gaps)
-    print(f"cells: {cells}, in the order of the table")
+    say(f"cells: {cells}, in the order of the table")
     if args.out is not None:
-        print(f"{n_changed:,} cells changed: {args.out}")
+        say(f"{n_changed:,} cells changed: {args.out}")
     elif n_wrong or gaps:
-        print(NOTHING_CHANGED)
+        say(NOTHING_CHANGED)

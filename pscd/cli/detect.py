@@ -1,4 +1,9 @@
-"""The commands for people's own tables: `detect` strange rows and cells, score new rows, and say why."""
+"""Find the outlier rows and wrong cells of a table, or the outliers of a folder of pictures, and say why.
+
+Examples:
+  pscd detect my.csv --id name --out runs/my
+  pscd detect holiday-pictures --out runs/pictures
+"""
 
 import argparse
 import shlex
@@ -7,22 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pscd.cli.cells import cell_words, in_own_format, write_cells
-from pscd.cli.common import (
-    AddUp,
-    Command,
-    Parser,
-    add_force,
-    check_out,
-    check_run_folder,
-    device,
-    join_names,
-    parse_names,
-    whole,
-    write,
-)
+from pscd.cli.flags import Extend, Parser, at_least, join_names, number_or_auto, parse_names
 from pscd.cli.learnt import n_learnt, print_learnt
+from pscd.cli.output import check_folder, check_out, say, write
 from pscd.cli.pictures import detect_pictures, is_of_pictures, score_pictures
-from pscd.cli.reading import FILES, add_reading_flags, notes_of, read_args, reading_options, tell_notes
+from pscd.cli.reading import FILES, add_reading_flags, device, notes_of, read_args, reading_options, tell_notes
 from pscd.cli.streams import source_of
 from pscd.errors import UserError
 from pscd.run_folder import RunFolder
@@ -39,7 +33,7 @@ WORST = 5  # cells that are printed
 OWN_COLUMNS = ("row", "energy", "outlier", "because", "log_density")  # of the scores
 
 
-def add_detect(parser: Parser) -> None:
+def add_flags(parser: Parser) -> None:
     """Add the flags of `pscd detect`.
 
     Args:
@@ -52,11 +46,11 @@ def add_detect(parser: Parser) -> None:
         help=f"a table ({FILES}), a folder of Parquet files or a folder of pictures, junk included",
     )
     parser.add_argument("--out", type=Path, help="run folder (default: runs/NAME)")
-    add_force(parser, "replace a detector that is there")
+    parser.add_argument("--force", action="store_true", help="replace a detector that is there")
     add_learning_flags(parser)
     parser.add_argument(
         "--contamination",
-        type=_number_or_auto,
+        type=number_or_auto,
         default="auto",
         help="share of the rows to call outliers, up to 0.5 (default: auto)",
     )
@@ -79,27 +73,27 @@ def add_learning_flags(parser: Parser) -> None:
     parser.add_argument(
         "--columns",
         type=parse_names,
-        action=AddUp,
+        action=Extend,
         help="columns to learn from, by name (a,b,c; a name with a comma in double quotes; default: all but the ids)",
     )
     parser.add_argument(
         "--id",
         type=parse_names,
-        action=AddUp,
+        action=Extend,
         default=(),
         help="columns that name a row and are not learnt from (a,b)",
     )
     parser.add_argument(
         "--gamma",
-        type=_number_or_auto,
+        type=number_or_auto,
         default="auto",
         help="robustness: 0 trusts every row alike, more trusts odd rows less (default: auto)",
     )
-    parser.add_argument("--updates", type=whole(1), default=200, help="updates of the network (default: 200)")
-    parser.add_argument("--seed", type=whole(0), default=0, help="the same seed gives the same result (default: 0)")
+    parser.add_argument("--updates", type=at_least(1), default=200, help="updates of the network (default: 200)")
+    parser.add_argument("--seed", type=at_least(0), default=0, help="the same seed gives the same result (default: 0)")
 
 
-def run_detect(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     """Learn what the rows of a table have in common, and report the strange ones.
 
     Args:
@@ -119,7 +113,7 @@ def run_detect(args: argparse.Namespace) -> None:
         raise UserError(f"{out} holds a detector; choose another --out, or add --force to replace it{hint}")
     if RunFolder(out).model.exists() or RunFolder(out).state.exists():
         raise UserError(f"{out} holds a run of pscd train; choose another --out")
-    check_run_folder(out)
+    check_folder(out)
     if args.data.is_dir() and not any(args.data.glob("*.parquet")):
         detect_pictures(args, out)
         return
@@ -137,7 +131,7 @@ def run_detect(args: argparse.Namespace) -> None:
     tell_notes(notes_of(frame))
     report(detector, frame, args.data, out / "scores.csv", args.id, picture=out / "scores.png")
     _report_cells(detector, frame, out / "cells.csv")
-    print(f"run: {out}")
+    say(f"run: {out}")
 
 
 def save_detector(args: argparse.Namespace, detector: "EnergyDetector", out: Path, fingerprint: str) -> None:
@@ -328,15 +322,15 @@ def report(
         if log_density:
             columns["log_density"] = detector.log_density(rows)
         write(out, energy, columns)
-    print(f"{int(outlier.sum())} of {len(energy)} rows of {source} are outliers; the strangest:")
+    say(f"{int(outlier.sum())} of {len(energy)} rows of {source} are outliers; the strangest:")
     for i in strangest:
         label = ", ".join(str(values[i]) for values in carried.values()) or f"row {row[i]}"
-        print(f"  {label:<14} energy {energy[i]:>9.2f}   {because[int(i)]}")
+        say(f"  {label:<14} energy {energy[i]:>9.2f}   {because[int(i)]}")
     bad = int(detector.reader_.read(rows).stray.any(1).sum())
     if bad:
         who = "1 row has" if bad == 1 else f"{bad:,} rows have"
-        print(f"{who} a cell that cannot be, such as a word among numbers or a new category; the reasons name it")
-    print(f"scores: {out}")
+        say(f"{who} a cell that cannot be, such as a word among numbers or a new category; the reasons name it")
+    say(f"scores: {out}")
     if picture is not None:
         _draw(detector, rows, energy, outlier, blame, picture)
 
@@ -362,7 +356,7 @@ def _draw(
     x = reader.read(rows).x[:, parts].numpy()
     worst = np.argsort(-blame[outlier].sum(0)[columns])[:2].tolist()
     names = [reader.names(rows)[c] for c in columns]
-    print(f"picture: {plot_scores(energy, -detector.offset_, x, names, worst, picture)}")
+    say(f"picture: {plot_scores(energy, -detector.offset_, x, names, worst, picture)}")
 
 
 def _report_cells(detector: "EnergyDetector", frame: "pd.DataFrame", out: Path) -> None:
@@ -371,13 +365,13 @@ def _report_cells(detector: "EnergyDetector", frame: "pd.DataFrame", out: Path) 
     found = in_own_format(detector.suspects(rows), detector.reader_.schema)
     write_cells(found, out)
     if not len(found):
-        print("no cell looks wrong by itself")
+        say("no cell looks wrong by itself")
         return
     n_cells = len(frame) * n_learnt(detector)
-    print(f"{len(found):,} of {n_cells:,} cells look wrong by themselves (pscd clean mends them); the worst:")
+    say(f"{len(found):,} of {n_cells:,} cells look wrong by themselves (pscd clean mends them); the worst:")
     for cell in found.head(WORST).to_dict("records"):
-        print(f"  {cell_words(cell)}")
-    print(f"cells: {out}")
+        say(f"  {cell_words(cell)}")
+    say(f"cells: {out}")
 
 
 def is_detector(run: Path) -> bool:
@@ -404,25 +398,3 @@ def check_ids(ids: Sequence[str]) -> None:
     taken = [name for name in ids if name in OWN_COLUMNS]
     if taken:
         raise UserError(f"the scores have a column {taken[0]!r} of their own; rename it in the file to carry it along")
-
-
-def _number_or_auto(text: str) -> float | str:
-    number = 0.0 if text == "auto" else float(text)
-    if not number >= 0:
-        raise argparse.ArgumentTypeError(f"must be auto or at least 0, got {text}")
-    return "auto" if text == "auto" else number
-
-
-_number_or_auto.__name__ = "number or auto"  # argparse names it in its message
-
-
-DETECT = Command(
-    "find the strange rows and the wrong cells of a table, or the strange pictures of a folder, and say why",
-    add_detect,
-    run_detect,
-    "  pscd look my.csv                                  what the columns are taken for\n"
-    "  pscd detect my.csv --id name --out runs/my\n"
-    "  pscd score runs/my new.csv --id name --out scores.csv\n"
-    "  pscd clean my.csv --repair --fill --out clean.csv\n"
-    "  pscd detect holiday-pictures --out runs/pictures",
-)

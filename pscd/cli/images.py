@@ -1,19 +1,18 @@
 """Commands for models of images: `strip` draws chains, `mend` fills in or denoises a picture."""
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pscd.cli.common import Command, Parser, add_out, add_run, check_out, in_words, load_model, write
-from pscd.cli.reading import ARRAYS
+from pscd.cli.flags import Parser
+from pscd.cli.output import check_out, say, write
+from pscd.cli.reading import ARRAYS, load_model
+from pscd.cli.scoring import in_words
 from pscd.errors import UserError
 
 if TYPE_CHECKING:
     import torch
 
-    from pscd.data import Dataset
-    from pscd.evaluation import ImageMeasurement
     from pscd.images.scores import OutlierScore
     from pscd.model import Model
 
@@ -22,102 +21,6 @@ N_MEASURED = 2000  # images; that of `pscd.evaluation`, without loading torch fo
 SHOWN = 100
 STRANGEST = 10  # pictures that are named
 PART, SLOW = 500, 2000  # images that are scored at a time, and how many make a progress bar
-
-
-def add_strip(parser: Parser) -> None:
-    """Add the flags of `pscd strip`.
-
-    Args:
-        parser: the command's parser.
-    """
-    add_run(parser, "train")
-    add_out(parser, "picture (.png): one chain in each row")
-    parser.add_argument("--n", type=int, default=8, help="chains (default: 8)")
-    parser.add_argument("--steps", type=int, default=400, help="sampler steps from noise (default: 400)")
-    parser.add_argument("--label", type=int, help="class to draw, from a conditional model")
-    parser.add_argument("--seed", type=int, default=0, help="of noise and chains (default: 0)")
-
-
-def run_strip(args: argparse.Namespace) -> None:
-    """Draw chains on their way from noise to images.
-
-    Args:
-        args: the flags.
-
-    Raises:
-        UserError: the run is not one of images, or the picture cannot be written.
-    """
-    from pscd.images import grids
-    from pscd.images.chains import chain_frames
-
-    check_out(args.out, args.force, PICTURES)
-    model = load_image_model(args.run, args.device)
-    frames = chain_frames(model, args.n, args.steps, seed=args.seed, label=args.label)
-    grids.save(grids.grid(frames.flatten(0, 1), frames.shape[1]), args.out)
-    print(f"{args.n} chains of {args.steps} steps: {args.out}")
-
-
-def add_mend(parser: Parser) -> None:
-    """Add the flags of `pscd mend`.
-
-    Args:
-        parser: the command's parser.
-    """
-    add_run(parser, "train")
-    parser.add_argument("picture", type=Path, help="the picture; it is scaled to the size of the model's images")
-    add_out(parser, "picture (.png): what was given, what was kept of it, and the results")
-    parser.add_argument(
-        "--keep",
-        help="part to keep, the rest is filled in: left, right, top, bottom, or a picture that is white where to keep "
-        "(default: all of it is denoised)",
-    )
-    parser.add_argument("--n", type=int, default=8, help="how many ways to fill it in (default: 8)")
-    parser.add_argument("--steps", type=int, help="sampler steps (default: 500 to fill in, 30 to denoise)")
-    parser.add_argument("--seed", type=int, default=0, help="of the chains (default: 0)")
-
-
-def run_mend(args: argparse.Namespace) -> None:
-    """Fill in a part of a picture, or denoise it.
-
-    Args:
-        args: the flags.
-
-    Raises:
-        UserError: the run is not one of images, or a picture cannot be read or written.
-    """
-    import torch
-
-    from pscd.images import grids
-    from pscd.images.restoration import denoise, half_mask, inpaint
-
-    check_out(args.out, args.force, PICTURES)
-    model = load_image_model(args.run, args.device)
-    if args.n < 1 or (args.steps is not None and args.steps < 1):
-        raise UserError("--n and --steps must be at least 1")
-    x = grids.read(args.picture, model.shape)[None]
-    if args.keep is None:
-        mended, shown = denoise(model, x, n_steps=args.steps or 30, seed=args.seed), x
-    else:
-        is_file = Path(args.keep).is_file()
-        known = grids.read(args.keep, model.shape) > 0.5 if is_file else half_mask(model.shape, args.keep)
-        mended = inpaint(model, x.expand(args.n, -1, -1, -1), known, n_steps=args.steps or 500, seed=args.seed)
-        shown = torch.where(known, x, 0.5)
-    grids.save(grids.grid(torch.cat([x, shown, mended]), 10), args.out)
-    print(f"given, kept, {'filled in' if args.keep else 'denoised'}: {args.out}")
-
-
-def print_measurements(measurements: "Sequence[ImageMeasurement]") -> None:
-    """Print a line for samples, and one for training images: what a perfect model would reach.
-
-    Args:
-        measurements: both of them.
-    """
-    first = measurements[0]
-    print(f"against {first.n_real} held-out images, by {first.features}")
-    print("                    Frechet  precision  recall  density  coverage        n")
-    for m in measurements:
-        shares = f"{m.precision:>10.3f} {m.recall:>7.3f} {m.density:>8.3f} {m.coverage:>9.3f}"
-        print(f"  {m.name:<14} {m.frechet:>10.4g} {shares} {m.n_fake:>8}")
 
 
 def add_strangeness(parser: Parser) -> None:
@@ -206,11 +109,11 @@ def score_images(args: argparse.Namespace, model: "Model") -> None:
     write(args.out, strange, columns if by == "energy" else {**columns, by: strange})
     order = np.argsort(-strange)
     kind = "pictures" if args.file.is_dir() else "images"
-    print(f"{len(names)} {kind} scored: {args.out}; the strangest:")
+    say(f"{len(names)} {kind} scored: {args.out}; the strangest:")
     for i in order[:STRANGEST]:
-        print(f"  {names[i]!s:<32} {by} {strange[i]:.4g}")
+        say(f"  {names[i]!s:<32} {by} {strange[i]:.4g}")
     picture = args.out.with_suffix(".png")
-    print(f"picture: {grids.save(grids.grid(x[torch.from_numpy(order[:SHOWN].copy())]), picture)}")
+    say(f"picture: {grids.save(grids.grid(x[torch.from_numpy(order[:SHOWN].copy())]), picture)}")
 
 
 def _images_in(path: Path, model: "Model") -> "tuple[torch.Tensor, list[str] | list[int]]":
@@ -250,10 +153,10 @@ def _strangeness(args: argparse.Namespace, model: "Model") -> "OutlierScore":
         except UserError as error:
             if args.by is not None:
                 raise
-            print(f"by energy alone: {error}")
+            say(f"by energy alone: {error}")
             return OutlierScore.fit(model)
     if args.by is None and len(known) < MIN_REFERENCE:
-        print(f"by energy alone: there are only {len(known)} images to compare with")
+        say(f"by energy alone: there are only {len(known)} images to compare with")
         return OutlierScore.fit(model)
     background = load_image_model(args.background, args.device) if args.background else None
     return OutlierScore.fit(model, known[:N_MEASURED], args.by or DEFAULT, background)
@@ -288,28 +191,3 @@ def load_image_model(run: Path, where: str) -> "Model":
     if not model.is_image:
         raise UserError(f"{run}: its rows are not images")
     return model
-
-
-def plot_images(data: "Dataset", samples: "torch.Tensor", path: Path) -> Path:
-    """Draw training images and samples side by side.
-
-    Args:
-        data: the images that the run was trained on.
-        samples: draws from its model.
-        path: the picture to write.
-
-    Returns:
-        The path.
-
-    Raises:
-        UserError: the picture cannot be written.
-    """
-    from pscd.images import grids
-
-    n = min(SHOWN, len(data.train), len(samples))
-    sides = (grids.grid(x[:n]) for x in (data.train, samples))
-    return grids.save(grids.beside(*sides), path)
-
-
-STRIP = Command("draw chains of an image model on their way from noise to images", add_strip, run_strip)
-MEND = Command("fill in a part of a picture, or denoise it, with an image model", add_mend, run_mend)

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from pscd.cli.output import say
+
 if TYPE_CHECKING:
     from pscd.detector.estimator import EnergyDetector
 
@@ -16,20 +18,18 @@ def print_learnt(detector: "EnergyDetector", n_rows: int) -> None:
     from pscd.detector.estimator import IGNORED
 
     schema = detector.reader_.schema
-    print(
-        f"{n_rows} rows, {n_learnt(detector)} columns; estimated contamination: {100 * detector.contamination_:.1f} %"
-    )
+    say(f"{n_rows} rows, {n_learnt(detector)} columns; estimated contamination: {100 * detector.contamination_:.1f} %")
     for column in () if schema is None else schema.columns:
         if not column.is_learnt and column.notes and "told" not in column.notes[0]:
-            print(f"  left out: {column.name} ({'; '.join(column.notes)})")
+            say(f"  left out: {column.name} ({'; '.join(column.notes)})")
         elif column.stray or any("as told" in note for note in column.notes):
-            print(f"  {column.name}: {'; '.join(column.notes)}")
+            say(f"  {column.name}: {'; '.join(column.notes)}")
     ignored = int((detector.sample_weight_ < IGNORED).sum())
     if detector.gamma_ > 0:
-        print(f"gamma {detector.gamma_:.3g}: {ignored} rows counted less than a tenth")
+        say(f"gamma {detector.gamma_:.3g}: {ignored} rows counted less than a tenth")
     else:
-        print("gamma 0: every row counted")
-    print(f"outlier: energy above {-detector.offset_:.4g}, {_threshold_words(detector)}")
+        say("gamma 0: every row counted")
+    say(f"outlier: energy above {-detector.offset_:.4g}, {_threshold_words(detector)}")
 
 
 def _threshold_words(detector: "EnergyDetector") -> str:

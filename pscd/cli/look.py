@@ -1,11 +1,17 @@
-"""`pscd look`: what each column of a table is taken for, what is odd about it, and how to correct it."""
+"""Show what each column of a table is inferred as, and what is unusual about it.
+
+Examples:
+  pscd look my.csv
+  pscd look my.csv --as zip=category,notes=skip --missing 999,unknown
+"""
 
 import argparse
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pscd.cli.common import AddUp, Command, Parser, join_names, parse_names
+from pscd.cli.flags import Extend, Parser, join_names, parse_names
+from pscd.cli.output import say
 from pscd.cli.pictures import check_no_folder
 from pscd.cli.reading import FILES, add_reading_flags, look_args, read_args
 
@@ -17,19 +23,19 @@ FEW = 30  # whole numbers between the lowest and the highest of a column that mi
 WIDEST = 34  # characters of a column of the printed table, but for the last
 
 
-def add_look(parser: Parser) -> None:
+def add_flags(parser: Parser) -> None:
     """Add the flags of `pscd look`.
 
     Args:
         parser: the command's parser.
     """
     parser.add_argument("file", type=Path, metavar="FILE", help=f"a table as it comes ({FILES})")
-    parser.add_argument("--id", action=AddUp, type=parse_names, default=(), help="columns that name a row (a,b)")
+    parser.add_argument("--id", action=Extend, type=parse_names, default=(), help="columns that name a row (a,b)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     add_reading_flags(parser)
 
 
-def run_look(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     """Print what the columns of a table are taken for.
 
     Args:
@@ -42,9 +48,9 @@ def run_look(args: argparse.Namespace) -> None:
     frame = read_args(args)
     schema = look_args(args, frame, args.id)
     if args.json:
-        print(json.dumps({"file": str(args.file)} | schema.to_json(), indent=1, ensure_ascii=False))
+        say(json.dumps({"file": str(args.file)} | schema.to_json(), indent=1, ensure_ascii=False))
     else:
-        print(report(schema, args.file))
+        say(report(schema, args.file))
 
 
 def report(schema: "Schema", path: Path) -> str:
@@ -132,11 +138,3 @@ def _share(count: int, total: int) -> str:
 
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 3]}..."
-
-
-LOOK = Command(
-    "say what each column of a table is taken for, and what is odd about it",
-    add_look,
-    run_look,
-    "  pscd look my.csv\n  pscd look my.csv --as zip=category,notes=skip --missing 999,unknown",
-)

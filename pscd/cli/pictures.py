@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pscd.cli.common import write
+from pscd.cli.output import say, write
 from pscd.errors import UserError
 from pscd.run_folder import RunFolder
 
@@ -60,9 +60,9 @@ def detect_pictures(args: argparse.Namespace, out: Path) -> None:
         write_json(run.source, {"data": str(args.data), "kind": "pictures", "unreadable": unreadable})
     report(detector, described, args.data, run.scores)
     if len(described.paths) < FEW:
-        print(f"note: {len(described.paths)} pictures are few; trust the order more than how many are called strange")
+        say(f"note: {len(described.paths)} pictures are few; trust the order more than how many are called strange")
     _report_duplicates(described, args.data, run.duplicates)
-    print(f"run: {out}")
+    say(f"run: {out}")
 
 
 def is_of_pictures(detector: "EnergyDetector") -> bool:
@@ -163,26 +163,26 @@ def report(detector: "EnergyDetector", described: "Described", folder: Path, out
     order = np.argsort(-energy, kind="stable")
     columns = {"file": names, "energy": energy, "outlier": outlier.astype(int), "because": because}
     write(out, energy, columns)
-    print(f"{int(outlier.sum())} of {len(names)} pictures in {folder} are strange; the strangest:")
+    say(f"{int(outlier.sum())} of {len(names)} pictures in {folder} are strange; the strangest:")
     for i in order[:STRANGEST]:
-        print(f"  {names[i]:<32} energy {energy[i]:>9.2f}   {because[i]}")
+        say(f"  {names[i]:<32} energy {energy[i]:>9.2f}   {because[i]}")
     _report_unreadable(described, folder)
     shown = order[:SHOWN]
     labels = [f"{energy[i]:.0f}  {names[i]}" for i in shown]
     sheet = grids.contact_sheet([described.paths[i] for i in shown], labels)
-    print(f"scores: {out}")
-    print(f"picture: {grids.save(sheet, out.with_suffix('.png'))}")
+    say(f"scores: {out}")
+    say(f"picture: {grids.save(sheet, out.with_suffix('.png'))}")
 
 
 def _report_unreadable(described: "Described", folder: Path) -> None:
     if not described.unreadable:
         return
     n = len(described.unreadable)
-    print(f"{n} picture{'s' if n > 1 else ''} cannot be read, and {'were' if n > 1 else 'was'} left out:")
+    say(f"{n} picture{'s' if n > 1 else ''} cannot be read, and {'were' if n > 1 else 'was'} left out:")
     for path, why in described.unreadable[:NAMED]:
-        print(f"  {path.relative_to(folder).as_posix():<32} {why}")
+        say(f"  {path.relative_to(folder).as_posix():<32} {why}")
     if len(described.unreadable) > NAMED:
-        print(f"  ... and {len(described.unreadable) - NAMED} more")
+        say(f"  ... and {len(described.unreadable) - NAMED} more")
 
 
 def _report_duplicates(described: "Described", folder: Path, out: Path) -> None:
@@ -194,16 +194,16 @@ def _report_duplicates(described: "Described", folder: Path, out: Path) -> None:
     groups = near_duplicates(described.miniatures)
     if not groups:
         out.unlink(missing_ok=True)  # of the pictures before
-        print("no near-duplicates")
+        say("no near-duplicates")
         return
     names = [path.relative_to(folder).as_posix() for path in described.paths]
     rows = [(number, names[i]) for number, group in enumerate(groups, 1) for i in group]
     write(out, np.array([number for number, _ in rows]), {"group": [r[0] for r in rows], "file": [r[1] for r in rows]})
     extra = len(rows) - len(groups)
-    print(f"{extra} picture{'s are near-duplicates' if extra > 1 else ' is a near-duplicate'} of another:")
+    say(f"{extra} picture{'s are near-duplicates' if extra > 1 else ' is a near-duplicate'} of another:")
     for group in groups[:NAMED]:
-        print(f"  {_listed([names[i] for i in group])}")
-    print(f"near-duplicates: {out}")
+        say(f"  {_listed([names[i] for i in group])}")
+    say(f"near-duplicates: {out}")
 
 
 def _listed(names: Sequence[str], most: int = 4) -> str:

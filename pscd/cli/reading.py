@@ -1,14 +1,20 @@
 """The flags that say how a table is read, for every command that takes a file of rows as they come."""
 
 import argparse
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.cli.common import AddUp, Parser, parse_names
+from pscd.cli.flags import Extend, Parser, parse_kinds, parse_names
+from pscd.cli.output import say
 from pscd.errors import UserError
 
 if TYPE_CHECKING:
+    import torch
+
+    from pscd.detector.estimator import EnergyDetector
+    from pscd.model import Model
     from pscd.tables import Schema
 
 ARRAYS = (".npy", ".npz")
@@ -25,7 +31,7 @@ def add_reading_flags(parser: Parser) -> None:
     group.add_argument(
         "--as",
         dest="kinds",
-        action=AddUp,
+        action=Extend,
         type=parse_kinds,
         default={},
         metavar="COLUMN=KIND,...",
@@ -33,7 +39,7 @@ def add_reading_flags(parser: Parser) -> None:
     )
     group.add_argument(
         "--missing",
-        action=AddUp,
+        action=Extend,
         type=parse_names,
         default=(),
         metavar="WORD,...",
@@ -109,7 +115,7 @@ def tell_notes(notes: Sequence[str]) -> None:
         notes: of the table.
     """
     for note in notes:
-        print(f"note: {note}")
+        say(f"note: {note}")
 
 
 def notes_of(frame: Any) -> Sequence[str]:
@@ -141,22 +147,36 @@ def look_args(args: argparse.Namespace, frame: Any, ids: Sequence[str] = ()) -> 
     return look(frame, kinds=args.kinds, missing=args.missing, ids=ids)
 
 
-def parse_kinds(text: str) -> dict[str, str]:
-    """What columns are, from the text of a flag.
+def device(name: str) -> "torch.device":
+    """The device of that name, after a first number was computed on it."""
+    import torch
 
-    Args:
-        text: `COLUMN=KIND`, with commas between them.
+    try:
+        found = torch.device(name)
+        torch.empty(1, device=found).item()
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise UserError(f"device {name!r} is not available here; cpu always is") from None
+    return found
 
-    Returns:
-        Kinds by column.
 
-    Raises:
-        ArgumentTypeError: it is something else.
+def load_model(run: Path, where: str) -> "Model":
+    """The model of a run folder or file; warnings, such as that training was stopped, are printed as notes."""
+    from pscd.runs import load
 
-    >>> parse_kinds("age=number, zip=category")
-    {'age': 'number', 'zip': 'category'}
-    """
-    pairs = [part.rpartition("=") for part in parse_names(text)]
-    if not all(name and kind for name, _, kind in pairs):
-        raise argparse.ArgumentTypeError(f"write COLUMN=KIND, such as age=number,zip=category; got {text!r}")
-    return {name.strip(): kind.strip() for name, _, kind in pairs}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        model = load(run, device=device(where))
+    for warning in caught:
+        say(f"note: {warning.message}")
+    return model
+
+
+def load_detector(run: Path) -> "EnergyDetector | None":
+    """The detector of a run folder; None if it holds none."""
+    from pscd.run_folder import RunFolder
+
+    if not RunFolder(run).is_detector:
+        return None
+    from pscd.detector.estimator import EnergyDetector
+
+    return EnergyDetector.load(run)

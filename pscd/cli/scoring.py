@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pscd.cli.output import say
 from pscd.cli.reading import reading_options, tell_notes
 from pscd.cli.streams import Part, in_parts, job_of, source_of
 from pscd.errors import UserError
@@ -43,8 +44,8 @@ def detect_in_blocks(args: argparse.Namespace, source: "BlockSource", out: Path)
     print_learnt(detector, n)
     args.run, args.log_density, args.reasons = out, False, None
     score_by_detector(args, detector, source, RunFolder(out).scores)
-    print(f"cells: pscd clean {args.data} --run {out} tells which are wrong")
-    print(f"run: {out}")
+    say(f"cells: pscd clean {args.data} --run {out} tells which are wrong")
+    say(f"run: {out}")
 
 
 def fit_to_sample(args: argparse.Namespace, source: "BlockSource", **options: Any) -> "tuple[EnergyDetector, int]":
@@ -66,7 +67,7 @@ def fit_to_sample(args: argparse.Namespace, source: "BlockSource", **options: An
     from pscd.tables import as_frame
 
     check_table_ids(args, source)
-    print(f"drawing {min(N_FIT, source.n_rows):,} of about {source.n_rows:,} rows to learn from")
+    say(f"drawing {min(N_FIT, source.n_rows):,} of about {source.n_rows:,} rows to learn from")
     rows = sample_rows(source, N_FIT, seed=args.seed)
     frame = as_frame(rows.reshape(len(rows), -1)).to_native() if source.names is None else rows
     frame.attrs["pscd"] = frame.attrs.get("pscd", {}) | {k: v for k, v in reading_options(args).items() if v}
@@ -100,12 +101,12 @@ def score_by_detector(args: argparse.Namespace, detector: "EnergyDetector", sour
     found = in_parts(out, job, lambda first: source.blocks(first, some), work, total=source.n_rows)
     tell_notes(source.notes)
     n, outliers = (sum(summary[name] for summary in found) for name in ("rows", "outliers"))
-    print(f"{outliers:,} of {n:,} rows of {source.path} are outliers; the strangest:")
+    say(f"{outliers:,} of {n:,} rows of {source.path} are outliers; the strangest:")
     for energy, row, label, because in _strangest(found):
-        print(f"  {label or f'row {row}':<14} energy {energy:>9.2f}   {because}")
+        say(f"  {label or f'row {row}':<14} energy {energy:>9.2f}   {because}")
     if which == "outliers":
-        print("reasons: of the outliers (--reasons all, which takes longer, or none)")
-    print(f"scores: {out}")
+        say("reasons: of the outliers (--reasons all, which takes longer, or none)")
+    say(f"scores: {out}")
 
 
 def _detected(
@@ -168,17 +169,17 @@ def score_by_model(args: argparse.Namespace, model: "Model", source: "BlockSourc
         return _energies(model, rows_of(block), block, i * source.size, args.id, args.log_density)
 
     if args.log_density and (warning := model.log_z().warning) is not None:
-        print(f"warning: {warning}")
+        say(f"warning: {warning}")
     job = job_of("score", args, args.run, FLAGS, source.files)
     threads = None if model.shift.device.type == "cpu" else 1
     blocks = lambda first: source.blocks(first, some)  # noqa: E731
     found = in_parts(out, job, blocks, work, total=source.n_rows, threads=threads)
     tell_notes(source.notes)
     n, bad = (sum(summary[name] for summary in found) for name in ("rows", "bad"))
-    print(f"{n - bad:,} rows scored: {out}")
+    say(f"{n - bad:,} rows scored: {out}")
     if bad:
         first = next(summary["first"] for summary in found if summary["bad"])
-        print(f"{bad:,} rows could not be scored and have no energy (first: {first})")
+        say(f"{bad:,} rows could not be scored and have no energy (first: {first})")
 
 
 def scorable(args: argparse.Namespace, model: "Model") -> "BlockSource | None":
@@ -209,7 +210,6 @@ def _model_rows(
     import numpy as np
     import pandas as pd
 
-    from pscd.cli.common import in_words
     from pscd.tables import encode, look
     from pscd.tables.levels import listed
 
@@ -311,3 +311,20 @@ def check_table_ids(args: argparse.Namespace, source: "BlockSource") -> None:
     gone = [name for name in args.id if name not in (source.names or ())]
     if gone:
         raise UserError(f"{source.path}: has no column {gone[0]!r} for --id")
+
+
+def in_words(shape: Sequence[int]) -> str:
+    """The shape of a row in words.
+
+    Args:
+        shape: without the number of rows.
+
+    Returns:
+        For example `3 numbers`, or `1 x 28 x 28`.
+
+    >>> in_words([3]), in_words([1, 28, 28])
+    ('3 numbers', '1 x 28 x 28')
+    """
+    if len(shape) == 1:
+        return "1 number" if shape[0] == 1 else f"{shape[0]} numbers"
+    return " x ".join(map(str, shape))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pscd.cli.output import say
 from pscd.errors import UserError
 from pscd.run_folder import RunFolder
 
@@ -120,7 +121,7 @@ def in_parts(
         first = next(i for i in range(len(parts.done) + 1) if not is_done(i))
         there = sum(summary["rows"] for i, summary in parts.done.items() if i < first)
         if first:
-            print(f"going on after row {there:,}, where this command was stopped before")
+            say(f"going on after row {there:,}, where this command was stopped before")
 
         def write(numbered: tuple[int, Any]) -> int:
             i, block = numbered

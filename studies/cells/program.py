@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pscd.cli.common import Parser
+from pscd.cli.flags import Parser
 from pscd.errors import UserError
 from pscd.files import write_json, write_text_atomic
 from studies.cells import figure, report

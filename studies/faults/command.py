@@ -7,19 +7,20 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from pscd.cli import train
-from pscd.cli.main import COMMANDS, main
+from pscd.cli.main import main
 from pscd.errors import UserError
 from pscd.files import read_tensors, tensors_digest
 from pscd.run_folder import RunFolder
 from pscd.runs import train as train_into
 
 FLAGS = (
-    "--n-data 100 --steps 24 --batch-size 8 --buffer-size 20 --jump-components 2 --sampler-steps 2 "
-    "--width 8 --depth 1 --fourier 2 --log-every 4 --checkpoint-every 6 --gamma 0.5"
+    "--updates 24 --batch-size 8 --gamma 0.5 --set n_data=100 --set buffer_size=20 --set jump_components=2 "
+    "--set sampler.n_steps=2 --set energy.width=8 --set energy.depth=1 --set energy.fourier=2 --set log_every=4 "
+    "--set checkpoint_every=6"
 )
 TRAIN = ("train", "moon", *FLAGS.split())
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -64,7 +65,7 @@ def start(folder: Path, prepare: Prepare = lambda: None, words: Sequence[str] = 
         os.dup2(os.open(f"{folder}.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), 2)
         sys.stderr = os.fdopen(2, "w", buffering=1)
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
-        COMMANDS["train"] = replace(train.TRAIN, run=_only_train)
+        train.run = _only_train  # type: ignore[assignment]
         prepare()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         code = main([*words, "--out", str(folder)])

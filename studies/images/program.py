@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pscd.cli.common import Parser
+from pscd.cli.flags import Parser
 from pscd.data.pictures import data_root
 from studies.images.download import DOWNLOADS, download
 from studies.images.sets import IMAGE_SETS

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pscd.cli.common import Parser, parse_names
+from pscd.cli.flags import Parser, parse_names
 from pscd.errors import UserError
 from pscd.files import write_json, write_text_atomic
 from pscd.version import __version__

@@ -16,7 +16,7 @@ from typing import Any
 import numpy
 import torch
 
-from pscd.cli.common import Parser, parse_names
+from pscd.cli.flags import Parser, parse_names
 from pscd.errors import UserError
 from pscd.files import write_json, write_text_atomic
 from pscd.version import __version__

@@ -5,14 +5,7 @@ import pandas as pd
 import pytest
 
 from pscd.cli.main import main
-from tests.cli.helpers import SMALL, few_points, write_module
-
-
-@pytest.fixture(scope="package", autouse=True)
-def few():
-    """Fewer points to measure by and to draw, in fixtures of a file too: the cost is otherwise that of the MMD."""
-    with few_points():
-        yield
+from tests.cli.helpers import SMALL, write_module
 
 
 @pytest.fixture

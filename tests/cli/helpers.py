@@ -1,27 +1,15 @@
 """What the tests of several commands use."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
-from pscd.cli.main import build_parser, main
+from pscd.cli.main import main, parser_for
 from pscd.cli.train import config_from
 
-FLAGS = """--steps 20 --n-data 300 --batch-size 16 --buffer-size 50 --jump-components 2 --width 8 --depth 1
---sample-steps 4 --log-every 10 --fourier 2"""
+FLAGS = """--updates 20 --batch-size 16 --measure 500 --set n_data=300 --set buffer_size=50 --set jump_components=2
+--set energy.width=8 --set energy.depth=1 --set energy.fourier=2 --set sample_steps=4 --set log_every=10"""
 SMALL = FLAGS.split()
-
-
-@contextmanager
-def few_points() -> Iterator[None]:
-    """Commands measure by 500 points instead of 10,000, and detectors compare with 1,000 draws instead of 4,000."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module in ("train", "runs"):
-            patch.setattr(f"pscd.cli.{module}.N_POINTS", 500)
-        patch.setattr("pscd.detector.estimator.N_REFERENCE", 1000)
-        yield
 
 
 # Parts of one's own, as a user would write them into a file beside the data.
@@ -67,7 +55,7 @@ toy = Toy(lambda n, generator=None: torch.randn(n, 2, generator=generator) + 5)
 def parse(text):
     """The configuration that a line of `train` describes."""
     argv = text.split()
-    return config_from(build_parser(argv).parse_args(argv))
+    return config_from(parser_for(argv).parse_args(argv[1:]))
 
 
 def refused(argv, capsys):

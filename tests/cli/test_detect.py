@@ -3,8 +3,8 @@ import pandas as pd
 import pytest
 
 from pscd import EnergyDetector
-from pscd.cli.common import check_run_folder
 from pscd.cli.main import main
+from pscd.cli.output import check_folder
 from pscd.detector.reasons import reasons
 from tests.cli.helpers import refused
 
@@ -87,7 +87,7 @@ def test_mistakes_are_told_in_one_line(csv, run, tmp_path, capsys):
     assert "gamma" in refused(["detect", csv, "--id", "name", "--gamma", "-2", "--out", tmp_path / "a"], capsys)
     assert "energy" in refused(["detect", csv, "--id", "energy", "--out", tmp_path / "a"], capsys)
     assert "at least 1" in refused(["detect", csv, "--updates", "0", "--out", tmp_path / "a"], capsys)
-    assert "number or auto" in refused(["detect", csv, "--gamma", "much", "--out", tmp_path / "a"], capsys)
+    assert "must be auto or at least 0" in refused(["detect", csv, "--gamma", "much", "--out", tmp_path / "a"], capsys)
     few = tmp_path / "few.csv"
     few.write_text("a,b\n1,2\n3,4\n")
     assert "too few" in refused(["detect", few, "--out", tmp_path / "a"], capsys)
@@ -148,7 +148,7 @@ def test_a_dirty_table_is_taken_as_it_comes(dirty, tmp_path, capsys):
     assert main(["sample", str(out), "--n", "5", "--out", str(tmp_path / "new.csv")]) == 0
     assert set(pd.read_csv(tmp_path / "new.csv")["sex"]) <= {"m", "f"}
     capsys.readouterr()
-    assert "not all numbers" in refused(["sample", out, "--n", "5", "--out", tmp_path / "new.npy"], capsys)
+    assert "is not numeric" in refused(["sample", out, "--n", "5", "--out", tmp_path / "new.npy"], capsys)
 
 
 def test_a_stream_does_not_stop_at_a_bad_row(dirty, tmp_path, capsys):
@@ -202,11 +202,11 @@ def test_a_run_folder_that_cannot_be_written_to_is_told_before_the_work(csv, tmp
 
 
 def test_checking_a_run_folder_leaves_nothing_behind_and_nothing_out(tmp_path):
-    check_run_folder(tmp_path / "a" / "b")
+    check_folder(tmp_path / "a" / "b")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "a" / "mine").mkdir(parents=True)
-    check_run_folder(tmp_path / "a" / "b")
-    check_run_folder(tmp_path / "a")
+    check_folder(tmp_path / "a" / "b")
+    check_folder(tmp_path / "a")
     assert [path.name for path in tmp_path.rglob("*")] == ["a", "mine"]
 
 

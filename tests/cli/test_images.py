@@ -20,13 +20,14 @@ def size_of(path):
         return picture.size
 
 
-SMALL = ["--steps", "6", "--width", "2", "--buffer-size", "120", "--sample-steps", "2", "--batch-size", "16"]
+SMALL = ["--updates", "6", "--batch-size", "16", "--set", "energy.width=2", "--set", "buffer_size=120"]
+SMALL += ["--set", "sample_steps=2"]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("images") / "digits"
-    assert main(["train", "digits", *SMALL, "--classes", "10", "--out", str(out)]) == 0
+    assert main(["train", "digits", *SMALL, "--set", "energy.classes=10", "--out", str(out)]) == 0
     return out
 
 
@@ -40,7 +41,7 @@ def test_training_keeps_a_model_a_picture_and_numbers(run, capsys):
 
 def test_the_same_seed_gives_the_same_model(run, tmp_path):
     out = tmp_path / "again"
-    assert main(["train", "digits", *SMALL, "--classes", "10", "--out", str(out)]) == 0
+    assert main(["train", "digits", *SMALL, "--set", "energy.classes=10", "--out", str(out)]) == 0
     first, second = load(run), load(out)
     torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
 
@@ -61,25 +62,12 @@ def test_labels_choose_the_chains(run):
     assert len(set(model.proposal.choose(120).tolist())) == 120
 
 
-def test_a_strip_is_drawn(run, tmp_path):
-    assert main(["strip", str(run), "--n", "2", "--steps", "5", "--out", str(tmp_path / "strip.png")]) == 0
-
-
-def test_mending_pictures(run, tmp_path, capsys):
-    x = load_dataset("digits", seed=0).held_out[0]
-    path = grids.save(x[0].numpy(), tmp_path / "digit.png")
-    filled, clean = tmp_path / "filled.png", tmp_path / "clean.png"
-    assert main(["mend", str(run), str(path), "--keep", "left", "--n", "3", "--steps", "5", "--out", str(filled)]) == 0
-    assert size_of(filled)[0] > 400
-    assert main(["mend", str(run), str(path), "--steps", "2", "--out", str(clean)]) == 0
-    assert main(["mend", str(run), str(tmp_path / "no.png"), "--out", str(tmp_path / "z.png")]) == 2
-    assert "cannot read" in capsys.readouterr().err
-
-
 def test_rows_of_numbers_are_no_images(tmp_path, capsys):
     out = tmp_path / "moon"
-    assert main(["train", "gaussian_1d", "--steps", "2", "--n-data", "100", "--out", str(out)]) == 0
-    assert main(["strip", str(out), "--out", str(tmp_path / "x.png")]) == 2
+    assert (
+        main(["train", "gaussian_1d", "--updates", "2", "--set", "n_data=100", "--measure", "0", "--out", str(out)])
+        == 0
+    )
     assert main(["sample", str(out), "--out", str(tmp_path / "x.png")]) == 2
     assert "not images" in capsys.readouterr().err
 
@@ -89,7 +77,7 @@ def test_a_folder_of_pictures_from_training_to_the_strangest(tmp_path, capsys):
     digits = load_dataset("digits", seed=0).held_out[:30]
     for i, x in enumerate(digits):
         grids.save(x[0].numpy(), folder / f"{i:02}.png")
-    sizes = ["--image-size", "8", "--depth", "2", "--precision", "float32"]
+    sizes = ["--set", "image_size=8", "--set", "energy.depth=2", "--set", "precision=float32"]
     assert main(["train", str(folder), *SMALL, *sizes, "--out", str(out)]) == 0
     scores = tmp_path / "scores.csv"
     assert main(["score", str(out), str(folder), "--out", str(scores)]) == 0
@@ -115,7 +103,7 @@ def test_pictures_that_cannot_be_read_are_left_out_of_training_and_scores(tmp_pa
     for i, x in enumerate(load_dataset("digits", seed=0).held_out[:30]):
         grids.save(x[0].numpy(), folder / "ab"[i % 2] / f"{i:02}.png")
     (folder / "a" / "00a.png").write_text("no picture")
-    sizes = ["--image-size", "8", "--depth", "2", "--classes", "2"]
+    sizes = ["--set", "image_size=8", "--set", "energy.depth=2", "--set", "energy.classes=2"]
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         assert main(["train", str(folder), *SMALL, *sizes, "--out", str(out)]) == 0

@@ -2,8 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pscd.cli.common import Parser
-from pscd.cli.reading import add_reading_flags, look_args, notes_of, parse_kinds, read_args
+from pscd.cli.flags import Parser, parse_kinds
+from pscd.cli.reading import add_reading_flags, look_args, notes_of, read_args
 from pscd.cli.streams import source_of
 from pscd.errors import UserError
 

@@ -28,7 +28,7 @@ def folder(tmp_path_factory):
     detect = ["detect", path / "train.csv", "--id", "name", "--updates", "5", "--out", path / "detector"]
     assert main([str(word) for word in detect]) == 0
     EnergyDetector(n_updates=5).fit(np.nan_to_num(np.load(path / "x.npy"))).save(path / "numbers")
-    train = ["train", path / "train.csv", "--columns", "a,b", "--steps", "5", "--out", path / "model"]
+    train = ["train", path / "train.csv", "--columns", "a,b", "--updates", "5", "--out", path / "model"]
     assert main([str(word) for word in train]) == 0
     return path
 

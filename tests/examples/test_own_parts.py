@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import pscd
-from pscd.cli import runs, train
 from pscd.cli.main import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -55,11 +54,10 @@ def test_all_three_from_the_command_line(tmp_path, monkeypatch):
     """In the folder of the module, which is not imported yet when a command names it."""
     monkeypatch.chdir(EXAMPLES)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(runs, "N_POINTS", 100)
-    monkeypatch.setattr(train, "N_POINTS", 100)  # the MMD of 10,000 takes longer than all else
     out = str(tmp_path / "run")
     parts = ["own_parts:pinwheel", "--objective", "own_parts:TrimmedCD", "--sampler", "own_parts:Underdamped"]
-    size = "--steps 5 --n-data 100 --batch-size 8 --buffer-size 20 --jump-components 1 --sample-steps 2 --share 0.2"
+    size = "--updates 5 --batch-size 8 --measure 100 --set objective.share=0.2 --set n_data=100 --set buffer_size=20 "
+    size += "--set jump_components=1 --set sample_steps=2"
     monkeypatch.delitem(sys.modules, "own_parts", raising=False)
     assert main(["train", *parts, *size.split(), "--out", out]) == 0
     assert Path(sys.modules["own_parts"].__file__).parent == EXAMPLES

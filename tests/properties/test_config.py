@@ -158,37 +158,37 @@ def test_ranges_include_their_ends_as_they_say(name, good, bad):
             TrainConfig(**{name: value})
 
 
-# Flags: names and values as a user may combine them, also wrongly.
+# Flags and settings as a user may combine them, also wrongly.
 FLAGS = {
     "--gamma": ["0", "0.5", "-1", "-2", "auto", "much", "nan"],
-    "--warmup": ["0", "1", "2"],
-    "--unit": ["nats", "spread", "metres"],
-    "--negatives": ["auto", "direct", "weighted"],
-    "--l2": ["0", "0.1", "-1"],
-    "--divergence": ["js", "kl", "tv"],
-    "--alpha": ["0", "0.5", "1"],
-    "--chains": ["persistent", "data", "short-run"],
-    "--base": ["gaussian", "box"],
-    "--start": ["none", "mixture"],
-    "--standardise": ["std", "robust", "none"],
-    "--stop": ["end", "randomised"],
-    "--schedule": ["cosine", "constant"],
-    "--restart": ["0", "1", "1.5"],
-    "--clip": ["none", "0.1", "0"],
-    "--ema": ["0", "0.9", "1"],
-    "--beta1": ["0", "0.5"],
-    "--data-noise": ["0", "0.1", "-1"],
-    "--hold-out": ["0", "0.3", "2"],
-    "--classes": ["0", "3"],
-    "--precision": ["float32", "bfloat16"],
-    "--gradients": ["auto", "eager", "plain"],
-    "--sampler-steps": ["1", "3", "0"],
-    "--sampler-jump-every": ["0", "2", "1"],
-    "--sampler-low": ["-1", "0", "none"],
-    "--sampler-high": ["1", "-5"],
-    "--sampler-step-size": ["0.1", "0"],
+    "objective.warmup": ["0", "1", "2"],
+    "objective.unit": ["nats", "spread", "metres"],
+    "objective.negatives": ["auto", "direct", "weighted"],
+    "objective.l2": ["0", "0.1", "-1"],
+    "objective.divergence": ["js", "kl", "tv"],
+    "objective.alpha": ["0", "0.5", "1"],
+    "chains": ["persistent", "data", "short-run"],
+    "base": ["gaussian", "box"],
+    "start": ["none", "mixture"],
+    "standardise": ["std", "robust", "none"],
+    "stop": ["end", "randomised"],
+    "schedule": ["cosine", "constant"],
+    "restart": ["0", "1", "1.5"],
+    "clip": ["none", "0.1", "0"],
+    "ema": ["0", "0.9", "1"],
+    "beta1": ["0", "0.5"],
+    "data_noise": ["0", "0.1", "-1"],
+    "hold_out": ["0", "0.3", "2"],
+    "energy.classes": ["0", "3"],
+    "precision": ["float32", "bfloat16"],
+    "gradients": ["auto", "eager", "plain"],
+    "sampler.n_steps": ["1", "3", "0"],
+    "sampler.jump_every": ["0", "2", "1"],
+    "sampler.low": ["-1", "0", "none"],
+    "sampler.high": ["1", "-5"],
+    "sampler.step_size": ["0.1", "0"],
     "--seed": ["0", "7", "-1"],
-    "--energy": ["mlp", "quadratic", "corrected", "conv", "resnet", "nothing"],
+    "energy.name": ["mlp", "quadratic", "corrected", "conv", "resnet", "nothing"],
     "--columns": ["a,b"],
     "--nonsense": ["1"],
 }
@@ -199,7 +199,8 @@ def lines(draw, most):
     words = ["--objective", draw(st.sampled_from(list(OBJECTIVES)))] if draw(st.booleans()) else []
     words += ["--sampler", draw(st.sampled_from(list(SAMPLERS)))] if draw(st.booleans()) else []
     for flag in sorted(draw(st.sets(st.sampled_from(list(FLAGS)), max_size=most))):
-        words += [flag, draw(st.sampled_from(FLAGS[flag]))]
+        value = draw(st.sampled_from(FLAGS[flag]))
+        words += [flag, value] if flag.startswith("--") else ["--set", f"{flag}={value}"]
     return words
 
 
@@ -211,7 +212,7 @@ def one_clear_line(code, text):
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@example(words=["--restart", "1.5"])
+@example(words=["--set", "restart=1.5"])
 @given(words=lines(4))
 def test_any_flags_are_a_configuration_or_one_clear_line(words, capsys):
     try:
@@ -225,7 +226,7 @@ def test_any_flags_are_a_configuration_or_one_clear_line(words, capsys):
 
 
 def run_or_one_line(words, folder, capsys):
-    argv = ["train", "moon", *SMALL, "--steps", "3", "--max-retries", "0", *words, "--out", str(folder)]
+    argv = ["train", "moon", *SMALL, "--updates", "3", "--set", "max_retries=0", *words, "--out", str(folder)]
     try:
         code = main(argv)
     except SystemExit as stop:
@@ -243,7 +244,7 @@ def run_or_one_line(words, folder, capsys):
 @given(words=lines(3))
 def test_any_configuration_trains_or_is_one_clear_line(words, capsys):
     try:
-        config = parse(" ".join(["train", "moon", *SMALL, *words, "--steps", "2", "--out", "nowhere"]))
+        config = parse(" ".join(["train", "moon", *SMALL, *words, "--updates", "2", "--out", "nowhere"]))
         model = fit(TOYS["moon"](60, generator(0)), replace(config, max_retries=0))
     except (UserError, Diverged) as error:
         assert len(str(error).splitlines()) == 1

@@ -7,7 +7,7 @@ import torch
 
 from pscd.cli.main import main
 from pscd.data.toys import moon
-from tests.cli.helpers import SMALL, few_points
+from tests.cli.helpers import SMALL
 
 # Cells as strangers send them: HTML, a formula, emoji, a very long text, text from right to left, a broken encoding.
 HOSTILE = [
@@ -38,7 +38,7 @@ def hostile(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def two_moons(tmp_path_factory):
-    """The folder of a small run on a csv of two columns."""
+    """The folder of a small run on a csv of two columns, trained."""
     folder = tmp_path_factory.mktemp("moons")
     frame = pd.DataFrame(moon(300, torch.Generator().manual_seed(0)).numpy(), columns=["left", "right"])
     frame.insert(0, "who", [f"nobody {i}" for i in range(len(frame))])
@@ -46,9 +46,8 @@ def two_moons(tmp_path_factory):
     here = os.getcwd()
     os.chdir(folder)
     try:
-        words = ["train", "moons.csv", "--columns", "left,right", *SMALL, "--checkpoint-every", "10"]
-        with few_points():
-            assert main([*words, "--out", "run"]) == 0
+        words = ["train", "moons.csv", "--columns", "left,right", *SMALL, "--set", "checkpoint_every=10"]
+        assert main([*words, "--out", "run"]) == 0
     finally:
         os.chdir(here)
     return folder / "run"

@@ -17,7 +17,7 @@ def rows(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(rows):
     out = rows.parent / "run"
-    assert main(["train", str(rows), "--columns", "a,b", "--steps", "5", "--out", str(out)]) == 0
+    assert main(["train", str(rows), "--columns", "a,b", "--updates", "5", "--out", str(out)]) == 0
     return out
 
 

@@ -1,18 +1,14 @@
 import json
-import sys
-from argparse import Namespace
 
 import numpy as np
 import pandas as pd
-import pytest
 
-from pscd.cli.images import N_MEASURED
 from pscd.cli.main import main
-from pscd.cli.streams import job_of
-from tests.cli.helpers import SMALL, help_of, refused
+from pscd.cli.output import job_of
+from tests.cli.helpers import SMALL, refused
 
 
-def test_train_sample_score_evaluate_plot(run, csv, tmp_path, capsys):
+def test_train_sample_score_evaluate(run, csv, tmp_path, capsys):
     assert (run / "plot.png").stat().st_size > 10_000
     assert main(["sample", str(run), "--n", "50", "--out", str(tmp_path / "s.csv")]) == 0
     assert main(["sample", str(run), "--n", "50", "--out", str(tmp_path / "s.npy")]) == 0
@@ -28,8 +24,7 @@ def test_train_sample_score_evaluate_plot(run, csv, tmp_path, capsys):
     assert list(scores["row"]) == list(range(1, 201))
     np.testing.assert_allclose(scores["energy"], np.load(tmp_path / "b.npy"), rtol=1e-4)
 
-    assert main(["evaluate", str(run), "--n", "100"]) == 0
-    assert main(["plot", str(run), "--out", str(tmp_path / "again.png")]) == 0
+    assert main(["report", str(run), "--evaluate", "--n", "100", "--picture", str(tmp_path / "again.png")]) == 0
     out = capsys.readouterr().out
     assert "MMD^2" in out
     assert (tmp_path / "again.png").exists()
@@ -99,24 +94,6 @@ def test_nothing_is_overwritten(csv, run, tmp_path, capsys):
     assert "cannot write" in refused(["sample", run, "--out", tmp_path / "file" / "x.npy"], capsys)
 
 
-def test_modules_are_imported_before_a_run_is_read(run, mine, tmp_path):
-    assert main(["sample", str(run), "--n", "5", "--import", mine, "--out", str(tmp_path / "s.csv")]) == 0
-    assert mine in sys.modules
-
-
-def test_help_says_how_many_images_are_measured(capsys):
-    assert f"of images {N_MEASURED})" in " ".join(help_of(["evaluate", "--help"], capsys).split())
-
-
-@pytest.mark.parametrize(
-    ("command", "writers"),
-    [(name, "train or detect") for name in ("sample", "score")]
-    + [(name, "train") for name in ("evaluate", "plot", "strip", "mend")],
-)
-def test_help_says_whose_folders_a_command_takes(command, writers, capsys):
-    assert f"run folder that {writers} wrote" in " ".join(help_of([command, "--help"], capsys).split())
-
-
 def test_a_file_of_a_model_takes_the_place_of_its_run_folder(run, csv, tmp_path, capsys):
     model = tmp_path / "mine.safetensors"
     model.write_bytes((run / "model.safetensors").read_bytes())
@@ -126,14 +103,12 @@ def test_a_file_of_a_model_takes_the_place_of_its_run_folder(run, csv, tmp_path,
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), np.load(tmp_path / "b.npy"))
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
     capsys.readouterr()
-    assert "give the run folder" in refused(["evaluate", model], capsys)
-    assert "add --out for the picture" in refused(["plot", model], capsys)
+    assert "need the run folder" in refused(["report", model, "--evaluate"], capsys)
 
 
 def test_parts_of_another_model_are_not_gone_on_with(tmp_path):
-    args = Namespace(n=5)
     jobs = []
     for content in (b"one", b"two"):
         (tmp_path / "m.safetensors").write_bytes(content)
-        jobs.append(job_of("sample", args, tmp_path / "m.safetensors", ["n"], []))
+        jobs.append(job_of("sample", {"n": 5}, tmp_path / "m.safetensors"))
     assert jobs[0] != jobs[1]

@@ -1,31 +1,26 @@
-"""The command `score`: the energy of new rows, by a trained model or a detector."""
+"""Write the energy of new rows: higher energy = more anomalous.
+
+Examples:
+  pscd score runs/my new.csv --id name --out scores.csv
+  pscd score runs/mine pictures/ --by complexity --out scores.csv
+"""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pscd.cli.common import (
-    AddUp,
-    Command,
-    Parser,
-    add_out,
-    add_run,
-    check_out,
-    in_words,
-    load_model,
-    parse_names,
-    write,
-)
 from pscd.cli.detect import check_ids, is_detector, score_rows
+from pscd.cli.flags import Extend, Parser, add_machine, add_out, add_run, parse_names
 from pscd.cli.images import add_strangeness, check_strangeness, score_images
-from pscd.cli.reading import ARRAYS, FILES, add_reading_flags
-from pscd.cli.scoring import scorable, score_by_model
+from pscd.cli.output import check_out, say, write
+from pscd.cli.reading import ARRAYS, FILES, add_reading_flags, load_model
+from pscd.cli.scoring import in_words, scorable, score_by_model
 from pscd.cli.streams import OUTPUTS, source_of
 from pscd.errors import UserError
 
 
-def add_score(parser: Parser) -> None:
+def add_flags(parser: Parser) -> None:
     """Add the flags of `pscd score`.
 
     Args:
@@ -38,7 +33,7 @@ def add_score(parser: Parser) -> None:
         help=f"rows to score ({FILES}), or a folder of Parquet files; for an image model also a folder of pictures",
     )
     parser.add_argument(
-        "--id", action=AddUp, type=parse_names, default=(), help="columns to carry over, such as a row's name (a,b)"
+        "--id", action=Extend, type=parse_names, default=(), help="columns to carry over, such as a row's name (a,b)"
     )
     parser.add_argument("--log-density", action="store_true", help="write the log density of every row too, in nats")
     parser.add_argument(
@@ -51,9 +46,10 @@ def add_score(parser: Parser) -> None:
     )
     add_strangeness(parser)
     add_reading_flags(parser)
+    add_machine(parser)
 
 
-def run_score(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     """Write the energy of every row of a file; the higher, the stranger.
 
     Args:
@@ -102,9 +98,9 @@ def run_score(args: argparse.Namespace) -> None:
         columns["log_density"] = model.log_prob(table.x).numpy()
         warning = model.log_z().warning
         if warning is not None:
-            print(f"warning: {warning}")
+            say(f"warning: {warning}")
     write(args.out, columns["log_density"] if args.log_density else energy, columns)
-    print(f"{len(energy)} rows scored: {args.out}")
+    say(f"{len(energy)} rows scored: {args.out}")
 
 
 def _in_blocks(args: argparse.Namespace) -> bool:
@@ -115,14 +111,3 @@ def _in_blocks(args: argparse.Namespace) -> bool:
 def _check_width(found: Sequence[int], wanted: Sequence[int], args: argparse.Namespace) -> None:
     if tuple(found) != tuple(wanted):
         raise UserError(f"{args.file}: {in_words(found)} a row, but {args.run} was trained on {in_words(wanted)}")
-
-
-SCORE = Command(
-    "write the energy of new rows: the higher, the stranger",
-    add_score,
-    run_score,
-    "  pscd score runs/my new.csv --id name --out scores.csv\n"
-    "  pscd score runs/my big.parquet --out scores.parquet   any size; the same command goes on if it was stopped\n"
-    "  pscd score runs/my shards/ --id name --out scored     a folder of Parquet files to another\n"
-    "  pscd score runs/mine pictures/ --by complexity --out scores.csv   another score of images",
-)

@@ -1,0 +1,213 @@
+"""What commands share to write: text on the terminal, files of rows, large files in parts that can be resumed."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from pscd.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from pscd.model import Model
+    from pscd.parts import Summary
+
+OUTPUTS = (".npy", ".csv", ".parquet", "")  # file names that rows are written to; without an ending a folder
+SHOW_PROGRESS = 200_000  # rows from which on a progress line is shown
+PICTURES = (".png", ".jpg")
+SHOWN_IMAGES = 100
+
+
+def say(text: str, *, file: IO[str] | None = None) -> None:
+    """Print text whose parts may be quoted from a file: no control characters, and nothing the terminal cannot show."""
+    file = sys.stdout if file is None else file
+    lines = ("".join(c if c.isprintable() else " " for c in line) for line in text.split("\n"))
+    encoding = getattr(file, "encoding", None) or "utf-8"
+    print("\n".join(lines).encode(encoding, "replace").decode(encoding), file=file)
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that prints and writes, when `torchrun` has started several."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def check_out(path: Path, force: bool, endings: Sequence[str] = OUTPUTS) -> None:
+    """Refuse a file that must not be written, before any work is done for it."""
+    if path.suffix not in endings:
+        raise UserError(f"{path}: the name must end in {' or '.join(filter(None, endings))}")
+    if path.is_dir() and not path.suffix:
+        raise UserError(f"{path} is a folder that exists; choose another --out, folders are not replaced")
+    if path.exists() and not force:
+        raise UserError(f"{path} exists; choose another --out, or add --force to replace it")
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a run folder that cannot be written to; nothing is left behind."""
+    from pscd.files import writing_to
+
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    with writing_to(path):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path):
+                pass
+        finally:
+            for folder in made:
+                with suppress(OSError):  # it was not made after all, or another process uses it by now
+                    folder.rmdir()
+
+
+def write(path: Path, array: "np.ndarray", columns: Mapping[str, Any]) -> None:
+    """Write an array as `.npy`, or columns as `.csv` or `.parquet`, as the ending of the name says."""
+    from pscd.parts import Parts
+
+    with (parts := Parts(path, {})).open():
+        parts.write(0, columns, array, {})
+        parts.join()
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a block of rows becomes: columns for files with names, an array for `.npy`, and a summary of plain values.
+
+    `summary["rows"]` is the number of rows; `copy` is what a second file gets.
+    """
+
+    columns: Mapping[str, Any]
+    array: "np.ndarray"
+    summary: "Summary"
+    copy: "Part | None" = None
+
+
+def in_parts(
+    out: Path,
+    job: Mapping[str, Any],
+    blocks: Callable[[int], Iterator[Any]],
+    work: Callable[[int, Any], Part],
+    *,
+    total: int,
+    threads: int | None = None,
+    copy: Path | None = None,
+    finish: Callable[[Sequence[Path]], None] = lambda parts: None,
+) -> "list[Summary]":
+    """Work on blocks and write the results, in their order, to one file or two; a killed command resumes.
+
+    Args:
+        out: the file, or a folder of Parquet files.
+        job: plain values that decide the result: parts of another job are discarded.
+        blocks: gives the blocks from a number on.
+        work: makes a part of a block and its number; called from several threads.
+        total: approximate number of rows.
+        threads: blocks at a time; None: as many as torch may use.
+        copy: the second file, which gets `Part.copy`.
+        finish: called with the parts of `out` before they are joined; if it is stopped, it is called again.
+    """
+    from pscd import fast
+    from pscd.parts import Parts
+    from pscd.progress import progress_bar
+
+    outputs = [Parts(path, job) for path in (out, copy) if path is not None]
+    with ExitStack() as stack:
+        for parts in outputs:
+            stack.enter_context(parts.open())
+
+        def is_done(i: int) -> bool:
+            return all(i in parts.done for parts in outputs)
+
+        def write_part(numbered: tuple[int, Any]) -> int:
+            i, block = numbered
+            if not is_done(i):
+                part = work(i, block)
+                for parts, made in zip(outputs, (part, part.copy), strict=False):
+                    if made is not None:
+                        parts.write(i, made.columns, made.array, made.summary)
+            return int(outputs[0].done[i]["rows"])
+
+        first = next(i for i in range(len(outputs[0].done) + 1) if not is_done(i))
+        n_done = sum(summary["rows"] for i, summary in outputs[0].done.items() if i < first)
+        if first:
+            say(f"resuming after {n_done:,} rows, where this command was stopped")
+        with progress_bar(total, done=n_done, show=total > SHOW_PROGRESS, unit=" rows", in_thousands=True) as bar:
+            numbered = enumerate(blocks(first), first)
+            for n in (
+                map(write_part, numbered) if threads == 1 else fast.in_order(write_part, numbered, threads=threads)
+            ):
+                bar.update(n)
+        finish(outputs[0].paths)
+        for parts in reversed(outputs):
+            parts.join()
+    return [outputs[0].done[i] for i in sorted(outputs[0].done)]
+
+
+def job_of(command: str, settings: Mapping[str, Any], run: Path | None, data: str = "") -> dict[str, Any]:
+    """Plain values that decide what a command writes: its settings, the model and the data.
+
+    Args:
+        command: its name.
+        settings: the flags that matter.
+        run: a run folder, or the file of a model.
+        data: fingerprint of the data.
+    """
+    from pscd.files import file_digest
+    from pscd.run_folder import RunFolder
+    from pscd.version import __version__
+
+    models = []
+    if run is not None:
+        folder = RunFolder(run)
+        models = [path for path in (run, folder.model, folder.detector, folder.network) if path.is_file()]
+        # A run that was stopped has no model yet.
+        models = models or [path for path in (folder.state, folder.previous_state) if path.is_file()]
+    digests = [file_digest(path) for path in models]
+    return {"command": command, "version": __version__, "settings": dict(settings), "run": digests, "data": data}
+
+
+def measure(model: "Model", run: Path, samples: "torch.Tensor | None" = None, **options: Any) -> None:
+    """Measure how far samples are from held-out data, print it, and keep it in the run folder.
+
+    Args:
+        model: of the run.
+        run: the folder.
+        samples: drawn from the model already.
+        options: of `pscd.evaluate`: n, seed and, for images, features.
+    """
+    from pscd.evaluation import evaluate, evaluate_images, keep
+    from pscd.run_folder import RunFolder
+
+    if model.is_image:
+        of_images = evaluate_images(model, samples=samples, **options)
+        first = of_images[0]
+        say(f"compared with {first.n_real} held-out images, by {first.features}")
+        say("                    Frechet  precision  recall  density  coverage        n")
+        for m in of_images:
+            shares = f"{m.precision:>10.3f} {m.recall:>7.3f} {m.density:>8.3f} {m.coverage:>9.3f}"
+            say(f"  {m.name:<14} {m.frechet:>10.4g} {shares} {m.n_fake:>8}")
+        keep(of_images, RunFolder(run), seed=options.get("seed", 0))
+    else:
+        of_rows = evaluate(model, samples=samples, **options)
+        say(f"compared with {of_rows[0].n_real} held-out rows      MMD^2 x 1e4        n")
+        for row in of_rows:
+            say(f"  {row.name:<26} {1e4 * row.mmd:>11.2f} {row.n_fake:>8}")
+        keep(of_rows, RunFolder(run), seed=options.get("seed", 0))
+
+
+def draw(model: "Model", data: "torch.Tensor", samples: "torch.Tensor", path: Path) -> None:
+    """Draw data and samples side by side, with the energy where it can be shown."""
+    if model.is_image:
+        from pscd.images import grids
+
+        n = min(SHOWN_IMAGES, len(data), len(samples))
+        grids.save(grids.beside(*(grids.grid(x[:n]) for x in (data, samples))), path)
+    else:
+        from pscd.files import writing_to
+        from pscd.plots import plot_run
+
+        with writing_to(path):
+            plot_run(model, data, samples, path)
+    say(f"picture: {path}")
