@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 
 from pscd.cli.main import main
-from pscd.cli.output import job_of
 from tests.cli.helpers import SMALL, refused
 
 
@@ -104,11 +103,3 @@ def test_a_file_of_a_model_takes_the_place_of_its_run_folder(run, csv, tmp_path,
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
     capsys.readouterr()
     assert "need the run folder" in refused(["report", model, "--evaluate"], capsys)
-
-
-def test_parts_of_another_model_are_not_gone_on_with(tmp_path):
-    jobs = []
-    for content in (b"one", b"two"):
-        (tmp_path / "m.safetensors").write_bytes(content)
-        jobs.append(job_of("sample", {"n": 5}, tmp_path / "m.safetensors"))
-    assert jobs[0] != jobs[1]
