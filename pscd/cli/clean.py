@@ -173,7 +173,7 @@ def _write_mended(args: argparse.Namespace, frame: "pd.DataFrame", changed: "pd.
     import numpy as np
 
     from pscd.files import replacing, suffix_of, writing_to
-    from pscd.tables.writing import write_like
+    from pscd.tables.write import write_like
 
     if is_text(args.file) and is_text(args.out):
         texts = {

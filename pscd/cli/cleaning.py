@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pscd.detector.estimator import EnergyDetector
     from pscd.parts import Summary
     from pscd.tables.blocks import BlockSource
-    from pscd.tables.writing import Change
+    from pscd.tables.write import Change
 
 CELLS = 100_000  # of a block that are judged at a time: each takes about a kilobyte meanwhile
 LEARNING = ("columns", "id", "gamma", "updates", "seed")
@@ -138,7 +138,7 @@ def _copied(block: Any, changed: "pd.DataFrame") -> Part:
 def _copy_text(args: argparse.Namespace, source: "BlockSource", parts: Sequence[Path]) -> None:
     """A copy of a text file, byte for byte but for the cells that are listed in files."""
     from pscd.progress import progress_bar
-    from pscd.tables.writing import copy_changed
+    from pscd.tables.write import copy_changed
 
     def changes() -> "Iterator[Change]":
         names: list[str] = []

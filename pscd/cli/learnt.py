@@ -20,9 +20,9 @@ def print_learnt(detector: "EnergyDetector", n_rows: int) -> None:
     schema = detector.reader_.schema
     say(f"{n_rows} rows, {n_learnt(detector)} columns; estimated contamination: {100 * detector.contamination_:.1f} %")
     for column in () if schema is None else schema.columns:
-        if not column.is_learnt and column.notes and "told" not in column.notes[0]:
+        if not column.is_learnt and column.notes and "stated" not in column.notes[0]:
             say(f"  left out: {column.name} ({'; '.join(column.notes)})")
-        elif column.stray or any("as told" in note for note in column.notes):
+        elif column.stray or any("as stated" in note for note in column.notes):
             say(f"  {column.name}: {'; '.join(column.notes)}")
     ignored = int((detector.sample_weight_ < IGNORED).sum())
     if detector.gamma_ > 0:

@@ -114,8 +114,7 @@ def values(column: "Column") -> str:
 
 def _advice(schema: "Schema") -> list[str]:
     """How to correct what is wrong, with columns of this table as the example."""
-    notes = [note for column in schema.columns for note in column.notes if "--missing " in note]
-    codes = dict.fromkeys(note.rpartition("--missing ")[2] for note in notes)
+    codes = dict.fromkeys(column.missing_code for column in schema.columns if column.missing_code)
     few = next((c for c in schema.learnt() if c.kind == "integer" and _span(c) < FEW), None)
     text = next((c for c in schema.columns if not c.is_learnt and "different" in c.notes[0]), None)
     examples = [f"{c.name}=category" for c in (few, text) if c is not None] or [f"{schema.columns[0].name}=skip"]

@@ -205,7 +205,7 @@ def _read_frame(
 ) -> tuple[np.ndarray, tuple[str, ...], dict[str, list[Any]]]:
     from pscd.tables import read_frame
     from pscd.tables.cells import as_frame, cells_of
-    from pscd.tables.looking import common_decimal
+    from pscd.tables.infer import common_decimal
 
     frame = _read_plain(path, ids or ())
     if frame is None:

@@ -10,7 +10,7 @@ from pscd.errors import UserError
 from pscd.rng import Stream, generator
 from pscd.tables import encode, look
 from pscd.tables.blocks import BlockSource
-from pscd.tables.encoding import other_decimal
+from pscd.tables.encode import other_decimal
 from pscd.tables.levels import listed
 from pscd.tables.numbers import LARGEST
 

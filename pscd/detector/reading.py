@@ -16,9 +16,8 @@ from pscd.errors import UserError
 from pscd.tables import Schema, decode, encode, look, spell
 from pscd.tables.cells import with_text_names
 from pscd.tables.dates import in_zone
-from pscd.tables.levels import listed
+from pscd.tables.levels import listed, meant
 from pscd.tables.numbers import LARGEST
-from pscd.tables.spelling import meant
 
 
 @dataclass(frozen=True)
@@ -178,8 +177,9 @@ class Reader:
             for i, text in zip(index, self.found(rows, source, index), strict=True):
                 near = meant(str(text).strip(), levels)
                 if near:
-                    guess = levels[int(likeliest[i, part])]
-                    yield i, source, float(levels.index(guess if guess in near else near[0]))
+                    codes = [levels.index(level) for level in near]
+                    guess = int(likeliest[i, part])
+                    yield i, source, float(guess if guess in codes else codes[0])
 
     def values(self, x: Tensor) -> list[list[Any]]:
         """Rows `(n, D)` as values of the table's columns, d lists; None for NaN, and for columns that are left out."""

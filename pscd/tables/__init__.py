@@ -5,12 +5,12 @@ is missing, `decode` goes back, and `write_like` copies a csv with some cells ch
 """
 
 from pscd.tables.cells import as_frame
-from pscd.tables.encoding import Encoded, decode, encode, spell
-from pscd.tables.looking import look
+from pscd.tables.encode import Encoded, decode, encode, spell
+from pscd.tables.infer import look
 from pscd.tables.read import TEXT_SUFFIXES, ReadOptions, TableFile, open_table
 from pscd.tables.reading import FRAME_SUFFIXES, read_frame
 from pscd.tables.schema import KINDS, Column, Part, Schema
-from pscd.tables.writing import write_like
+from pscd.tables.write import write_like
 
 __all__ = [
     "FRAME_SUFFIXES",

@@ -14,7 +14,6 @@ from pscd.errors import UserError
 MISSING = frozenset(
     ("", "na", "n/a", "#n/a", "#na", "n.a.", "nan", "-nan", "null", "none", "nil", "-", "--", "?", ".", "<na>", "nat")
 )
-TO_EXACT = 2.0**53  # whole numbers up to here are exact in float64
 
 
 @dataclass(frozen=True)
@@ -45,23 +44,12 @@ class Cells:
         """The values as texts: whole numbers without a decimal point, dates as ISO has them."""
         if self.kind == "text":
             return self.values
-        if self.kind == "date":
-            return np.array([_date_text(v) for v in self.values], dtype=object)
-        if self.kind == "boolean":
-            return np.array([str(bool(v)) for v in self.values], dtype=object)
-        return np.array([number_text(v) for v in self.values], dtype=object)
+        spell = {"date": _date_text, "boolean": lambda v: str(bool(v)), "number": number_text}[self.kind]
+        return np.array([spell(value) for value in self.values], dtype=object)
 
-    def spread(self, found: np.ndarray, missing: Any = np.nan) -> np.ndarray:
-        """What was found for each distinct value, for every cell.
-
-        Args:
-            found: one entry for each value.
-            missing: what missing cells get.
-
-        Returns:
-            One entry for each cell.
-        """
-        return np.append(found, np.asarray([missing], found.dtype))[self.codes]
+    def spread(self, of_values: np.ndarray, missing: Any = np.nan) -> np.ndarray:
+        """One entry for each cell, from one entry for each distinct value and one for missing cells."""
+        return np.append(of_values, np.asarray([missing], of_values.dtype))[self.codes]
 
 
 def as_frame(frame: Any) -> "nw.DataFrame[Any]":
@@ -90,34 +78,16 @@ def as_frame(frame: Any) -> "nw.DataFrame[Any]":
 
 
 def with_text_names(frame: pd.DataFrame) -> pd.DataFrame:
-    """A pandas frame whose columns go by texts, as those of other libraries do.
-
-    Args:
-        frame: its names may be numbers.
-
-    Returns:
-        The same frame if they are texts already.
-
-    Raises:
-        UserError: two columns have one name.
-    """
+    """A pandas frame whose columns have distinct texts as names, as those of other libraries do."""
     names = [str(name) for name in frame.columns]
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-    if twice:
-        raise UserError(f"column {twice[0]!r} is there twice; give every column a name of its own")
+    if len(set(names)) < len(names):
+        twice = min(name for name in names if names.count(name) > 1)
+        raise UserError(f"column {twice!r} is there twice; give every column a name of its own")
     return frame if names == list(frame.columns) else frame.set_axis(names, axis=1)
 
 
 def cells_of(series: "nw.Series[Any]", missing: Sequence[str] = ()) -> Cells:
-    """A column as distinct values and codes.
-
-    Args:
-        series: the column.
-        missing: spellings of a missing value beside the usual ones.
-
-    Returns:
-        The cells. Values that spell a missing one are gone.
-    """
+    """A column as distinct values and codes; `missing` are spellings beside the usual ones."""
     dtype = series.dtype
     values: Any
     if dtype == nw.Boolean:
@@ -136,25 +106,42 @@ def cells_of(series: "nw.Series[Any]", missing: Sequence[str] = ()) -> Cells:
     codes, distinct = pd.factorize(values)
     distinct = np.asarray(distinct, dtype=object if kind == "text" else None)
     if kind == "text":
-        distinct, codes = _merged(distinct, codes)
+        # Values that differ in blanks around them are one.
+        again, distinct = pd.factorize(objects(value.strip() for value in distinct))
+        codes = np.append(again, -1)[codes]
     return _without_missing(Cells(kind, distinct, codes.astype(np.int64)), missing)
 
 
+def objects(values: Any) -> np.ndarray:
+    """An object array of texts, which numpy would otherwise make one of fixed width."""
+    return np.array([*values, ""], dtype=object)[:-1]
+
+
 def number_text(value: float) -> str:
-    """A number as people write it: 3, not 3.0.
-
-    Args:
-        value: the number.
-
-    Returns:
-        Its shortest text.
+    """A number in its shortest text: 3, not 3.0.
 
     >>> number_text(3.0), number_text(0.25)
     ('3', '0.25')
     """
-    return (
-        str(int(value)) if np.isfinite(value) and value == int(value) and abs(value) < TO_EXACT else repr(float(value))
-    )
+    is_exact = np.isfinite(value) and value == int(value) and abs(value) < 2.0**53
+    return str(int(value)) if is_exact else repr(float(value))
+
+
+def column_missing(name: str, missing: Sequence[str]) -> list[str]:
+    """The spellings of a missing value that hold for one column.
+
+    >>> column_missing("age", ["unknown", "age=999", "height=0"])
+    ['unknown', '999']
+    """
+    return [word.removeprefix(f"{name}=") for word in missing if "=" not in word or word.startswith(f"{name}=")]
+
+
+def as_number(text: str) -> float | None:
+    """The number that a text is, in Python's spelling."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _naive(series: "nw.Series[Any]") -> np.ndarray:
@@ -166,45 +153,28 @@ def _naive(series: "nw.Series[Any]") -> np.ndarray:
     return np.asarray(series.to_numpy(), dtype="datetime64[us]")
 
 
-def _merged(distinct: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Values that differ in blanks around them are one."""
-    stripped = [value.strip() for value in distinct]
-    again, merged = pd.factorize(np.array([*stripped, ""], dtype=object)[:-1])
-    if len(merged) == len(distinct):
-        return np.array([*stripped, ""], dtype=object)[:-1], codes
-    return merged, np.append(again, -1)[codes]
-
-
 def _without_missing(cells: Cells, missing: Sequence[str]) -> Cells:
-    numbers = [number for number in map(_number, missing) if number is not None]
+    numbers = [number for number in map(as_number, missing) if number is not None]
+    is_missing = np.zeros(len(cells.values), bool)
     if cells.kind == "text":
         spellings = MISSING | {word.strip().casefold() for word in missing}
-        gone = np.array([value.casefold() in spellings for value in cells.values], dtype=bool)
+        is_missing = np.array([value.casefold() in spellings for value in cells.values], dtype=bool)
         if numbers:  # 999 is 999.0, too
-            gone |= np.isin(pd.to_numeric(pd.Series(cells.values), errors="coerce"), numbers)
-    else:
-        gone = (
-            np.isin(cells.values, numbers) if cells.kind == "number" and numbers else np.zeros(len(cells.values), bool)
-        )
-    if not gone.any():
+            is_missing |= np.isin(pd.to_numeric(pd.Series(cells.values), errors="coerce"), numbers)
+    elif cells.kind == "number" and numbers:
+        is_missing = np.isin(cells.values, numbers)
+    if not is_missing.any():
         return cells
-    renumbered = np.where(gone, -1, np.cumsum(~gone) - 1)
-    return Cells(cells.kind, cells.values[~gone], np.append(renumbered, -1)[cells.codes])
-
-
-def _number(word: str) -> float | None:
-    try:
-        return float(word)
-    except ValueError:
-        return None
+    renumbered = np.where(is_missing, -1, np.cumsum(~is_missing) - 1)
+    return Cells(cells.kind, cells.values[~is_missing], np.append(renumbered, -1)[cells.codes])
 
 
 def _cell_text(value: Any) -> str:
     """A cell of a column of Python objects, as a spreadsheet gives it."""
     if isinstance(value, bool | np.bool_):
         return str(bool(value))
-    if isinstance(value, float | int | np.number):
-        return number_text(float(value)) if isinstance(value, float | np.floating) else str(value)
+    if isinstance(value, float | np.floating):
+        return number_text(float(value))
     if isinstance(value, datetime.datetime):
         return _date_text(np.datetime64(value.replace(tzinfo=None), "us"))
     return str(value)
@@ -212,6 +182,4 @@ def _cell_text(value: Any) -> str:
 
 def _date_text(value: np.datetime64) -> str:
     day, time = str(value.astype("datetime64[us]")).split("T")
-    if time == "00:00:00.000000":
-        return day
-    return f"{day} {time.removesuffix('.000000')}"
+    return day if time == "00:00:00.000000" else f"{day} {time.removesuffix('.000000')}"

@@ -8,9 +8,6 @@ import numpy as np
 import pandas as pd
 
 DAY = np.timedelta64(1, "D") / np.timedelta64(1, "us")  # in microseconds
-SAMPLE = 500  # distinct values that formats are guessed from
-ENOUGH = 0.8  # share of the cells that must be dates
-WRONG_ORDER = 0.05  # so few dates with day and month the other way round are mistakes
 YEAR = 365.2425
 
 ZONE = re.compile(r"(?<=\d)\s*(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})$")
@@ -34,13 +31,6 @@ SHAPES = [
 def parse_dates(texts: np.ndarray, formats: tuple[str, ...]) -> np.ndarray:
     """The dates in these texts.
 
-    Args:
-        texts: stripped texts.
-        formats: `strptime` formats, tried in this order.
-
-    Returns:
-        datetime64 in microseconds, NaT where no format fits. Time zones are ignored: the clock on the wall counts.
-
     >>> parse_dates(np.array(["31.12.2020", "30.02.2020"], dtype=object), ("%d.%m.%Y",)).astype("datetime64[D]")
     array(['2020-12-31',        'NaT'], dtype='datetime64[D]')
     """
@@ -58,24 +48,15 @@ def parse_dates(texts: np.ndarray, formats: tuple[str, ...]) -> np.ndarray:
 
 
 def guess_formats(
-    texts: np.ndarray, counts: np.ndarray, day_first: bool | None = None
+    texts: np.ndarray, counts: np.ndarray, day_first: bool | None = None, *, enough: float = 0.8, sample: int = 500
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """How the dates among these texts are written.
-
-    Args:
-        texts: distinct texts.
-        counts: how often each occurs.
-        day_first: whether 1/2/2020 is in February, if somebody told; None: from the data.
-
-    Returns:
-        Formats, the commonest first, none if too few texts are dates; and what is odd about them.
-    """
+    """How the dates among these texts are written."""
     votes: Counter[tuple[str, ...]] = Counter()
-    step = max(1, len(texts) // SAMPLE)
+    step = max(1, len(texts) // sample)
     for text, count in zip(texts[::step], counts[::step], strict=True):
         votes[_candidates(text)] += int(count)
     total = sum(votes.values())
-    if total == 0 or total - votes[()] < ENOUGH * total:
+    if total == 0 or total - votes[()] < enough * total:
         return (), ()
     formats: list[str] = []
     notes: list[str] = []
@@ -89,13 +70,17 @@ def guess_formats(
     # A time of day among dates, or a date among times, does not belong.
     formats = [form for form in dict.fromkeys(formats) if has_year(form) == has_year(formats[0])]
     parsed = ~np.isnat(parse_dates(texts, tuple(formats)))
-    if counts[parsed].sum() < ENOUGH * counts.sum():
+    if counts[parsed].sum() < enough * counts.sum():
         return (), ()
     return tuple(formats), tuple(notes)
 
 
 def _order(
-    texts: np.ndarray, counts: np.ndarray, candidates: tuple[str, ...], day_first: bool | None
+    texts: np.ndarray,
+    counts: np.ndarray,
+    candidates: tuple[str, ...],
+    day_first: bool | None,
+    few_share: float = 0.05,
 ) -> tuple[list[str], list[str]]:
     """Whether the day or the month comes first, from the dates that have only one reading."""
     by_day, by_month = (~np.isnat(parse_dates(texts, (form,))) for form in candidates)
@@ -107,12 +92,12 @@ def _order(
     if both == 0:
         guess = month if "/" in month else day
         first = "the month" if guess == month else "the day"
-        return [guess], [f"day or month first cannot be told; {first} is taken to be (--day-first, --month-first)"]
+        return [guess], [f"day or month first cannot be told; {first} is assumed; state day_first"]
     first, second = (day, month) if only_day >= only_month else (month, day)
     few = min(only_day, only_month)
     if few == 0:
         return [first], []
-    if few <= WRONG_ORDER * both:
+    if few <= few_share * both:
         return [first], [f"{few} with day and month the other way round"]
     return [first, second], [f"mixed date orders: {only_day} day first, {only_month} month first"]
 
@@ -154,15 +139,6 @@ def has_year(form: str) -> bool:
 def offsets_of(texts: np.ndarray, dates: np.ndarray, counts: np.ndarray) -> tuple[str, ...]:
     """What stands after dates in text: an offset, or Z.
 
-    Args:
-        texts: distinct texts.
-        dates: the date in each, NaT where there is none.
-        counts: how often each occurs.
-
-    Returns:
-        Nothing if most have none; one text if all have the same; otherwise the commonest of each month, since it
-        changes with summer time.
-
     >>> some = np.array(["2020-01-01 12:00Z", "2020-01-02 12:00Z"], dtype=object)
     >>> offsets_of(some, parse_dates(some, ("%Y-%m-%d %H:%M",)), np.array([1, 1]))
     ('Z',)
@@ -183,16 +159,7 @@ def offsets_of(texts: np.ndarray, dates: np.ndarray, counts: np.ndarray) -> tupl
 
 
 def in_zone(dates: pd.Series, zone: str | None) -> pd.Series:
-    """Dates that show the same time on a clock in a time zone.
-
-    Args:
-        dates: with or without a zone.
-        zone: its name; None: none.
-
-    Returns:
-        Dates of that zone. An hour that there is twice is taken for the first of them, one that there is not for the
-        moment after it.
-    """
+    """Dates that show the same time on a clock in a time zone."""
     plain = dates.dt.tz_localize(None)
     if zone is None:
         return plain
@@ -200,14 +167,7 @@ def in_zone(dates: pd.Series, zone: str | None) -> pd.Series:
 
 
 def resolution_of(dates: np.ndarray) -> str:
-    """The coarsest unit that all dates are whole numbers of.
-
-    Args:
-        dates: datetime64 in microseconds, without NaT.
-
-    Returns:
-        `year`, `month`, `day`, `minute`, `second` or `microsecond`.
-    """
+    """The coarsest unit that all dates are whole numbers of."""
     for name, unit in (("year", "Y"), ("month", "M"), ("day", "D"), ("minute", "m"), ("second", "s")):
         if (dates.astype(f"datetime64[{unit}]").astype("datetime64[us]") == dates).all():
             return name
@@ -215,17 +175,7 @@ def resolution_of(dates: np.ndarray) -> str:
 
 
 def parts_of(dates: np.ndarray, formats: tuple[str, ...], resolution: str) -> tuple[str, ...]:
-    """What a model should see of these dates.
-
-    Args:
-        dates: distinct datetime64 in microseconds, without NaT.
-        formats: how they are written, if they were text.
-        resolution: as `resolution_of` says.
-
-    Returns:
-        `days` unless they are times of day; `season` if they span more than a year; `weekday` if they are days over
-        three weeks or more; `clock` if they have times and span more than two days.
-    """
+    """What a model should see of these dates."""
     if formats and not has_year(formats[0]):
         return ("clock",)
     span = float((dates.max() - dates.min()) / np.timedelta64(1, "D"))
@@ -238,15 +188,7 @@ def parts_of(dates: np.ndarray, formats: tuple[str, ...], resolution: str) -> tu
 
 
 def date_values(dates: np.ndarray, role: str) -> np.ndarray:
-    """One part of dates as numbers.
-
-    Args:
-        dates: datetime64 in microseconds; NaT gives NaN.
-        role: of the part, as in `Part`.
-
-    Returns:
-        Days since 1970; the cosine or sine of the season or of the time of day; or the weekday, Monday being 0.
-    """
+    """One part of dates as numbers."""
     gone = np.isnat(dates)
     days = dates.astype("datetime64[D]").astype(np.int64)
     name, _, function = role.partition(" ")
@@ -264,15 +206,7 @@ def date_values(dates: np.ndarray, role: str) -> np.ndarray:
 
 
 def dates_from(values: Mapping[str, np.ndarray], resolution: str) -> np.ndarray:
-    """Dates from their parts: the moment nearest to `days` on that weekday and at that time of day.
-
-    Args:
-        values: the parts by role; those of the season are not needed.
-        resolution: what the dates are rounded to.
-
-    Returns:
-        datetime64 in microseconds, NaT where a part is missing.
-    """
+    """Dates from their parts: the moment nearest to `days` on that weekday and at that time of day."""
     clock = None
     if "clock cos" in values:
         clock = np.arctan2(values["clock sin"], values["clock cos"]) / (2 * np.pi) % 1.0
@@ -310,16 +244,7 @@ def _whole_months(days: np.ndarray, resolution: str) -> np.ndarray:
 
 
 def date_spelling(dates: np.ndarray, form: str, offsets: tuple[str, ...] = ()) -> np.ndarray:
-    """Dates as text.
-
-    Args:
-        dates: datetime64 in microseconds.
-        form: the `strftime` format.
-        offsets: what stands after them, as `offsets_of` has it.
-
-    Returns:
-        An object array of texts, empty for NaT.
-    """
+    """Dates as text."""
     texts = pd.Series(dates).dt.strftime(form).fillna("").to_numpy(object)
     if not offsets:
         return texts

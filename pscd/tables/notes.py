@@ -6,27 +6,16 @@ import numpy as np
 import pandas as pd
 
 from pscd.tables.cells import number_text
-from pscd.tables.levels import listed
-from pscd.tables.spelling import slips
+from pscd.tables.levels import listed, slips
 
 CODES = (9, 99, 999, 9999, 99999, 999999, -1, -9, -99, -999, -9999, -99999)  # that people write for a missing value
-FACTORS = (10.0, 100.0, 1000.0)
-FEWEST_ROWS = 20  # different ones, from which on copies are told
-DISTINCT = 0.9  # share of different values from which on a column tells rows apart
-BULK = 0.8  # share of the cells within a factor of five of the median, for others to be slips of a factor
 
 
-def copied_rows(frame: pd.DataFrame) -> tuple[str, ...]:
+def copied_rows(frame: pd.DataFrame, *, fewest: int = 20, distinct: float = 0.9) -> tuple[str, ...]:
     """Rows that are exact copies of others, where that can hardly be chance.
 
     In a table of a few categories rows are equal by chance. They are not if, without the copies, some column has hardly
     any value twice.
-
-    Args:
-        frame: the table.
-
-    Returns:
-        A sentence, or none.
     """
     try:
         is_copy = frame.duplicated().to_numpy()
@@ -35,7 +24,7 @@ def copied_rows(frame: pd.DataFrame) -> tuple[str, ...]:
     if not is_copy.any():
         return ()
     once = frame[~is_copy]
-    if len(once) < FEWEST_ROWS or not any(once[name].nunique() >= DISTINCT * len(once) for name in frame.columns):
+    if len(once) < fewest or not any(once[name].nunique() >= distinct * len(once) for name in frame.columns):
         return ()
     n, first = int(is_copy.sum()), int(is_copy.argmax()) + 1
     rows = "1 row is an exact copy of another" if n == 1 else f"{n:,} rows are exact copies of others"
@@ -47,18 +36,7 @@ def copied_rows(frame: pd.DataFrame) -> tuple[str, ...]:
 def odd_numbers(
     values: np.ndarray, counts: np.ndarray, words: Sequence[str], n_stray: int, decimals: int | None
 ) -> tuple[str, ...]:
-    """What is odd about a column of numbers.
-
-    Args:
-        values: distinct numbers.
-        counts: how often each occurs.
-        words: texts in the column that are no numbers, the commonest first.
-        n_stray: how many cells they are.
-        decimals: places that nearly all numbers have.
-
-    Returns:
-        Sentences.
-    """
+    """What is odd about a column of numbers."""
     notes = []
     if n_stray:
         notes.append(
@@ -66,10 +44,10 @@ def odd_numbers(
         )
     order = np.argsort(values)
     values, counts = values[order], counts[order]
-    code = _missing_code(values, counts)
+    code = missing_code(values, counts)
     if code is not None:
         count = int(counts[values == code].sum())
-        notes.append(f"{number_text(code)} x {count} looks like a code for missing: --missing {number_text(code)}")
+        notes.append(f"{number_text(code)} x {count} looks like a code for missing: missing={number_text(code)}")
         values, counts = values[values != code], counts[values != code]
     notes += _factors(values, counts)
     if decimals == 0:
@@ -81,8 +59,10 @@ def odd_numbers(
     return tuple(notes)
 
 
-def _missing_code(values: np.ndarray, counts: np.ndarray) -> float | None:
+def missing_code(values: np.ndarray, counts: np.ndarray) -> float | None:
     """A number such as 999 that repeats at the end of the range, far from all others."""
+    order = np.argsort(values)
+    values, counts = values[order], counts[order]
     for end, rest in ((-1, slice(None, -1)), (0, slice(1, None))):
         code, others = values[end], values[rest]
         if code not in CODES or counts[end] < 2 or len(others) < 5:
@@ -93,7 +73,7 @@ def _missing_code(values: np.ndarray, counts: np.ndarray) -> float | None:
     return None
 
 
-def _factors(values: np.ndarray, counts: np.ndarray) -> list[str]:
+def _factors(values: np.ndarray, counts: np.ndarray, *, narrow: float = 0.8) -> list[str]:
     """Numbers that would fit if they were 10, 100 or 1000 times smaller or larger."""
     # Only where a gap parts them from a narrow bulk: a long tail has values of every size.
     if counts.sum() < 20 or values[0] <= 0:
@@ -101,13 +81,13 @@ def _factors(values: np.ndarray, counts: np.ndarray) -> list[str]:
     share = np.cumsum(counts) / counts.sum()
     low, middle, high = (values[np.searchsorted(share, q)] for q in (0.1, 0.5, 0.9))
     bulk = (values < middle * 5) & (values > middle / 5)
-    if counts[bulk].sum() < BULK * counts.sum():
+    if counts[bulk].sum() < narrow * counts.sum():
         return []
     found = []
     for up in (True, False):
         far = values >= middle * 5 if up else values <= middle / 5
         size = values[far] / values[bulk][-1] if up else values[bulk][0] / values[far]
-        for factor in FACTORS:
+        for factor in (10.0, 100.0, 1000.0):
             back = values[far] / factor if up else values[far] * factor
             fits = (back >= low * 0.7) & (back <= high * 1.4)
             count = int(counts[far][fits].sum())
@@ -121,15 +101,7 @@ def _factors(values: np.ndarray, counts: np.ndarray) -> list[str]:
 
 
 def odd_levels(texts: np.ndarray, counts: np.ndarray) -> tuple[str, ...]:
-    """What is odd about the values of a category: some differ in case alone, some look misspelt.
-
-    Args:
-        texts: distinct values.
-        counts: how often each occurs.
-
-    Returns:
-        Sentences.
-    """
+    """What is odd about the values of a category: some differ in case alone, some look misspelt."""
     notes = []
     by_fold: dict[str, list[str]] = {}
     for text in texts:

@@ -16,11 +16,6 @@ if TYPE_CHECKING:
 CURRENCY = "$€£¥₹₽₩₺₫₴"
 CURRENCIES = "USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|BRL|MXN|ZAR|KRW|TRY|RUB"
 LARGEST = 1e30  # squares of columns are summed on the way, in float64
-SAMPLE = 2000  # distinct values that a guess is made from
-MOST = 0.99  # share of the cells that a rule about decimals has to fit
-MOST_DECIMALS = 8
-ENOUGH = 0.9  # share of a column's numbers that can be read with the marks that were stated
-ORDINALS = ("st", "nd", "rd", "th")
 
 SIGN = r"[-+\u2212]?"
 DRESSED = re.compile(  # a number with what stands before and after it
@@ -71,12 +66,6 @@ class NumberFormat:
     def parse(self, texts: np.ndarray) -> np.ndarray:
         """The numbers in these texts, NaN where there is none.
 
-        Args:
-            texts: stripped texts.
-
-        Returns:
-            Numbers in float64.
-
         >>> NumberFormat(",", ".", suffix=" €").parse(np.array(["1.234,5 €", "-3", "unknown"], dtype=object))
         array([1234.5,   -3. ,    nan])
         """
@@ -105,15 +94,7 @@ def _matched(match: re.Match[str] | None) -> float:
 
 
 def decimal_votes(texts: np.ndarray, counts: np.ndarray) -> tuple[int, int]:
-    """How many cells can only be read with a decimal point, and how many only with a comma.
-
-    Args:
-        texts: distinct texts.
-        counts: how often each occurs.
-
-    Returns:
-        Cells for the point, cells for the comma.
-    """
+    """How many cells can only be read with a decimal point, and how many only with a comma."""
     points = commas = 0
     for i in _spaced(len(texts)):
         text = GAP.sub("", texts[i])
@@ -130,17 +111,7 @@ def decimal_votes(texts: np.ndarray, counts: np.ndarray) -> tuple[int, int]:
 
 
 def stated_marks(decimal: str | None, thousands: str | None) -> tuple[str | None, str | None]:
-    """The decimal sign and the separator of thousands that somebody stated.
-
-    Args:
-        decimal: the decimal sign, if it was.
-        thousands: the separator, if it was.
-
-    Returns:
-        Both; a point between thousands leaves the comma for decimals, and the other way round.
-
-    Raises:
-        UserError: one sign cannot be both.
+    """The decimal sign and the separator of thousands that the user stated.
 
     >>> stated_marks(None, ".")
     (',', '.')
@@ -153,22 +124,12 @@ def stated_marks(decimal: str | None, thousands: str | None) -> tuple[str | None
 
 
 def stated_or_shown(
-    stated: NumberFormat, shown: NumberFormat, texts: np.ndarray, counts: np.ndarray
+    stated: NumberFormat, shown: NumberFormat, texts: np.ndarray, counts: np.ndarray, *, enough: float = 0.9
 ) -> tuple[NumberFormat, str]:
-    """The format that somebody stated, unless a column can hardly be read with it, and better otherwise.
-
-    Args:
-        stated: what was said about the whole table.
-        shown: what the column shows.
-        texts: its distinct texts.
-        counts: how often each occurs.
-
-    Returns:
-        One of the two; and a text that only `shown` can read, if it is that.
-    """
+    """The format that the user stated, unless a column can hardly be read with it, and better otherwise."""
     by_stated, by_shown = np.isfinite(stated.parse(texts)), np.isfinite(shown.parse(texts))
     only_shown = np.flatnonzero(by_shown & ~by_stated)
-    if counts[by_stated].sum() >= ENOUGH * counts[by_shown].sum() or not len(only_shown):
+    if counts[by_stated].sum() >= enough * counts[by_shown].sum() or not len(only_shown):
         return stated, ""
     return shown, str(texts[only_shown[0]])
 
@@ -176,18 +137,7 @@ def stated_or_shown(
 def guess_format(
     texts: np.ndarray, counts: np.ndarray, decimal: str, thousands: str | None = None, *, stated: bool = False
 ) -> NumberFormat:
-    """How the numbers among these texts are written.
-
-    Args:
-        texts: distinct texts.
-        counts: how often each occurs.
-        decimal: the decimal sign where the column itself does not show it.
-        thousands: the separator of thousands, if somebody told it.
-        stated: whether the decimal sign is certain, whatever the column shows.
-
-    Returns:
-        The format; the plain one if there are no numbers.
-    """
+    """How the numbers among these texts are written."""
     points, commas = decimal_votes(texts, counts)
     if points != commas and not stated:
         decimal = "." if points > commas else ","
@@ -224,40 +174,25 @@ def _common(counter: Counter[str], total: int) -> str:
     word, count = counter.most_common(1)[0]
     if word == "" and len(counter) > 1 and counter.most_common(2)[1][0] in ("%", *CURRENCY):
         word, count = counter.most_common(2)[1]
-    return word if count >= total / 2 and word not in ORDINALS else ""
+    return word if count >= total / 2 and word not in ("st", "nd", "rd", "th") else ""
 
 
-def decimals_of(values: np.ndarray, counts: np.ndarray) -> int | None:
+def decimals_of(values: np.ndarray, counts: np.ndarray, *, most: int = 8, share: float = 0.99) -> int | None:
     """Places after the decimal point that suffice for nearly all cells.
-
-    Args:
-        values: distinct numbers.
-        counts: how often each occurs.
-
-    Returns:
-        The number of places; None if eight do not suffice.
 
     >>> decimals_of(np.array([0.25, 3.0, 1.5]), np.array([1, 1, 1]))
     2
     """
-    for places in range(MOST_DECIMALS + 1):
+    for places in range(most + 1):
         scaled = values * 10.0**places
         fits = np.abs(scaled - np.round(scaled)) <= 1e-9 * np.maximum(1.0, np.abs(scaled))
-        if counts[fits].sum() >= MOST * counts.sum():
+        if counts[fits].sum() >= share * counts.sum():
             return places
     return None
 
 
 def least_decimals(texts: np.ndarray, form: NumberFormat) -> int:
-    """Places after the decimal sign that nearly every number has, as in 2.50.
-
-    Args:
-        texts: distinct texts of numbers.
-        form: how they are written.
-
-    Returns:
-        The number of places.
-    """
+    """Places after the decimal sign that nearly every number has, as in 2.50."""
     digits = re.compile(rf"{re.escape(form.decimal)}(\d*)[^\d.,]*$")
     found = [digits.search(texts[i]) for i in _spaced(len(texts))]
     places = sorted(len(match[1]) if match else 0 for match in found)
@@ -266,13 +201,6 @@ def least_decimals(texts: np.ndarray, form: NumberFormat) -> int:
 
 def number_spelling(value: float, column: "Column") -> str:
     """A number as the column writes its numbers.
-
-    Args:
-        value: the number.
-        column: of the schema.
-
-    Returns:
-        Text with the column's decimals, separators and unit.
 
     >>> from pscd.tables.schema import Column
     >>> euros = Column("price", "number", decimals=2, least_decimals=2, decimal=",", thousands=".", suffix=" €")
@@ -290,6 +218,6 @@ def number_spelling(value: float, column: "Column") -> str:
     return f"{'-' if value < 0 and text.strip('0.,') else ''}{column.prefix}{text}{column.suffix}"
 
 
-def _spaced(n: int) -> np.ndarray:
-    """Indices of at most `SAMPLE` values, spaced evenly."""
-    return np.unique(np.linspace(0, n - 1, min(n, SAMPLE)).astype(int)) if n else np.empty(0, int)
+def _spaced(n: int, most: int = 2000) -> np.ndarray:
+    """Indices of at most `most` values, spaced evenly."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(int)) if n else np.empty(0, int)

@@ -1,7 +1,7 @@
-"""What the columns of a table are taken for, and the numeric and categorical parts that a model sees of them."""
+"""What the columns of a table are, and the numeric and categorical parts that a model sees of them."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -11,19 +11,19 @@ WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", 
 
 @dataclass(frozen=True)
 class Column:
-    """What one column of a table is taken for.
+    """What one column of a table was inferred as.
 
     Args:
         name: its name.
         kind: one of `KINDS`; the model sees nothing of a column that is left out.
         levels: the values of a category; of a boolean the false and the true one.
         decimals: places after the decimal point that suffice for the column's numbers; None: as many as it takes.
-        missing: cells that hold nothing, when the table was looked at.
-        stray: cells that do not belong: a word among numbers, an impossible date, a misspelt category.
+        missing: number of missing cells in the table that was looked at.
+        stray: number of invalid cells: a word among numbers, an impossible date, a misspelt category.
         notes: what is odd about it, or why it is left out.
         source: what the cells were: `text`, `number`, `boolean` or `date`.
-        slips: misspelt values of a category: they are no levels, but stray.
-        others: whether the last level stands for all values that have no level of their own.
+        slips: misspelt values of a category, which are invalid cells.
+        others: whether one more code stands for all values without a level of their own.
         lowest: the smallest number; of dates, in days since 1970.
         highest: the largest.
         least_decimals: places that are always written, as in 2.50.
@@ -34,8 +34,9 @@ class Column:
         formats: how dates are written (`strptime`), the commonest first.
         date_parts: what a model sees of a date: `days`, `season`, `weekday`, `clock`.
         resolution: what dates are whole numbers of: `year`, `month`, `day`, `minute`, `second` or `microsecond`.
-        zones: the time zone of dates that are typed; of dates in text what stands after them, such as "+01:00" or "Z",
-            twelve of them if it differs by month.
+        zones: the time zone of typed dates; of dates in text what stands after them, such as "+01:00" or "Z", twelve
+            of them if it differs by month.
+        missing_code: a number that looks like a code for a missing value, such as 999.
     """
 
     name: str
@@ -59,11 +60,17 @@ class Column:
     date_parts: tuple[str, ...] = ()
     resolution: str = ""
     zones: tuple[str, ...] = ()
+    missing_code: str = ""
 
     @property
     def is_learnt(self) -> bool:
         """Whether a model sees the column."""
         return self.kind != "left out"
+
+    @property
+    def n_codes(self) -> int:
+        """Codes of a category or boolean; 0 for numbers and dates."""
+        return len(self.levels) + self.others
 
 
 @dataclass(frozen=True)
@@ -85,11 +92,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a table in its order; a fitted model remembers it.
+    """The columns of a table in its order; a fitted model keeps it.
 
     Args:
-        columns: what each is taken for.
-        missing: spellings of a missing value that somebody told, beside the usual ones.
+        columns: what each was inferred as.
+        missing: stated spellings of a missing value, beside the usual ones.
         n_rows: rows of the table that was looked at.
         notes: what is odd about the table as a whole.
 
@@ -126,7 +133,7 @@ class Schema:
 
     @property
     def n_levels(self) -> tuple[int, ...]:
-        """Levels of each part, 0 for numbers."""
+        """Codes of each part, 0 for numbers."""
         return tuple(part.n_levels for part in self.parts)
 
     @property
@@ -134,24 +141,27 @@ class Schema:
         """Index of the table's column that each part is made of."""
         return tuple(part.source for part in self.parts)
 
+    def numeric(self) -> Self:
+        """The schema whose parts are all numbers: flags count as 0 and 1; categories and weekdays are left out."""
+        return replace(self, columns=tuple(map(_numeric, self.columns)))
+
     def to_json(self) -> dict[str, Any]:
-        """Plain values; what is at its default is left out."""
+        """Plain values without defaults."""
         usual = {f.name: f.default for f in fields(Column)}
         columns = [{k: v for k, v in asdict(column).items() if v != usual[k]} for column in self.columns]
         return {"columns": columns, "missing": self.missing, "n_rows": self.n_rows, "notes": self.notes}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """The schema that `to_json` described.
-
-        Args:
-            value: plain values; lists stand for tuples, as JSON has them.
-
-        Returns:
-            The schema.
-        """
+        """The schema that `to_json` described; lists stand for tuples."""
         columns = tuple(Column(**_tuples(column)) for column in value["columns"])
         return cls(columns, **_tuples({k: v for k, v in value.items() if k != "columns"}))
+
+
+def _numeric(column: Column) -> Column:
+    if column.kind == "category":
+        return replace(column, kind="left out", notes=("a category", *column.notes))
+    return replace(column, date_parts=tuple(part for part in column.date_parts if part != "weekday"))
 
 
 def _tuples(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,7 +172,7 @@ def _parts(i: int, column: Column) -> list[Part]:
     if not column.is_learnt:
         return []
     if column.kind != "date":
-        return [Part(column.name, i, len(column.levels))]
+        return [Part(column.name, i, column.n_codes)]
     parts: list[Part] = []
     for name in column.date_parts:
         if name == "days":

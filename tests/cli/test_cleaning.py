@@ -161,7 +161,7 @@ def test_a_copy_that_was_stopped_is_made_again(folder, tmp_path, small_blocks, m
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("pscd.tables.writing._copy", full)
+        patch.setattr("pscd.tables.write._copy", full)
         assert clean(*words) == 2
         assert "No space left" in capsys.readouterr().err.splitlines()[-1]
     monkeypatch.setattr(cleaning, "_findings", None)

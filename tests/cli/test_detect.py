@@ -240,7 +240,7 @@ def test_names_with_commas_are_told_in_quotes(commas, capsys):
 def test_what_was_assumed_about_the_file_is_told(tmp_path, capsys):
     table, out = tmp_path / "a.csv", tmp_path / "run"
     table.write_text("\n".join(f"{i % 7}.5,{i % 5}" for i in range(40)))
-    note = "note: no header: columns are called x0, x1, ...; --header says there is one"
+    note = "note: no header: columns are called x0, x1, ...; state header=True if there is one"
     assert main(["detect", str(table), "--out", str(out), "--updates", "5"]) == 0
     assert note in capsys.readouterr().out
     assert main(["score", str(out), str(table), "--out", str(tmp_path / "scores.csv")]) == 0

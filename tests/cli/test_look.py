@@ -32,7 +32,7 @@ def test_look_says_what_columns_are_what_is_odd_and_how_to_correct_it(csv, capsy
     assert "60 rows, 5 columns" in printed
     assert "2 values are 100 times the others" in lines["height"]
     assert "1,50 to " in lines["height"]
-    assert "999 x 3 looks like a code for missing: --missing 999" in lines["age"]
+    assert "999 x 3 looks like a code for missing: missing=999" in lines["age"]
     assert "1 word: old" in lines["age"]
     assert "boolean" in lines["smokes"]
     assert "identifier" in lines["id"]
@@ -47,7 +47,7 @@ def test_what_is_told_is_believed(csv, capsys):
     assert columns["zip"]["levels"] == ["10115", "20095", "80331"]
     assert columns["age"]["missing"] == 4
     assert "stray" not in columns["age"]
-    assert columns["id"]["notes"] == ["told to be left out"]
+    assert columns["id"]["notes"] == ["stated to be left out"]
 
 
 def test_mistakes_are_one_line(csv, tmp_path, capsys):

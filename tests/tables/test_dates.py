@@ -186,7 +186,7 @@ def test_the_order_of_day_and_month_goes_by_the_cells_that_have_one_reading(day,
 
 
 def test_without_a_slash_the_day_is_taken_to_be_first():
-    note = "day or month first cannot be told; {} is taken to be (--day-first, --month-first)"
+    note = "day or month first cannot be told; {} is assumed; state day_first"
     assert guess("01.02.2020") == (("%d.%m.%Y",), (note.format("the day"),))
     assert guess("01/02/2020") == (("%m/%d/%Y",), (note.format("the month"),))
 

@@ -3,7 +3,7 @@ import pytest
 
 from pscd.tables import look, read_frame, write_like
 from pscd.tables.blocks import open_blocks
-from tests.tables.test_reading import find_layout
+from tests.tables.test_read import find_layout
 
 CASES = {
     "a\n1\n\n3\n": ["1", "", "3"],

@@ -1,7 +1,6 @@
 """A table goes through the whole room: read, looked at, encoded, decoded."""
 
 import json
-from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pscd.errors import UserError
-from pscd.tables import Column, Schema, decode, encode, look, read_frame, spell
+from pscd.tables import Schema, decode, encode, look, read_frame, spell
 
 TITANIC = """PassengerId,Survived,Name,Sex,Age,Fare,Cabin,Embarked,Boarded
 1,0,"Braund, Mr. Owen Harris",male,22,7.25,,S,10/04/1912
@@ -147,13 +146,3 @@ def test_whatever_stands_in_a_column(words, n, seed):
     rounding = 0.5 * 10.0 ** -(column.decimals or 0) if column.kind in ("number", "integer") else 1e-6
     for again in (back, spell(back, schema)):
         np.testing.assert_allclose(encode(again, schema).x, encoded.x, rtol=1e-6, atol=rounding)
-
-
-def test_every_default_of_a_column():
-    """Schemas that people keep leave out what is at its default."""
-    assert asdict(Column("a", "number")) == {
-        "name": "a", "kind": "number", "levels": (), "decimals": None, "missing": 0, "stray": 0, "notes": (),
-        "source": "text", "slips": (), "others": False, "lowest": None, "highest": None, "least_decimals": 0,
-        "decimal": ".", "thousands": "", "prefix": "", "suffix": "", "formats": (), "date_parts": (), "resolution": "",
-            "zones": (),
-    }  # fmt: skip

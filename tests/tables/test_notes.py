@@ -23,10 +23,10 @@ ages = rng.integers(18, 80, 300)
         ([*heights, 170, 181, 165], "3 values are 100 times the others: '165', '170'"),
         ([*(heights * 100), 1.7, 1.81], "2 values are 100 times smaller than the others"),
         ([*(heights * 1000), 1.7, 1.81], "2 values are 1000 times smaller than the others"),
-        ([*ages, 999, 999], "999 x 2 looks like a code for missing: --missing 999"),
+        ([*ages, 999, 999], "999 x 2 looks like a code for missing: missing=999"),
         ([*ages, -1, -1, -1], ""),  # too near to be sure
         ([*(ages * 1000), -99, -99], ""),
-        ([*heights, -9, -9], "-9 x 2 looks like a code for missing: --missing -9"),
+        ([*heights, -9, -9], "-9 x 2 looks like a code for missing: missing=-9"),
         ([*heights[:200], *(100 * heights[:100])], ""),  # two kinds of things
         (heights, ""),
         (ages, ""),
@@ -130,7 +130,7 @@ def test_a_code_for_missing_is_left_out_of_what_else_is_odd():
     """Of the numbers that are left, none is 100 times the others; they come in any order."""
     values = np.array([999.0, 5.0, 1.0, 3.0, 4.0, 2.0])
     found = odd_numbers(values, np.array([3, 9, 9, 9, 9, 9]), (), 0, 0)
-    assert found == ("999 x 3 looks like a code for missing: --missing 999",)
+    assert found == ("999 x 3 looks like a code for missing: missing=999",)
 
 
 def test_levels_in_the_order_of_the_alphabet_and_no_more_than_three():

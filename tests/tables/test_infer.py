@@ -4,17 +4,17 @@ import pandas as pd
 import pytest
 
 from pscd.errors import UserError
-from pscd.tables import encode, look
+from pscd.tables import ReadOptions, encode, look, open_table
 from pscd.tables.cells import cells_of
-from pscd.tables.levels import MOST_LEVELS
-from pscd.tables.looking import common_decimal
+from pscd.tables.infer import common_decimal
 
 N = 200
 rng = np.random.default_rng(0)
 
 
 def taken_for(values, name="a", **options):
-    return look(pd.DataFrame({name: values}), **options).columns[0]
+    stated = {key: options.pop(key) for key in ("decimal", "thousands", "day_first") if key in options}
+    return look(pd.DataFrame({name: values}), options=ReadOptions(**stated) if stated else None, **options).columns[0]
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,8 @@ def test_rare_values_share_a_level():
     common = [f"city {i % 20:02d}" for i in range(800)]
     column = taken_for([*common, *(f"village {i}" for i in range(100))])
     assert column.kind == "category"
-    assert len(column.levels) == MOST_LEVELS
-    assert column.others
-    assert column.levels[-1] == "other"
-    assert "57 rare values (57 cells) share the level 'other'" in column.notes
+    assert (len(column.levels), column.others) == (63, True)
+    assert "57 rare values (57 cells) are treated as one" in column.notes
     many = taken_for([f"v{i}" for i in range(10_000)] * 3)
     assert many.kind == "left out"
     assert many.notes == ("10,000 different values, none common: too many for a category",)
@@ -131,7 +129,7 @@ def test_tables_with_nothing_in_them():
 def test_the_whole_table_shows_the_decimal_sign():
     frame = pd.DataFrame({"a": ["1,234", "5,678"], "b": ["0,5", "1,25"]})
     assert [column.highest for column in look(frame).columns] == [5.678, 1.25]
-    assert look(frame, decimal=".").columns[0].highest == 5678
+    assert look(frame, options=ReadOptions(decimal=".")).columns[0].highest == 5678
 
 
 def words(n, prefix="w"):
@@ -221,8 +219,8 @@ def test_why_columns_are_left_out():
     assert taken_for(["7", "7.0"]).notes == ("constant: always '7'",)
     assert taken_for(list(range(1, 11))).notes == ("identifier: counts the rows from 1",)
     assert taken_for(list(range(500, 510)), "id").notes == ("identifier: different in every row",)
-    assert taken_for([1, 2], kinds={"a": "skip"}).notes == ("told to be left out",)
-    assert taken_for([1, 2], ids=["a"]).notes == ("told to be an id",)
+    assert taken_for([1, 2], kinds={"a": "skip"}).notes == ("stated to be left out",)
+    assert taken_for([1, 2], ids=["a"]).notes == ("stated to be an id",)
     assert taken_for([1, 2, 3, 1, 2, 3, 1], "key").notes == ("numbers that name something, by the column's name",)
     assert taken_for(["012", "345", "012", "345"]).notes == ("a code: numbers with leading zeros",)
     prose = [f"a b c{i}" for i in range(5)] + [f"a b c d{i}" for i in range(5)]
@@ -294,20 +292,20 @@ def test_the_decimal_sign_has_most_votes_or_goes_by_what_parts_the_fields(cells,
     assert common_decimal(found, delimiter) == sign
 
 
-def test_what_was_told_of_a_file_holds_unless_one_says_otherwise():
+def test_what_was_stated_of_a_file_holds_unless_stated_otherwise(tmp_path):
     frame = pd.DataFrame({"a": ["1,234", "5,678"], "d": ["01/02/2020", "03/04/2020"], "x": ["1", "gone"]})
-    frame.attrs["pscd"] = {"decimal": ",", "thousands": "'", "day_first": True, "missing": ["gone"], "notes": ["odd"]}
-    schema = look(frame)
+    frame.to_csv(tmp_path / "x.csv", index=False, sep=";")
+    options = ReadOptions(decimal=",", thousands="'", day_first=True, missing=("gone",), sheet="1")
+    schema = look(open_table(tmp_path / "x.csv", options))
     assert (schema.columns[0].decimal, schema.columns[0].thousands, schema.columns[0].highest) == (",", "'", 5.678)
     assert schema.columns[1].formats == ("%d/%m/%Y",)
-    assert (schema.columns[2].missing, schema.missing, schema.notes) == (1, ("gone",), ("odd",))
-    schema = look(frame, decimal=".", thousands=",", day_first=False, missing=["1"])
+    assert (schema.columns[2].missing, schema.missing) == (1, ("gone",))
+    assert schema.notes == ("sheet ignored: of no use for a .csv file",)
+    schema = look(frame, options=ReadOptions(decimal=".", thousands=",", day_first=False, missing=("1",)))
     assert (schema.columns[0].decimal, schema.columns[0].thousands, schema.columns[0].highest) == (".", ",", 5678)
     assert schema.columns[1].formats == ("%m/%d/%Y",)
     assert (schema.columns[2].missing, schema.missing, schema.n_rows) == (1, ("1",), 2)
-    frame.attrs["pscd"] = {"delimiter": ";"}
-    assert look(frame).columns[0].highest == 5.678
-    frame.attrs.clear()
+    assert look(open_table(tmp_path / "x.csv")).columns[0].highest == 5.678
     assert look(frame).columns[0].highest == 5678
     assert look(frame[["a"]].iloc[:1]).notes == ("one row: there is nothing to compare it with",)
 
@@ -317,7 +315,7 @@ def test_columns_that_are_told_must_be_there():
     with pytest.raises(UserError, match="no column 'd', 'c'; there are 'a', 'b'"):
         look(frame, kinds={"d": "number"}, ids=["c"])
     assert [c.kind for c in look(frame, kinds={"a": "left out"}, ids=["b"]).columns] == ["left out", "left out"]
-    assert look(frame, kinds={"a": "skip"}, ids=["a"]).columns[0].notes == ("told to be an id",)
+    assert look(frame, kinds={"a": "skip"}, ids=["a"]).columns[0].notes == ("stated to be an id",)
 
 
 def test_stated_marks_are_used_and_what_does_not_fit_is_told():
@@ -326,8 +324,8 @@ def test_stated_marks_are_used_and_what_does_not_fit_is_told():
         frame.attrs["pscd"] = marks
         v, w = look(frame).columns
         assert (v.kind, v.lowest, v.highest, v.notes) == ("integer", 1193.0, 7320.0, ())
-        assert (w.decimal, w.lowest, w.notes) == (".", -0.6, ("decimal sign '.', not ',' as told: 1.64",))
+        assert (w.decimal, w.lowest, w.notes) == (".", -0.6, ("decimal sign '.', not ',' as stated: 1.64",))
         np.testing.assert_array_equal(encode(frame, look(frame)).x, [[1193.0, 1.64], [5357.0, -0.6], [7320.0, 0.97]])
     assert look(frame, kinds={"w": "number"}).columns[1].notes == w.notes
     frame.attrs["pscd"] = {"thousands": "."}
-    assert look(frame, thousands="").columns[0].lowest == 1.193  # what is said last
+    assert look(frame, options=ReadOptions(thousands="")).columns[0].lowest == 1.193  # what is said last

@@ -1,7 +1,7 @@
 """From a table to the matrix that a model sees, and back."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import narwhals.stable.v1 as nw
@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 
 from pscd.errors import UserError
-from pscd.tables.cells import Cells, as_frame, cells_of
+from pscd.tables.cells import Cells, as_frame, cells_of, column_missing
 from pscd.tables.dates import date_spelling, date_values, dates_from, guess_formats, in_zone, parse_dates
 from pscd.tables.levels import level_codes, listed
-from pscd.tables.looking import told_missing
 from pscd.tables.numbers import (
     LARGEST,
     NumberFormat,
@@ -22,6 +21,7 @@ from pscd.tables.numbers import (
     stated_marks,
     stated_or_shown,
 )
+from pscd.tables.read import ReadOptions
 from pscd.tables.schema import Column, Schema
 
 
@@ -46,8 +46,8 @@ def encode(frame: Any, schema: Schema) -> Encoded:
 
     Args:
         frame: a data frame of any library. Its columns may come in another order, with other types, and with others
-            between them.
-        schema: what the columns are taken for.
+            between them; text may have another decimal sign or write dates another way.
+        schema: what the columns are.
 
     Returns:
         The matrix, and where it has no value and why.
@@ -65,74 +65,108 @@ def encode(frame: Any, schema: Schema) -> Encoded:
     table = as_frame(frame)
     if isinstance(frame, np.ndarray) and len(table.columns) == len(schema.columns):
         table = table.rename(dict(zip(table.columns, schema.names, strict=True)))
-    gone = [column.name for column in schema.learnt() if column.name not in table.columns]
-    if gone:
-        raise UserError(f"no column {listed(gone)}; there are {listed(table.columns)}")
+    absent = [column.name for column in schema.learnt() if column.name not in table.columns]
+    if absent:
+        raise UserError(f"no column {listed(absent)}; there are {listed(table.columns)}")
     n, n_source = len(table), len(schema.columns)
     x = np.empty((n, len(schema.parts)))
     stray, missing = np.zeros((n, n_source), bool), np.zeros((n, n_source), bool)
-    there = [(i, column) for i, column in enumerate(schema.columns) if column.name in table.columns]
-    found_cells = {i: _cells(table, column, schema) for i, column in there}
-    decimal = _stated_decimal(frame) or _other_decimal(found_cells, schema)
-    for i, column in there:
-        cells = found_cells[i]
-        missing[:, i] = cells.codes < 0
+    cells = _cells(table, schema)
+    schema = _adapted(cells, schema, _stated_in(frame))
+    for i, of_column in cells.items():
+        column = schema.columns[i]
+        missing[:, i] = of_column.codes < 0
         if column.is_learnt:
-            found = _values(cells, column, decimal)
-            bad = np.isnat(found) if found.dtype.kind == "M" else np.isnan(found)
-            stray[:, i] = cells.spread(bad, False)
+            values = _values(of_column, column)
+            bad = np.isnat(values) if values.dtype.kind == "M" else np.isnan(values)
+            stray[:, i] = of_column.spread(bad, False)
             for j, part in enumerate(schema.parts):
                 if part.source == i:
-                    x[:, j] = cells.spread(date_values(found, part.role) if column.kind == "date" else found)
+                    x[:, j] = of_column.spread(date_values(values, part.role) if column.kind == "date" else values)
     return Encoded(x, stray, missing)
 
 
-def other_decimal(frame: Any, schema: Schema) -> str | None:
-    """The decimal sign of a table of text, if its numbers show that it is not that of the first.
+def adapted(frame: Any, schema: Schema, options: ReadOptions | None = None) -> Schema:
+    """The schema for another file with the same columns: its decimal sign, as stated or as its numbers show.
 
     Args:
-        frame: a data frame of any library; what was told about it in its `attrs` is taken for true.
-        schema: what the columns are taken for.
+        frame: the file, or its first block.
+        schema: of the first file.
+        options: what the user stated about the other file.
 
     Returns:
-        The sign, for the `attrs` of other blocks of the same table; None: that of the first.
+        A schema that encodes all blocks of the file alike.
     """
-    table = as_frame(frame)
-    there = [(i, column) for i, column in enumerate(schema.columns) if column.name in table.columns]
-    return _stated_decimal(frame) or _other_decimal({i: _cells(table, column, schema) for i, column in there}, schema)
+    options = options or _stated_in(frame)
+    return _adapted(_cells(as_frame(frame), schema), schema, options)
 
 
-def _stated_decimal(frame: Any) -> str | None:
+def other_decimal(frame: Any, schema: Schema) -> str | None:
+    """The decimal sign of a table of text, if its numbers show that it is not that of the first."""
+    cells = _cells(as_frame(frame), schema)
+    numeric = {i: c for i, c in cells.items() if schema.columns[i].kind in ("number", "integer") and c.kind == "text"}
+    stated = _stated_in(frame)
+    return stated_marks(stated.decimal, stated.thousands)[0] or _shown_decimal(numeric, schema)
+
+
+def _stated_in(frame: Any) -> ReadOptions:
     about = getattr(frame, "attrs", {}).get("pscd", {})
-    return stated_marks(about.get("decimal"), about.get("thousands"))[0]
+    return ReadOptions(decimal=about.get("decimal"), thousands=about.get("thousands"))
 
 
-def _cells(table: "nw.DataFrame[Any]", column: Column, schema: Schema) -> Cells:
+def _cells(table: "nw.DataFrame[Any]", schema: Schema) -> dict[int, Cells]:
+    columns = {i: column for i, column in enumerate(schema.columns) if column.name in table.columns}
+    return {i: _cells_of(table[column.name], column, schema) for i, column in columns.items()}
+
+
+def _cells_of(series: "nw.Series[Any]", column: Column, schema: Schema) -> Cells:
     """The cells of a column; those of plain numbers as they are, since to find the distinct ones takes far longer."""
-    series, spellings = table[column.name], told_missing(column.name, schema.missing)
+    spellings = column_missing(column.name, schema.missing)
     if column.kind not in ("number", "integer") or not series.dtype.is_numeric() or spellings:
         return cells_of(series, spellings)
     values = series.cast(nw.Float64).to_numpy()
     return Cells("number", values, np.where(np.isnan(values), -1, np.arange(len(values))))
 
 
-def _other_decimal(cells: Mapping[int, Cells], schema: Schema) -> str | None:
+def _adapted(cells: Mapping[int, Cells], schema: Schema, options: ReadOptions) -> Schema:
+    numeric = {
+        i: of_column
+        for i, of_column in cells.items()
+        if schema.columns[i].kind in ("number", "integer") and of_column.kind == "text"
+    }
+    decimal = stated_marks(options.decimal, options.thousands)[0] or _shown_decimal(numeric, schema)
+    columns = list(schema.columns)
+    for i, of_column in numeric.items():
+        column = columns[i]
+        if decimal not in (None, column.decimal):
+            shown = _format_of(column)
+            stated = NumberFormat(decimal, "", column.prefix, column.suffix)
+            if stated_or_shown(stated, shown, of_column.values, of_column.counts)[0] is stated:
+                thousands = {",": ".", ".": ","}[decimal] if column.thousands else ""
+                columns[i] = replace(column, decimal=decimal, thousands=thousands)
+    return schema if columns == list(schema.columns) else replace(schema, columns=tuple(columns))
+
+
+def _shown_decimal(cells: Mapping[int, Cells], schema: Schema) -> str | None:
     """The decimal sign of a new file, if its numbers show that it is not that of the first."""
-    numeric = [i for i in cells if schema.columns[i].kind in ("number", "integer") and cells[i].kind == "text"]
-    if not numeric:
+    if not cells:
         return None
-    votes = np.array([decimal_votes(cells[i].values, cells[i].counts) for i in numeric]).sum(0)
-    points = [schema.columns[i].decimal == "." for i in numeric]
-    known = 0 if 2 * sum(points) >= len(points) else 1
+    votes = np.array([decimal_votes(found.values, found.counts) for found in cells.values()]).sum(0)
+    points = [schema.columns[i].decimal == "." for i in cells]
+    first = 0 if 2 * sum(points) >= len(points) else 1
     # A single cell may be a slip.
-    return (",", ".")[known] if votes[1 - known] > max(1, votes[known]) else None
+    return (",", ".")[first] if votes[1 - first] > max(1, votes[first]) else None
 
 
-def _values(cells: Cells, column: Column, decimal: str | None) -> np.ndarray:
-    """The number, code or date of each distinct value; NaN or NaT for those that do not belong."""
+def _format_of(column: Column) -> NumberFormat:
+    return NumberFormat(column.decimal, column.thousands, column.prefix, column.suffix)
+
+
+def _values(cells: Cells, column: Column) -> np.ndarray:
+    """The number, code or date of each distinct value; NaN or NaT for invalid ones."""
     if column.kind in ("category", "boolean"):
         return level_codes(cells, column)
-    return _dates(cells, column) if column.kind == "date" else _numbers(cells, column, decimal)
+    return _dates(cells, column) if column.kind == "date" else _numbers(cells, column)
 
 
 def _dates(cells: Cells, column: Column) -> np.ndarray:
@@ -145,15 +179,12 @@ def _dates(cells: Cells, column: Column) -> np.ndarray:
     return dates
 
 
-def _numbers(cells: Cells, column: Column, decimal: str | None) -> np.ndarray:
+def _numbers(cells: Cells, column: Column) -> np.ndarray:
     if cells.kind == "date":
         return np.full(len(cells.values), np.nan)
     if cells.kind != "text":
         return np.where(np.abs(cells.values) < LARGEST, cells.values, np.nan)
-    form = NumberFormat(column.decimal, column.thousands, column.prefix, column.suffix)
-    if decimal not in (None, column.decimal):
-        stated = NumberFormat(decimal, "", column.prefix, column.suffix)
-        form = stated_or_shown(stated, form, cells.values, cells.counts)[0]
+    form = _format_of(column)
     numbers = form.parse(cells.values)
     if not _fits(cells, np.isfinite(numbers)):  # a new file may write numbers another way
         again = guess_format(cells.values, cells.counts, form.decimal).parse(cells.values)
@@ -170,12 +201,12 @@ def decode(x: np.ndarray, schema: Schema, like: Any = None) -> Any:
 
     Args:
         x: `(n, D)` as `Encoded.x`; numbers need not be rounded, NaN is missing.
-        schema: what the columns are taken for.
+        schema: what the columns are.
         like: a data frame of the library that the result is wanted in; None: pandas.
 
     Returns:
         The learnt columns: whole numbers where they were whole, flags and categories among their values, dates. Numbers
-        are rounded to the column's decimals.
+        are rounded to the column's decimals. Rare values of a category, which share a code, are missing.
 
     >>> from pscd.tables import Column, Schema
     >>> schema = Schema((Column("pet", "category", ("cat", "dog")), Column("age", "integer", decimals=0)))
@@ -207,8 +238,9 @@ def _decoded(values: dict[str, np.ndarray], column: Column) -> pd.Series:
     (found,) = values.values()
     gone = ~np.isfinite(found)
     if column.kind in ("category", "boolean"):
-        codes = np.where(gone, 0, np.round(found)).astype(int).clip(0, len(column.levels) - 1)
-        return _among(np.array(column.levels, dtype=object)[codes], gone, column)
+        codes = np.where(gone, 0, np.round(found)).astype(int).clip(0, column.n_codes - 1)
+        gone |= codes >= len(column.levels)
+        return _among(np.array(column.levels, dtype=object)[codes.clip(0, len(column.levels) - 1)], gone, column)
     if column.lowest is not None and column.lowest >= 0:
         found = np.maximum(found, 0.0)  # a count or a price is not below nothing
     if column.decimals is not None:
@@ -224,7 +256,7 @@ def _among(levels: np.ndarray, gone: np.ndarray, column: Column) -> pd.Series:
     if column.source == "boolean":
         flags = pd.Series(levels == column.levels[1])
         return flags.astype("boolean").mask(gone) if gone.any() else flags
-    if column.source == "number" and not column.others:
+    if column.source == "number":
         numbers = pd.Series(np.array([float(level) for level in levels]))
         if (numbers == numbers.round()).all():
             numbers = numbers.astype(np.int64)
@@ -234,15 +266,7 @@ def _among(levels: np.ndarray, gone: np.ndarray, column: Column) -> pd.Series:
 
 
 def spell(frame: Any, schema: Schema) -> pd.DataFrame:
-    """Values as the table's file writes them: decimals, separators, units, date formats; missing cells are empty.
-
-    Args:
-        frame: typed columns, as `decode` gives them.
-        schema: what the columns are taken for.
-
-    Returns:
-        A pandas data frame of texts.
-    """
+    """Values as the table's file writes them: decimals, separators, units, date formats; missing cells are empty."""
     table = as_frame(frame).to_pandas()
     by_name = {column.name: column for column in schema.columns}
     columns = {name: _spelled(table[name], by_name[name]) for name in table.columns}

@@ -33,17 +33,6 @@ def write_like(
     Quotation marks, delimiter, encoding, byte-order mark and line endings stay; a new text is quoted if its old one was
     or if it has to be. A copy whose name ends in `.gz` is gzipped, whatever the original was.
 
-    Args:
-        path_in: the file, as `read_frame` reads it.
-        changes: new texts by row (from 0, as in the data frame) and name of the column.
-        path_out: the copy.
-        delimiter: as it was told to `read_frame`.
-        encoding: as it was told to `read_frame`.
-        header: as it was told to `read_frame`.
-
-    Raises:
-        UserError: there is no such cell, the file is no text, or the copy cannot be written.
-
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     old, new = Path(folder) / "old.csv", Path(folder) / "new.csv"
@@ -65,19 +54,7 @@ def copy_changed(
     encoding: str | None = None,
     header: bool | None = None,
 ) -> None:
-    """As `write_like`, for a file and changes that need not fit into memory.
-
-    Args:
-        path_in: the file.
-        changes: row, name of the column and new text, in the order of the rows.
-        path_out: the copy.
-        delimiter: as it was told when the file was read.
-        encoding: as it was told when the file was read.
-        header: as it was told when the file was read.
-
-    Raises:
-        UserError: there is no such cell, the file is no text, or the copy cannot be written.
-    """
+    """As `write_like`, for a file and changes that need not fit into memory."""
     if suffix_of(path_in) not in TEXT_SUFFIXES:
         raise UserError(f"{path_in}: only text files can be copied cell by cell; save it as .csv")
     table = open_text_source(path_in, delimiter=delimiter, encoding=encoding, header=header)
@@ -170,14 +147,6 @@ def _changed(raw: str, delimiter: str, quoted: bool, new_fields: Mapping[int, st
 
 def field_spans(record: str, delimiter: str, *, quoted: bool = True) -> list[tuple[int, int]]:
     """Where the fields of a record begin and end, quotation marks and blanks around them included.
-
-    Args:
-        record: without its line ending.
-        delimiter: between fields.
-        quoted: whether quotation marks hold fields together.
-
-    Returns:
-        Begin and end of each field.
 
     >>> field_spans('1,"a,b", c', ",")
     [(0, 1), (2, 7), (8, 10)]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from pscd.errors import UserError
-from pscd.tables.cells import Cells, as_frame, cells_of
+from pscd.tables.cells import Cells, as_frame, cells_of, column_missing, number_text
 from pscd.tables.dates import date_values, guess_formats, offsets_of, parse_dates, parts_of, resolution_of
 from pscd.tables.levels import FLAGS, as_boolean, as_category, few_levels, listed
-from pscd.tables.notes import odd_levels, odd_numbers
+from pscd.tables.notes import missing_code, odd_levels, odd_numbers
 from pscd.tables.numbers import (
     NumberFormat,
     decimal_votes,
@@ -21,16 +21,9 @@ from pscd.tables.numbers import (
     stated_marks,
     stated_or_shown,
 )
+from pscd.tables.read import ReadOptions, TableFile
 from pscd.tables.schema import KINDS, Column, Schema
 
-NUMBERS = 0.5  # share of the cells of a number column that must be numbers, if hardly any word repeats
-SURELY_NUMBERS = 0.9  # with so many, any words are strays
-FLAG_CELLS = 0.98  # share of a boolean's cells that must be true or false
-MOST_SPELLINGS = 12  # of true and false in one column
-SHORTEST_CODE = 3  # digits; months and minutes are padded, too, and are numbers
-ENOUGH_ROWS = 10  # fewer do not show that a column of different values is an identifier
-UNIQUE = 0.95  # share of different values from which a text names its row
-WORDS = 3.5  # mean number of words from which text is prose
 ID_NAME = re.compile(
     r"(?:.*[ _.-])?(?:id|ids|uuid|guid|index|rowid|row|nr|no\.?|key|#)|row[ _]?number|unnamed.*|.*[a-z]I[Dd]"
 )
@@ -38,15 +31,36 @@ SKIP = ("skip", "left out", "id")
 
 
 @dataclass(frozen=True)
-class Told:
-    """What somebody said about the whole table.
+class Thresholds:
+    """What decides on the kind of a column.
 
     Args:
-        shown: the decimal sign of the table where a column does not show it.
-        decimal: the decimal sign; None: as each column shows it.
-        thousands: the separator of thousands.
-        day_first: whether the day comes before the month.
+        numbers: share of the cells of a number column that must be numbers, if hardly any word repeats.
+        surely_numbers: with so many, all words are invalid cells.
+        flags: share of a boolean's cells that must be true or false.
+        spellings: of true and false in one column, at most.
+        shortest_code: digits of a code with leading zeros; months and minutes are padded, too, and are numbers.
+        rows: fewer do not show that a column of different values is an identifier.
+        unique: share of different values from which a text names its row.
+        words: mean number of words from which text is prose.
     """
+
+    numbers: float = 0.5
+    surely_numbers: float = 0.9
+    flags: float = 0.98
+    spellings: int = 12
+    shortest_code: int = 3
+    rows: int = 10
+    unique: float = 0.95
+    words: float = 3.5
+
+
+LIMITS = Thresholds()
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What the user stated about the whole table, and the decimal sign that it shows."""
 
     shown: str = "."
     decimal: str | None = None
@@ -55,25 +69,22 @@ class Told:
 
 
 def look(
-    frame: Any,
+    table: Any,
     *,
     kinds: Mapping[str, str] | None = None,
-    missing: Sequence[str] = (),
     ids: Sequence[str] = (),
-    decimal: str | None = None,
-    thousands: str | None = None,
-    day_first: bool | None = None,
+    options: ReadOptions | None = None,
+    missing: Sequence[str] = (),
 ) -> Schema:
-    """Find out what each column of a table is.
+    """Infer what each column of a table is.
 
     Args:
-        frame: a data frame of pandas, polars or pyarrow, of typed columns or of text as `read_frame` gives it.
+        table: a `TableFile`, or a data frame of pandas, polars or pyarrow, of typed columns or of text cells.
         kinds: corrections by column: one of `number`, `integer`, `boolean`, `category`, `date`, `date:FORMAT`, `skip`.
-        missing: spellings of a missing value beside the usual ones; `age=999` for one column alone.
         ids: columns that name a row, and are left out.
-        decimal: the decimal sign of numbers in text; None: found out.
-        thousands: their separator of thousands; None: found out.
-        day_first: whether 1/2/2020 is in February; None: found out.
+        options: decimal sign, separator of thousands, missing values and order of dates, where they are stated; None:
+            those of the `TableFile`.
+        missing: spellings of a missing value, if there are no options.
 
     Returns:
         The schema, with what is odd about each column.
@@ -89,55 +100,48 @@ def look(
     >>> look(table, kinds={"age": "skip"}).learnt()[0].levels
     ('no', 'yes')
     """
-    table = as_frame(frame)
-    layout = getattr(frame, "attrs", {}).get("pscd", {}) if not isinstance(frame, np.ndarray) else {}
+    notes: tuple[str, ...] = ()
+    if isinstance(table, TableFile):
+        file, table = table, table.frame()
+        options, notes = options or file.options, file.notes
+    options = options or _options_in(table) or ReadOptions(missing=tuple(missing))
+    if missing and not options.missing:
+        options = replace(options, missing=tuple(missing))
+    notes = notes or tuple(getattr(table, "attrs", {}).get("pscd", {}).get("notes", ()))
+    frame = as_frame(table)
     kinds = dict(kinds or {})
-    _check_names(table.columns, kinds, ids)
-    if len(table.columns) == 0 or len(table) == 0:
-        raise UserError("there are no rows in the table" if len(table.columns) else "the table has no columns")
-    missing = tuple(missing) or tuple(layout.get("missing", ()))
-    cells = {name: cells_of(table[name], told_missing(name, missing)) for name in table.columns}
-    told = Told(
-        common_decimal(cells, layout.get("delimiter", ",")),
-        *stated_marks(
-            decimal or layout.get("decimal"), thousands if thousands is not None else layout.get("thousands")
-        ),
-        day_first if day_first is not None else layout.get("day_first"),
+    _check_names(frame.columns, kinds, ids)
+    if len(frame.columns) == 0 or len(frame) == 0:
+        raise UserError("there are no rows in the table" if len(frame.columns) else "the table has no columns")
+    cells = {name: cells_of(frame[name], column_missing(name, options.missing)) for name in frame.columns}
+    stated = Stated(
+        common_decimal(cells, options.delimiter or ","),
+        *stated_marks(options.decimal, options.thousands),
+        options.day_first,
     )
     columns = []
     for name, found in cells.items():
         kind = "id" if name in ids else kinds.get(name)
-        column = _told_kind(name, found, kind, told) if kind is not None else _guess(name, found, told)
-        zone = getattr(table[name].dtype, "time_zone", None) if column.kind == "date" else None
+        column = _stated_kind(name, found, kind, stated) if kind is not None else _guess(name, found, stated)
+        zone = getattr(frame[name].dtype, "time_zone", None) if column.kind == "date" else None
         columns.append(replace(column, missing=int((found.codes < 0).sum()), zones=(zone,) if zone else column.zones))
-    notes = tuple(layout.get("notes", ()))
-    if len(table) == 1:
+    if len(frame) == 1:
         notes += ("one row: there is nothing to compare it with",)
     elif not any(column.is_learnt for column in columns):
         notes += ("no column is left to learn from",)
-    return Schema(tuple(columns), missing, len(table), notes)
+    return Schema(tuple(columns), options.missing, len(frame), notes)
 
 
-def told_missing(name: str, missing: Sequence[str]) -> list[str]:
-    """The spellings that hold for one column: all without a name, and those with its own.
-
-    Args:
-        name: of the column.
-        missing: spellings, some of them `column=spelling`.
-
-    Returns:
-        The spellings alone.
-
-    >>> told_missing("age", ["unknown", "age=999", "height=0"])
-    ['unknown', '999']
-    """
-    return [word.removeprefix(f"{name}=") for word in missing if "=" not in word or word.startswith(f"{name}=")]
+def _options_in(frame: Any) -> ReadOptions | None:
+    about = getattr(frame, "attrs", {}).get("pscd", {})
+    names = ("delimiter", "decimal", "thousands", "missing", "day_first")
+    return ReadOptions(**{name: about[name] for name in names if name in about}) if about else None
 
 
-def _check_names(there: Sequence[str], kinds: Mapping[str, str], ids: Sequence[str]) -> None:
-    unknown = [name for name in (*kinds, *ids) if name not in there]
+def _check_names(names: Sequence[str], kinds: Mapping[str, str], ids: Sequence[str]) -> None:
+    unknown = [name for name in (*kinds, *ids) if name not in names]
     if unknown:
-        raise UserError(f"no column {listed(unknown)}; there are {listed(there)}")
+        raise UserError(f"no column {listed(unknown)}; there are {listed(names)}")
     for name, kind in kinds.items():
         if kind not in (*KINDS, *SKIP) and not kind.startswith("date:"):
             words = ", ".join(kind for kind in KINDS if kind != "left out")
@@ -145,15 +149,7 @@ def _check_names(there: Sequence[str], kinds: Mapping[str, str], ids: Sequence[s
 
 
 def common_decimal(cells: Mapping[str, Cells], delimiter: str) -> str:
-    """The decimal sign that most cells of a table show; where none does, a comma beside semicolons.
-
-    Args:
-        cells: by column.
-        delimiter: between the fields of the file.
-
-    Returns:
-        A point or a comma.
-    """
+    """The decimal sign that most cells of a table show; where none does, a comma beside semicolons."""
     votes = [decimal_votes(found.values, found.counts) for found in cells.values() if found.kind == "text"]
     points, commas = sum(v[0] for v in votes), sum(v[1] for v in votes)
     if points == commas:
@@ -161,7 +157,7 @@ def common_decimal(cells: Mapping[str, Cells], delimiter: str) -> str:
     return "." if points > commas else ","
 
 
-def _guess(name: str, cells: Cells, told: Told) -> Column:
+def _guess(name: str, cells: Cells, stated: Stated) -> Column:
     """What a column is, from its cells alone."""
     if cells.n_present == 0:
         return _left_out(name, cells, "all missing")
@@ -173,12 +169,12 @@ def _guess(name: str, cells: Cells, told: Told) -> Column:
         return as_boolean(name, cells, ("False", "True"))
     if cells.kind == "number" and not _are_days(cells.values):
         return _numeric(name, cells, cells.values, NumberFormat())
-    return _guess_text(name, cells, told)
+    return _guess_text(name, cells, stated)
 
 
-def _guess_text(name: str, cells: Cells, told: Told) -> Column:
+def _guess_text(name: str, cells: Cells, stated: Stated) -> Column:
     texts = cells.texts()
-    formats, odd = guess_formats(texts, cells.counts, told.day_first)
+    formats, odd = guess_formats(texts, cells.counts, stated.day_first)
     if formats:
         return _date(name, cells, parse_dates(texts, formats), formats, odd)
     if cells.kind == "number":
@@ -189,7 +185,7 @@ def _guess_text(name: str, cells: Cells, told: Told) -> Column:
     if _is_code(cells):
         column = _text(name, cells)
         return replace(column, notes=("a code: numbers with leading zeros", *column.notes))
-    form, odd = _format(cells, told)
+    form, odd = _format(cells, stated)
     numbers = form.parse(cells.values)
     if _are_numbers(cells, numbers):
         column = _numeric(name, cells, numbers, form)
@@ -197,25 +193,25 @@ def _guess_text(name: str, cells: Cells, told: Told) -> Column:
     return _text(name, cells)
 
 
-def _format(cells: Cells, told: Told) -> tuple[NumberFormat, tuple[str, ...]]:
+def _format(cells: Cells, stated: Stated) -> tuple[NumberFormat, tuple[str, ...]]:
     """How the numbers of a column of text are written, and what is odd about that."""
-    shown = guess_format(cells.values, cells.counts, told.shown, told.thousands)
-    if told.decimal is None:
+    shown = guess_format(cells.values, cells.counts, stated.shown, stated.thousands)
+    if stated.decimal is None:
         return shown, ()
-    stated = guess_format(cells.values, cells.counts, told.decimal, told.thousands, stated=True)
-    form, example = stated_or_shown(stated, shown, cells.values, cells.counts)
-    odd = f"decimal sign {form.decimal!r}, not {told.decimal!r} as told: {example}"
+    form = guess_format(cells.values, cells.counts, stated.decimal, stated.thousands, stated=True)
+    form, example = stated_or_shown(form, shown, cells.values, cells.counts)
+    odd = f"decimal sign {form.decimal!r}, not {stated.decimal!r} as stated: {example}"
     return form, (odd,) if example else ()
 
 
-def _told_kind(name: str, cells: Cells, kind: str, told: Told) -> Column:
+def _stated_kind(name: str, cells: Cells, kind: str, stated: Stated) -> Column:
     """A column as somebody said it is."""
     if kind in SKIP:
-        return _left_out(name, cells, "told to be an id" if kind == "id" else "told to be left out")
+        return _left_out(name, cells, "stated to be an id" if kind == "id" else "stated to be left out")
     if cells.n_present == 0:
         return _left_out(name, cells, "all missing")
     if kind == "category":
-        return as_category(name, cells, forced=True)
+        return as_category(name, cells)
     if kind == "boolean":
         flags = _flags(cells)
         two = sorted(cells.texts().tolist())
@@ -223,8 +219,8 @@ def _told_kind(name: str, cells: Cells, kind: str, told: Told) -> Column:
             raise UserError(f"column {name!r} has {len(two)} different values, not two: it is no boolean")
         return as_boolean(name, cells, flags or (two[0], two[1]))
     if kind == "date" or kind.startswith("date:"):
-        return _told_date(name, cells, kind.partition(":")[2], told)
-    form, odd = _format(cells, told) if cells.kind == "text" else (NumberFormat(), ())
+        return _stated_date(name, cells, kind.partition(":")[2], stated)
+    form, odd = _format(cells, stated) if cells.kind == "text" else (NumberFormat(), ())
     values = form.parse(cells.values) if cells.kind == "text" else cells.values
     if cells.kind == "date" or not np.isfinite(values).any():
         raise UserError(f"column {name!r} holds no numbers, but for example {_short(cells.texts()[0])}")
@@ -233,10 +229,10 @@ def _told_kind(name: str, cells: Cells, kind: str, told: Told) -> Column:
     return replace(column, kind=kind, decimals=decimals, notes=(*odd, *column.notes))
 
 
-def _told_date(name: str, cells: Cells, form: str, told: Told) -> Column:
+def _stated_date(name: str, cells: Cells, form: str, stated: Stated) -> Column:
     if cells.kind == "date":
         return _date(name, cells, cells.values, (), ())
-    formats, odd = ((form,), ()) if form else guess_formats(cells.texts(), cells.counts, told.day_first)
+    formats, odd = ((form,), ()) if form else guess_formats(cells.texts(), cells.counts, stated.day_first)
     try:
         dates = parse_dates(cells.texts(), formats)
     except ValueError as error:
@@ -250,13 +246,15 @@ def _told_date(name: str, cells: Cells, form: str, told: Told) -> Column:
 def _flags(cells: Cells) -> tuple[str, str] | None:
     """The false and the true word of a column, in its commonest spelling."""
     counts = cells.counts
-    if np.sort(counts)[-MOST_SPELLINGS:].sum() < FLAG_CELLS * counts.sum():
+    if np.sort(counts)[-LIMITS.spellings :].sum() < LIMITS.flags * counts.sum():
         return None
     texts = cells.texts()
     folded = [text.casefold() for text in texts]
     for pair in FLAGS:
         there = np.array([word in pair for word in folded])
-        if {word for word in folded if word in pair} == set(pair) and counts[there].sum() >= FLAG_CELLS * counts.sum():
+        if {word for word in folded if word in pair} == set(pair) and counts[
+            there
+        ].sum() >= LIMITS.flags * counts.sum():
             order = np.argsort(-counts, kind="stable")
             commonest = [next(texts[i] for i in order if folded[i] == word) for word in pair]
             return commonest[0], commonest[1]
@@ -266,7 +264,7 @@ def _flags(cells: Cells) -> tuple[str, str] | None:
 def _is_code(cells: Cells) -> bool:
     """Digits of one length with leading zeros, such as 02139: a number would not be written so."""
     length = len(cells.values[0])
-    if length < SHORTEST_CODE or not all(len(text) == length and text.isdigit() for text in cells.values):
+    if length < LIMITS.shortest_code or not all(len(text) == length and text.isdigit() for text in cells.values):
         return False
     return any(text[0] == "0" for text in cells.values)
 
@@ -282,8 +280,8 @@ def _are_numbers(cells: Cells, numbers: np.ndarray) -> bool:
     n_words = int((~good).sum())
     n_numbers = len(np.unique(numbers[good]))
     # A category such as 0, 1, 2, 3+ has few numbers, and they repeat.
-    few_words = n_numbers >= 3 * n_words and (n_numbers >= ENOUGH_ROWS or n_numbers == cells.counts[good].sum())
-    return bool(share >= SURELY_NUMBERS or n_words == 0 or (share >= NUMBERS and few_words))
+    few_words = n_numbers >= 3 * n_words and (n_numbers >= LIMITS.rows or n_numbers == cells.counts[good].sum())
+    return bool(share >= LIMITS.surely_numbers or n_words == 0 or (share >= LIMITS.numbers and few_words))
 
 
 def _numeric(name: str, cells: Cells, values: np.ndarray, form: NumberFormat) -> Column:
@@ -304,12 +302,12 @@ def _unless_identifier(column: Column, cells: Cells, distinct: np.ndarray) -> Co
     if column.kind != "integer":
         return column
     name = column.name
-    n, all_differ = cells.n_present, len(distinct) >= UNIQUE * cells.n_present
+    n, all_differ = cells.n_present, len(distinct) >= LIMITS.unique * cells.n_present
     counted = len(distinct) == n and distinct[0] in (0.0, 1.0) and distinct[-1] - distinct[0] == n - 1
-    if n >= ENOUGH_ROWS and counted:
+    if n >= LIMITS.rows and counted:
         return _left_out(name, cells, f"identifier: counts the rows from {distinct[0]:.0f}")
     if ID_NAME.fullmatch(name) or ID_NAME.fullmatch(name.lower()):
-        if all_differ and n >= ENOUGH_ROWS:
+        if all_differ and n >= LIMITS.rows:
             return _left_out(name, cells, "identifier: different in every row")
         if len(distinct) < n / 2 and few_levels(cells) and column.stray == 0:
             return replace(as_category(name, cells), notes=("numbers that name something, by the column's name",))
@@ -322,12 +320,14 @@ def _number(name: str, cells: Cells, values: np.ndarray, form: NumberFormat) -> 
     decimals = decimals_of(values[good], counts[good])
     words = tuple(cells.texts()[~good][np.argsort(-counts[~good], kind="stable")])
     n_stray = int(counts[~good].sum())
+    code = missing_code(values[good], counts[good])
     return Column(
         name,
         "integer" if decimals == 0 else "number",
         decimals=decimals,
         stray=n_stray,
         notes=odd_numbers(values[good], counts[good], words, n_stray, decimals),
+        missing_code="" if code is None else number_text(code),
         source=cells.kind,
         lowest=float(values[good].min()),
         highest=float(values[good].max()),
@@ -367,10 +367,10 @@ def _text(name: str, cells: Cells) -> Column:
     """Text: a category if its values repeat; otherwise it names the row, or is prose."""
     n, different = cells.n_present, len(cells.values)
     words = np.mean([text.count(" ") + 1 for text in cells.values[:1000]])
-    if different > n / 2 and n >= ENOUGH_ROWS:
-        if words >= WORDS:
+    if different > n / 2 and n >= LIMITS.rows:
+        if words >= LIMITS.words:
             return _left_out(name, cells, f"free text: {words:.0f} words on average")
-        if different >= UNIQUE * n:
+        if different >= LIMITS.unique * n:
             return _left_out(name, cells, "identifier: different in (nearly) every row")
         return _left_out(name, cells, f"{different:,} different values in {n:,} cells: too many for a category")
     if not few_levels(cells):

@@ -7,7 +7,7 @@ import pytest
 from pscd.errors import UserError
 from pscd.tables import Column, Schema, decode, encode, look, read_frame, spell
 from pscd.tables.cells import cells_of
-from pscd.tables.encoding import other_decimal
+from pscd.tables.encode import other_decimal
 from pscd.tables.levels import as_boolean, as_category, few_levels, level_codes
 
 N = 40
@@ -114,13 +114,15 @@ def test_values_are_spelt_as_the_file_spells_them(texts, spelt):
     assert (written["a"] == "").sum() == schema.columns[0].missing + schema.columns[0].stray
 
 
-def test_rare_and_new_values_are_the_level_other():
+def test_rare_and_new_values_share_a_code_without_a_text():
     words = [f"w{i % 20}" for i in range(800)] + [f"rare {i}" for i in range(100)]
     schema = look(pd.DataFrame({"a": words}))
     encoded = encode(pd.DataFrame({"a": ["w3", "never seen"]}), schema)
     assert schema.columns[0].levels[int(encoded.x[0, 0])] == "w3"
-    assert encoded.x[1, 0] == len(schema.columns[0].levels) - 1
+    assert encoded.x[1, 0] == len(schema.columns[0].levels) == schema.n_levels[0] - 1
     assert not encoded.stray.any()
+    assert decode(encoded.x, schema)["a"].isna().tolist() == [False, True]
+    assert spell(decode(encoded.x, schema), schema)["a"].tolist() == ["w3", ""]
 
 
 def test_what_never_is_negative_does_not_become_so():
@@ -220,8 +222,8 @@ def test_categories_and_flags_come_back_among_their_values():
     assert decoded(grades, [0.0, np.nan]).tolist() == [1, pd.NA]
     shares = decoded(Column("a", "category", ("0.5", "2"), source="number"), [0.0, np.nan, 1.0])
     np.testing.assert_array_equal(shares, [0.5, np.nan, 2.0])
-    rare = Column("a", "category", ("1", "other"), source="number", others=True)
-    assert decoded(rare, [0.0, 1.0]).tolist() == ["1", "other"]
+    rare = Column("a", "category", ("1", "2"), source="number", others=True)
+    assert decoded(rare, [0.0, 1.0, 2.0]).tolist() == [1, 2, pd.NA]
 
 
 def test_tables_come_back_in_the_library_that_is_asked_for():
@@ -288,12 +290,10 @@ def test_levels_beyond_the_sixty_fourth_share_one():
     column = as_category("a", cells(words))
     assert (len(column.levels), column.others, column.notes) == (64, False, ())
     column = as_category("a", cells([*words, "64", "65", *["66"] * 3]))
-    assert (len(column.levels), column.others) == (64, True)
-    assert column.levels[-1] == "other"
+    assert (len(column.levels), column.others, column.n_codes) == (63, True, 64)
     assert "66" in column.levels
     assert "62" not in column.levels  # of those that are as rare the first stay
-    assert column.notes == ("4 rare values (6 cells) share the level 'other'",)
-    assert as_category("a", cells([*(w.replace("00", "other") for w in words), "64"])).levels[-1] == "(other)"
+    assert column.notes == ("4 rare values (6 cells) are treated as one",)
     assert as_category("a", cells(["10", "9", "9", "2"])).levels == ("2", "9", "10")
     assert as_category("a", cells(["10", "9", "x", "2"])).levels == ("10", "2", "9", "x")
 
@@ -314,5 +314,5 @@ def test_flags_are_read_whatever_they_are_written_like():
     np.testing.assert_array_equal(
         level_codes(cells(["2.0", "1", "B", "b", "bb", "true"]), grades), [1, 0, np.nan, 2, np.nan, np.nan]
     )
-    others = Column("a", "category", ("x", "other"), slips=("xx",), others=True)
+    others = Column("a", "category", ("x",), slips=("xx",), others=True)
     np.testing.assert_array_equal(level_codes(cells(["x", "q", "xx"]), others), [0, 1, np.nan])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pscd.errors import UserError
 from pscd.tables import read_frame, write_like
 from pscd.tables.text import records
-from pscd.tables.writing import _changed, field_spans
+from pscd.tables.write import _changed, field_spans
 
 DIRTY = (
     "# a title\r\n"
