@@ -1,7 +1,7 @@
 """Unnormalised models on finite sample spaces: exact by enumeration, and localised to the states in the data.
 
 On a finite space q(x) = exp(-E(x)) / Z is a softmax over all states, so everything in the paper has an exact value as
-long as the states can be enumerated. For larger spaces Takenouchi and Kanamori found scores that need only the states
+long as the states can be enumerated. For larger spaces Takenouchi and Kanamori have scores that need only the states
 that occur in the data: no Z, and no samples of the model. See `localised_divergence`.
 
 Functions take energies `e` at states, shape `(M,)`, and probabilities `p` of the same states, which sum to 1; gradients
@@ -25,31 +25,31 @@ from pscd.errors import NotFinite
 from pscd.losses import check_gamma
 from pscd.types import Energy
 
-MAX_STATES = 2**22  # 0.7 GB of float64 for 22 variables of two values
 BITS = (0.0, 1.0)
 SPINS = (-1.0, 1.0)
-SUM_ERROR = 1e-6  # how far the sum of probabilities may be from 1
 
 
 # --- the space ---
 
 
-def states(d: int, values: tuple[float, ...] = BITS) -> Tensor:
-    """All states of `d` variables, the last variable varying fastest.
+def states(d: int, values: tuple[float, ...] = BITS, max_states: int = 2**22) -> Tensor:
+    """All states of `d` variables, `(len(values)^d, d)` in float64, the last variable varying fastest.
+
+    `max_states` limits the memory: 22 variables of two values need 0.7 GB.
 
     >>> states(2).tolist()
     [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
     """
     if d < 1 or len(set(values)) < 2 or len(set(values)) != len(values):
         raise ValueError(f"a space needs at least one variable and two distinct values, got d = {d}, values {values}")
-    if len(values) ** d > MAX_STATES:
-        raise ValueError(f"{len(values)}^{d} states are too many to list (at most {MAX_STATES})")
+    if len(values) ** d > max_states:
+        raise ValueError(f"{len(values)}^{d} states are too many to list (at most {max_states})")
     axis = torch.tensor(values, dtype=torch.float64)
     return torch.cartesian_prod(*[axis] * d).reshape(-1, d)
 
 
 def empirical(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct rows of data and their frequencies.
+    """The distinct rows of data, `(m, d)`, and their frequencies, `(m,)` in float64.
 
     >>> empirical(torch.tensor([[1.0], [0.0], [1.0], [1.0]]))
     (tensor([[0.],
@@ -159,7 +159,7 @@ def localised_divergence(
 
     Args:
         e: energies of the distinct states in the data, `(m,)`.
-        p: their frequencies, positive, with sum 1; `empirical` counts them.
+        p: their frequencies, positive, with sum 1; see `empirical`.
         gamma: at least 0; 0 is the limit, KL(f || g) with f and g normalised.
         alpha: above 0. At 0 the sum would run over all states, and need the partition function again.
         alpha_prime: above 0 for the same reason, and different from alpha, for which f = g and the loss is always 0.
@@ -182,7 +182,7 @@ def localised_divergence(
         raise ValueError(f"power must be positive, got {power}")
     p, e = _probabilities(p, e), _energies(e)
     if not (p > 0).all():
-        raise ValueError("give the states that occur in the data only: some have frequency 0")
+        raise ValueError("give the states that occur in the data only: a frequency is 0")
     scale = 1 / (1 + gamma) if power is None else power
     log_p = p.log()
     log_f, log_g = (scale * (a * log_p - (1 - a) * e) for a in (alpha, alpha_prime))
@@ -292,7 +292,7 @@ def fit_exact(energy: nn.Module, x: Tensor, p: Tensor, gamma: float = 0.0, *, to
     """Maximise the exact gamma-score over the parameters in place.
 
     gamma = 0 is maximum likelihood, which is concave for a Boltzmann machine. Above 0 the score can have several
-    maxima, and the one found depends on the parameters that the model starts with.
+    maxima, and the result depends on the initial parameters of the model.
     """
     return minimise(energy, x, lambda e: -gamma_score(p, e, gamma), tolerance=tolerance)
 
@@ -308,7 +308,7 @@ def _energies(e: Tensor) -> Tensor:
 def _probabilities(p: Tensor, e: Tensor) -> Tensor:
     if p.shape != e.shape:
         raise ValueError(f"probabilities of shape {tuple(p.shape)} do not belong to energies of {tuple(e.shape)}")
-    if not ((p >= 0).all() and abs(p.sum().item() - 1) <= SUM_ERROR):
+    if not ((p >= 0).all() and abs(p.sum().item() - 1) <= 1e-6):
         raise ValueError(f"probabilities must not be negative and must sum to 1; their sum is {p.sum().item():.6g}")
     return p.double()
 

@@ -19,8 +19,6 @@ from torch import Tensor
 
 from pscd.errors import LostProcess, UserError
 
-TIMEOUT = 600.0  # seconds that a process may keep the others waiting, unless said
-
 
 def is_on() -> bool:
     """Whether a process group is running."""
@@ -37,13 +35,13 @@ def world_size() -> int:
     return dist.get_world_size() if is_on() else 1
 
 
-def start(device: torch.device, timeout: float = TIMEOUT) -> bool:
-    """Join the process group that `torchrun` announces in the environment."""
+def start(device: torch.device, timeout: float = 600.0) -> bool:
+    """Join the process group that `torchrun` announces in the environment; returns whether there is one to join."""
     if is_on() or int(os.environ.get("WORLD_SIZE", "1")) <= 1:
         return False
     if device.type == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    from torch._C._distributed_c10d import PrefixStore  # not in builds of torch for one process only
+    from torch._C._distributed_c10d import PrefixStore  # missing in builds of torch without distributed
     from torch.distributed.rendezvous import rendezvous
 
     limit = timedelta(seconds=timeout)
@@ -55,35 +53,35 @@ def start(device: torch.device, timeout: float = TIMEOUT) -> bool:
         world_size=world_size,
         timeout=limit,
     )
-    # gloo may be connected here and not yet there: a process that ended now, with a mistake in its input for example,
-    # would close the connection under the other's hands, which fails or, in gloo's own thread, aborts.
+    # gloo may be connected on this side and not yet on the other: a process that ended now, because its input is
+    # invalid for example, would close a connection that the other is still setting up, which aborts that process.
     dist.barrier()
     return True
 
 
 def _token_of_attempt(store: Any, rank: int, world_size: int, timeout: float, pause: float = 0.01) -> str:
-    """A word that the processes of this start share, and no earlier start had.
+    """A token that the processes of this start share and that no earlier start used.
 
-    After a restart torchrun's store still holds the addresses of processes that are gone, and a process that is early
-    would try those (pytorch issue 135712); its count of restarts is no help, for machines count on their own. So each
-    process says hello under a name nobody had before, and the first answers every hello until all have heard it.
+    After a restart the store of torchrun still holds the addresses of dead processes, and a process that starts early
+    would connect to those (pytorch issue 135712); the restart counter does not help, because every machine has its own.
+    So each process announces itself under a new name, and process 0 answers until all processes have the token.
     """
-    here = uuid.uuid4().hex
+    name = uuid.uuid4().hex
     if rank:
-        store.set(f"hello {rank}", here)
-        token = store.get(f"answer {here}").decode()  # waits
-        store.set(f"heard {token} {rank}", "")
+        store.set(f"hello {rank}", name)
+        token = store.get(f"answer {name}").decode()  # waits
+        store.set(f"received {token} {rank}", "")
         return token
     end, missing = time.monotonic() + timeout, set(range(1, world_size))
     while missing:
         for other in sorted(missing):
             if store.check([f"hello {other}"]):
-                store.set(f"answer {store.get(f'hello {other}').decode()}", here)
-        missing = {other for other in missing if not store.check([f"heard {here} {other}"])}
+                store.set(f"answer {store.get(f'hello {other}').decode()}", name)
+        missing = {other for other in missing if not store.check([f"received {name} {other}"])}
         if missing and time.monotonic() > end:
             raise dist.DistStoreError(f"timed out: processes {sorted(missing)} did not come")
         time.sleep(pause if missing else 0.0)
-    return here
+    return name
 
 
 def stop() -> None:
@@ -92,8 +90,11 @@ def stop() -> None:
 
 
 @contextmanager
-def group(device: torch.device, timeout: float = TIMEOUT) -> Iterator[None]:
-    """Be one of the processes that `torchrun` started, for the block; nothing changes in a single process."""
+def group(device: torch.device, timeout: float = 600.0) -> Iterator[None]:
+    """Run the block as one of the processes that `torchrun` started; a single process needs no group.
+
+    After `timeout` seconds without an answer of another process, it raises `LostProcess`.
+    """
     try:
         started = start(device, timeout)
         try:
@@ -104,11 +105,11 @@ def group(device: torch.device, timeout: float = TIMEOUT) -> Iterator[None]:
     except RuntimeError as error:
         if not _is_of_collectives(error):
             raise
-        here = f"process {os.environ.get('RANK', '0')} of {os.environ.get('WORLD_SIZE', '1')}"
+        process = f"process {os.environ.get('RANK', '0')} of {os.environ.get('WORLD_SIZE', '1')}"
         late = any(words in str(error).lower() for words in ("timed out", "timeout"))
         what = f"another process has not answered for {timeout:g} s" if late else "another process has ended"
-        go_on = "the same command goes on from the last checkpoint; torchrun --max-restarts 3 does so by itself"
-        raise LostProcess(f"{here}: {what}; {go_on}") from None
+        hint = "run the same command again to resume from the last checkpoint, or use torchrun --max-restarts 3"
+        raise LostProcess(f"{process}: {what}; {hint}") from None
 
 
 def _is_of_collectives(error: RuntimeError) -> bool:
@@ -117,11 +118,11 @@ def _is_of_collectives(error: RuntimeError) -> bool:
 
 
 def require_same(text: str, what: str) -> None:
-    """Refuse to go on if the processes do not agree."""
+    """Raise a `UserError` with the message `what` in all processes if `text` differs between any two."""
     if is_on():
-        found: list[str | None] = [None] * world_size()
-        dist.all_gather_object(found, text)
-        if len(set(found)) > 1:
+        texts: list[str | None] = [None] * world_size()
+        dist.all_gather_object(texts, text)
+        if len(set(texts)) > 1:
             raise UserError(what)
 
 
@@ -199,9 +200,9 @@ def on_all(action: Callable[[], None]) -> None:
     except UserError as error:
         message = str(error)
     if is_on() and float(mean(torch.tensor(float(message is not None), device=_device()))) > 0:
-        found: list[str | None] = [None] * world_size()
-        dist.all_gather_object(found, message)
-        message = next(text for text in found if text is not None)
+        messages: list[str | None] = [None] * world_size()
+        dist.all_gather_object(messages, message)
+        message = next(text for text in messages if text is not None)
     if message is not None:
         raise UserError(message)
 

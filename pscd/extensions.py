@@ -1,8 +1,8 @@
 """User-defined objectives, samplers and toys by their import path, `package.module:Name`.
 
-A configuration names a class of the library by its bare name, and any other by its import path. Reading a file never
-imports code: a path read from a run folder is looked up among the modules that are loaded already, and only what a
-person types (`--objective package.module:Name`, `--import package.module`) is imported.
+A configuration names a class of the library by its bare name and a user's class by its import path. Reading a file
+never imports code: an import path in a run folder must belong to a module that is already loaded. Only paths that the
+user types are imported.
 """
 
 import importlib
@@ -12,7 +12,13 @@ from typing import Any
 
 from pscd.errors import UserError
 
-OWN = __name__.partition(".")[0]
+
+class NotImported(UserError):
+    """An import path in a file names a module that is not loaded, `module`."""
+
+    def __init__(self, path: str, module: str) -> None:
+        super().__init__(f"{path} is not loaded; import {module} first")
+        self.module = module
 
 
 def is_path(name: str) -> bool:
@@ -32,27 +38,24 @@ def path_of(kind: type) -> str:
     >>> path_of(PurePath)
     'pathlib:PurePath'
     """
-    return kind.__name__ if kind.__module__.split(".")[0] == OWN else f"{kind.__module__}:{kind.__qualname__}"
+    return kind.__name__ if kind.__module__.split(".")[0] == "pscd" else f"{kind.__module__}:{kind.__qualname__}"
 
 
 def loaded(path: str) -> Any:
     """What an import path names, if its module is loaded already; nothing is imported."""
     module, _, attribute = path.partition(":")
     if module not in sys.modules:
-        raise UserError(f"{path} is not loaded; import {module} first, on the command line with --import {module}")
-    found: Any = sys.modules[module]
+        raise NotImported(path, module)
+    value: Any = sys.modules[module]
     for part in attribute.split("."):
-        if not hasattr(found, part):
+        if not hasattr(value, part):
             raise UserError(f"{path}: there is no {part} in {module}")
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def load(path: str) -> Any:
-    """What an import path names; its module is imported, from the current folder too.
-
-    Only for paths that a person gave: importing runs code.
-    """
+    """What an import path names; imports its module, which runs code, so it is only for paths that the user typed."""
     import_module(path.partition(":")[0])
     return loaded(path)
 

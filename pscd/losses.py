@@ -16,8 +16,7 @@ from torch.nn.functional import softplus
 
 from pscd.errors import NotFinite, UserError
 
-LARGEST = 5.0  # log density ratio up to which an f-divergence is exact; see `bounded`
-IN_PLAY = 0.75  # ESS that defines the spread: that of a 2-D Gaussian under itself at gamma 1
+MAX_LOG_RATIO = 5.0  # log density ratio up to which an f-divergence is exact, see `bounded`; slopes grow as its exp
 
 
 def contrastive_divergence(e_pos: Tensor, e_neg: Tensor) -> Tensor:
@@ -88,9 +87,9 @@ def weighted_negatives(e_pos: Tensor, e_neg: Tensor, gamma: float) -> Tensor:
 
 
 def trimmed(e_pos: Tensor, e_neg: Tensor, alpha: float) -> Tensor:
-    """Contrastive divergence without the highest energies of the data, of which a share `alpha` does not count.
+    """Contrastive divergence that ignores the share `alpha` of the data with the highest energies.
 
-    A trimmed likelihood, batch by batch. What is left out is a whole number of rows, rounded down.
+    A trimmed likelihood, batch by batch. The number of ignored rows is rounded down.
 
     >>> trimmed(torch.tensor([0.0, 2.0, 9.0, 1.0]), torch.tensor([3.0]), alpha=0.25).item()
     -2.0
@@ -98,18 +97,18 @@ def trimmed(e_pos: Tensor, e_neg: Tensor, alpha: float) -> Tensor:
     if not 0 <= alpha < 1:
         raise ValueError(f"alpha must lie in [0, 1), got {alpha}")
     _check(e_pos=e_pos, e_neg=e_neg)
-    # A product such as .3 * 10 may fall short of the whole number that it is.
-    left_out = math.floor(alpha * len(e_pos) + 1e-9)
-    return contrastive_divergence(e_pos.topk(len(e_pos) - left_out, largest=False).values, e_neg)
+    # In floating point, a product such as 0.3 * 10 may be slightly below the integer that it equals.
+    n_ignored = math.floor(alpha * len(e_pos) + 1e-9)
+    return contrastive_divergence(e_pos.topk(len(e_pos) - n_ignored, largest=False).values, e_neg)
 
 
 def density_power(e_pos: Tensor, e_neg: Tensor, beta: float, *, log_z: float | None = None) -> Tensor:
     """Density power divergence, -1/beta E_p[q^beta] + 1/(1+beta) integral of q^(1+beta) (Basu et al. 1998).
 
     With w = q^beta held constant, its gradient is E_p[w grad E] - E_q[w grad E] + (E_q[w] - E_p[w]) E_q[grad E].
-    The partition function enters only through w = exp(-beta (E + log Z)), as a common factor Z^-beta of the whole
-    gradient. If log Z is not known, the factor is chosen such that w has mean 1 over the samples, which changes the
-    length of the gradient but not its direction. `beta = 0` is `contrastive_divergence`.
+    The partition function enters only through w = exp(-beta (E + log Z)), as a factor Z^-beta of the entire gradient.
+    Without `log_z` the factor is chosen such that w has mean 1 over the samples, which changes the length of the
+    gradient but not its direction. `beta = 0` is `contrastive_divergence`.
 
     >>> density_power(torch.tensor([0.0, 2.0]), torch.tensor([3.0]), beta=0.0).item()
     -2.0
@@ -143,34 +142,35 @@ class Divergence:
 def bounded(
     slope: Callable[[Tensor], Tensor], conjugate: Callable[[Tensor], Tensor], *, low: float, high: float
 ) -> Divergence:
-    """A divergence whose f is modified beyond log ratios of +-`LARGEST`, so that its slopes do not explode.
+    """A divergence whose f is modified beyond log ratios of +-`MAX_LOG_RATIO`, so that its slopes do not explode.
 
     Beyond them, the faster-growing of the two functions continues as its tangent. The other follows from convexity
     (the derivative of `conjugate` is exp(t) times that of `slope`), so that the optimal critic is still p / q. A
-    critic that is far off still has a gradient, which it would not have if the ratio were clamped.
+    critic that is far off still has a gradient, which it would not have if the ratio were clamped. `low` is the
+    derivative of `slope` at -MAX_LOG_RATIO, `high` that of `conjugate` at MAX_LOG_RATIO.
     """
-    edge = math.exp(-LARGEST)
+    edge = math.exp(-MAX_LOG_RATIO)
 
     def new_slope(t: Tensor) -> Tensor:
-        below, above = (t + LARGEST).clamp(max=0), edge - torch.exp(-t.clamp(min=LARGEST))
-        return slope(t.clamp(-LARGEST, LARGEST)) + low * below + high * above
+        below, above = (t + MAX_LOG_RATIO).clamp(max=0), edge - torch.exp(-t.clamp(min=MAX_LOG_RATIO))
+        return slope(t.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)) + low * below + high * above
 
     def new_conjugate(t: Tensor) -> Tensor:
-        below, above = torch.exp(t.clamp(max=-LARGEST)) - edge, (t - LARGEST).clamp(min=0)
-        return conjugate(t.clamp(-LARGEST, LARGEST)) + low * below + high * above
+        below, above = torch.exp(t.clamp(max=-MAX_LOG_RATIO)) - edge, (t - MAX_LOG_RATIO).clamp(min=0)
+        return conjugate(t.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)) + low * below + high * above
 
     return Divergence(new_slope, new_conjugate)
 
 
-# By the name that `--divergence` knows; add your own here.
+# By the name that `FEBM` and `NoiseContrastive` take.
 DIVERGENCES: dict[str, Divergence] = {
-    "kl": bounded(lambda t: 1 + t, torch.exp, low=1.0, high=math.exp(LARGEST)),
-    "reverse-kl": bounded(lambda t: -torch.exp(-t), lambda t: t - 1, low=math.exp(LARGEST), high=1.0),
+    "kl": bounded(lambda t: 1 + t, torch.exp, low=1.0, high=math.exp(MAX_LOG_RATIO)),
+    "reverse-kl": bounded(lambda t: -torch.exp(-t), lambda t: t - 1, low=math.exp(MAX_LOG_RATIO), high=1.0),
     "hellinger": bounded(
         lambda t: 1 - torch.exp(-t / 2),
         lambda t: torch.exp(t / 2) - 1,
-        low=0.5 * math.exp(LARGEST / 2),
-        high=0.5 * math.exp(LARGEST / 2),
+        low=0.5 * math.exp(MAX_LOG_RATIO / 2),
+        high=0.5 * math.exp(MAX_LOG_RATIO / 2),
     ),
     "js": Divergence(lambda t: math.log(2) - softplus(-t), lambda t: softplus(t) - math.log(2)),
 }
@@ -195,6 +195,8 @@ def variational_bound(log_ratio_pos: Tensor, log_ratio_neg: Tensor, f: Divergenc
 def f_ebm(e_pos: Tensor, e_neg: Tensor, c_pos: Tensor, c_neg: Tensor, f: Divergence) -> Tensor:
     """Both players of the f-EBM game in one loss (Yu, Song, Song, Ermon 2020, "Training Deep Energy-Based Models ...").
 
+    `c_pos` and `c_neg` are the outputs of the critic.
+
     The value of the game is V = E_p[f'(u)] - E_q[f*(f'(u))] with log u = C - log q = E + log Z + C. The critic C
     maximises V and absorbs the constant log Z; at its optimum u = p / q and V = D_f(p || q). The energy minimises V. It
     enters both through u and through the distribution of the samples, so its gradient is that of V at fixed samples
@@ -203,13 +205,13 @@ def f_ebm(e_pos: Tensor, e_neg: Tensor, c_pos: Tensor, c_neg: Tensor, f: Diverge
         E_p[S' grad E] - E_p[S'] E_q[grad E] + Cov_q(F - F', grad E).
 
     For KL, S' = 1 and F = F', which gives contrastive divergence whatever the critic. For the energy, log u is clamped
-    to +-`LARGEST`: beyond, the samples have left the region that the critic was trained on.
+    to +-`MAX_LOG_RATIO`: beyond, the samples have left the region that the critic was trained on.
 
     The authors leave log Z out of u. Then a constant added to E, which q does not depend on, lowers V until the critic
     catches up, and the energy drifts along it; here the gradient of log Z, -E_q[grad E], prevents that.
     """
     _check(e_pos=e_pos, e_neg=e_neg, c_pos=c_pos, c_neg=c_neg)
-    within = LARGEST * (1 - 1e-6)  # between the kinks, where derivatives are unique
+    within = MAX_LOG_RATIO * (1 - 1e-6)  # between the kinks, where derivatives are unique
     t_pos, t_neg = ((e + c).detach().clamp(-within, within) for e, c in ((e_pos, c_pos), (e_neg, c_neg)))
     _, slopes = _with_derivative(f.slope, t_pos)
     value, derivative = _with_derivative(f.conjugate, t_neg)
@@ -228,7 +230,7 @@ def _with_derivative(function: Callable[[Tensor], Tensor], t: Tensor) -> tuple[T
 
 
 def noise_contrastive(log_ratio_pos: Tensor, log_ratio_noise: Tensor, *, ratio: float, f: Divergence) -> Tensor:
-    """Noise-contrastive estimation: classify data against noise by u = q / (ratio * noise).
+    """Noise-contrastive estimation: classify data against noise by u = q / (ratio * noise), from log q - log noise.
 
     With the Jensen-Shannon f it is logistic regression (Gutmann and Hyvärinen 2010), E_p[log(1 + 1/u)] +
     ratio E_n[log(1 + u)] up to a constant; other f give other Bregman divergences (Gutmann and Hirayama 2011). The
@@ -239,7 +241,7 @@ def noise_contrastive(log_ratio_pos: Tensor, log_ratio_noise: Tensor, *, ratio: 
 
 
 def input_gradient(energy: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Energies of a batch and their gradient with respect to it, both differentiable."""
+    """`x` as a leaf of the graph, its energies `(B,)` and their gradient `(B, d)`, both differentiable."""
     with torch.enable_grad():
         x = x.detach().requires_grad_(True)
         e = energy(x)
@@ -249,9 +251,10 @@ def input_gradient(energy: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tenso
 
 
 def score_matching(gradient: Tensor, x: Tensor) -> Tensor:
-    """Score matching (Hyvärinen 2005): |grad E|^2 / 2 - trace of the Hessian of E.
+    """Score matching (Hyvärinen 2005): |grad E|^2 / 2 - trace of the Hessian of E, a loss `(B,)` for each row.
 
-    Its mean over p is half the squared distance between the scores of p and q, up to a constant.
+    `gradient` and `x` come from `input_gradient`. The mean over p is half the squared distance between the scores of p
+    and q, up to a constant.
     """
     columns = range(gradient.shape[1])
     trace = sum((_derivative(gradient[:, i], x)[:, i] for i in columns), torch.zeros_like(gradient[:, 0]))
@@ -288,11 +291,11 @@ def squares(
     return (pos * e_pos.square()).sum() + (neg * e_neg.square()).sum()
 
 
-def energy_spread(e: Tensor) -> Tensor:
-    """The spread of energies: the temperature s at which the weights exp(-e / s) have an ESS of 3/4.
+def energy_spread(e: Tensor, target_ess: float = 0.75) -> Tensor:
+    """The spread of energies: the temperature s at which the weights exp(-e / s) have an ESS of `target_ess`.
 
-    It is 1 for the energies of a Gaussian in two dimensions under itself, and scales with the energies. High energies
-    hardly matter: up to a quarter of the rows may be arbitrary.
+    At 3/4 it is 1 for the energies of a Gaussian in two dimensions under itself. It scales with the energies. High
+    energies hardly affect it: up to a quarter of the rows may be arbitrary.
 
     >>> e = -torch.log1p(-torch.linspace(0, 0.99999, 10_001))  # quantiles of the exponential distribution
     >>> round(energy_spread(e).item(), 2), round(energy_spread(100 * e).item())
@@ -305,16 +308,16 @@ def energy_spread(e: Tensor) -> Tensor:
     log_t = torch.linspace(-7.0, 7.0, 141, device=e.device, dtype=e.dtype)
     weights = torch.exp(-(e / unit) / log_t.exp()[:, None])
     ess = weights.sum(1).square() / (len(e) * weights.square().sum(1))
-    upper = torch.searchsorted(ess, torch.full_like(ess[:1], IN_PLAY)).clamp(1, len(ess) - 1)
+    upper = torch.searchsorted(ess, torch.full_like(ess[:1], target_ess)).clamp(1, len(ess) - 1)
     lower = upper - 1
-    share = ((IN_PLAY - ess[lower]) / (ess[upper] - ess[lower]).clamp(min=1e-9)).clamp(0, 1)
+    share = ((target_ess - ess[lower]) / (ess[upper] - ess[lower]).clamp(min=1e-9)).clamp(0, 1)
     return (unit * torch.lerp(log_t[lower], log_t[upper], share).exp()).squeeze()
 
 
 def free_energy(e: Tensor, gamma: float) -> Tensor:
     """-1/gamma log mean exp(-gamma e): a soft minimum of the energies, their mean at gamma = 0.
 
-    Its gradient is softmax(-gamma e), so rows of high energy, the outliers, count little.
+    Its gradient is softmax(-gamma e), so that outliers, rows of high energy, have little weight.
     """
     if gamma == 0:
         return e.mean()
@@ -358,7 +361,7 @@ def effective_sample_fraction(weights: Tensor) -> Tensor:
         weights: `(N,)`, non-negative; they need not sum to one.
 
     Returns:
-        A scalar: 1 when all rows count alike, 1/N when one row carries all the weight.
+        A scalar: 1 for equal weights, 1/N if one row has all the weight.
 
     >>> effective_sample_fraction(torch.tensor([0.5, 0.5, 0.0, 0.0])).item()
     0.5

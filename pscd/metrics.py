@@ -11,10 +11,6 @@ from tqdm import tqdm
 
 from pscd.progress import progress_bar
 
-TIE = 1e-10  # relative difference below which two distances count as equal
-PAIRS = 1024  # pairs of rows at a time whose distance is computed by subtraction
-
-
 # --- kernel distance ---
 
 
@@ -151,7 +147,7 @@ class PRDC(NamedTuple):
 def prdc(real: Tensor, fake: Tensor, k: int = 5, *, block: int = 2048, progress: bool = False) -> PRDC:
     """Precision and recall (Kynkäänniemi et al. 2019), density and coverage (Naeem et al. 2020).
 
-    Open balls; the radius is the distance to the k-th nearest other point of the same set; duplicates count as inside
+    Open balls; the radius is the distance to the k-th nearest other point of the same set; duplicates are inside
     even at radius 0. Memory beyond the points themselves grows with `block`, not with their number.
 
     Squared distances come from a matrix product in float64. Where rounding could decide on which side of a radius a
@@ -211,11 +207,11 @@ def _squared_distances(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return squared, error
 
 
-def _by_subtraction(x: Tensor, i: Tensor, y: Tensor, j: Tensor) -> Tensor:
-    """|x[i] - y[j]|^2 of pairs of rows, to full precision: exactly 0 for duplicates."""
-    # Filled in place: small results kept between large temporaries would leave holes in memory.
+def _by_subtraction(x: Tensor, i: Tensor, y: Tensor, j: Tensor, pairs: int = 1024) -> Tensor:
+    """|x[i] - y[j]|^2, `pairs` of rows at a time, to full precision: exactly 0 for duplicates."""
+    # Filled in place: small results between large temporaries would fragment the memory.
     squared = torch.empty(len(i), dtype=torch.float64, device=x.device)
-    for part, a, b in zip(squared.split(PAIRS), i.split(PAIRS), j.split(PAIRS), strict=True):
+    for part, a, b in zip(squared.split(pairs), i.split(pairs), j.split(pairs), strict=True):
         torch.sum((x[a].double() - y[b].double()).square_(), 1, out=part)
     return squared
 
@@ -246,19 +242,19 @@ def _radii(x: Tensor, centre: Tensor, k: int, block: int, bar: "tqdm[None]") -> 
     return torch.stack(exact, 1).amax(1)
 
 
-def _inside(squared: Tensor, error: Tensor, radius: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Which pairs of rows of x and y are closer than a radius (all squared)."""
+def _inside(squared: Tensor, error: Tensor, radius: Tensor, x: Tensor, y: Tensor, tie: float = 1e-10) -> Tensor:
+    """Which pairs of rows of x and y are closer than a radius (all squared); `tie` is a relative rounding error."""
     inside = squared < radius
-    in_doubt = (squared - radius).abs_() <= error + TIE * radius
+    in_doubt = (squared - radius).abs_() <= error + tie * radius
     row, column = in_doubt.nonzero(as_tuple=True)
     if len(row) > 0:
         exact = _by_subtraction(x, row, y, column)
         limit = radius.expand_as(squared)[row, column]
-        inside[row, column] = (exact < (1 - TIE) * limit) | (exact == 0)
+        inside[row, column] = (exact < (1 - tie) * limit) | (exact == 0)
     return inside
 
 
-# --- telling inside from outside by the energy ---
+# --- separating inside from outside by the energy ---
 
 
 class AUPR(NamedTuple):
@@ -276,7 +272,7 @@ class AUPR(NamedTuple):
 def auroc(inside: Tensor, outside: Tensor) -> float:
     """Area under the ROC curve: the probability that a row from outside has more energy than one from inside.
 
-    >>> auroc(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0]))  # a tie counts a half
+    >>> auroc(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0]))  # a tie has weight 1/2
     0.875
     """
     from sklearn.metrics import roc_auc_score
@@ -302,8 +298,8 @@ def fpr_at_95(inside: Tensor, outside: Tensor) -> float:
     0.45
     """
     _labelled(inside, outside)
-    n_found = -(-95 * outside.numel() // 100)  # rounded up, in integers
-    threshold = outside.flatten().sort(descending=True).values[n_found - 1]
+    n_detected = -(-95 * outside.numel() // 100)  # rounded up, in integers
+    threshold = outside.flatten().sort(descending=True).values[n_detected - 1]
     return float((inside >= threshold).double().mean())
 
 
@@ -313,7 +309,7 @@ def _labelled(inside: Tensor, outside: Tensor) -> tuple[np.ndarray, np.ndarray]:
 
     score = torch.cat([inside.flatten(), outside.flatten()]).detach().cpu()
     if inside.numel() == 0 or outside.numel() == 0:
-        raise ValueError("there must be scores on both sides")
+        raise ValueError("scores are needed on both sides")
     if score.isnan().any():
         raise ValueError(f"{int(score.isnan().sum())} of {len(score)} scores are not numbers (NaN)")
     label = np.repeat([0, 1], [inside.numel(), outside.numel()])

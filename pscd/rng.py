@@ -1,4 +1,4 @@
-"""Randomness as a function of where we are, so that a resume needs no saved generator state."""
+"""Random numbers as a function of the seed and the position in a run, so that resuming needs no saved state."""
 
 from collections.abc import Callable
 from enum import IntEnum
@@ -9,14 +9,14 @@ import torch
 
 from pscd.errors import UserError
 
-T = TypeVar("T")
+Built = TypeVar("Built")
 
 
 class Stream(IntEnum):
     """What a generator is for: the first number of its path after the seed.
 
     The numbers are part of every result that was computed with them. Names that share one are never used with the same
-    seed in one run, but give anything new a number of its own.
+    seed in one run; give anything new its own number. Studies have streams of their own.
     """
 
     TOY_TRAIN = 0
@@ -28,50 +28,21 @@ class Stream(IntEnum):
     CLASSIFIER = 5
     FRESH_REAL = 6
     FRESH_OTHER = 7
-    DATA_1D = 8
-    CONTAMINATION_1D = 9
-    THEOREM_SAMPLES = 10
-    THEOREM_STEPS = 11
-    THEOREM_DESCENT = 12
-    LEMMA_DENSITIES = 13
-    LEMMA_SCORES = 14
-    LEMMA_DIVERGENCES = 15
     RANDOMISED_STOP = 16
     PROPOSAL = 17
     OBJECTIVE_INIT = 18
     SETTLE_STEP = 19
     DETECTOR_ROWS = 20
     FLOW = 20
-    DISCRETE_MACHINE = 20
     INPAINT = 20
     DENOISE = 21
     NORMALISER = 21
-    DISCRETE_ROWS = 21
-    DISCRETE_CHAINS = 22
     STRIP = 22
     IMAGES_SHOWN = 23
     GAUSSIAN_CALIBRATION = 23
-    OOD_MADE = 24
-    OOD_OTHERS = 25
-    NOISY_IMAGES = 26
-    NOISE_PROBES = 27
-    IMAGE_WEIGHTS = 28
-    TIMING_DATA = 30
-    BASELINE_UPDATE = 30
-    TIMING_CHAINS = 31
-    NCSN_SAMPLE = 31
-    NCSN_ENERGIES = 32
-    PIXELCNN_SAMPLE = 33
-    GLOW_SAMPLE = 34
-    GLOW_DEQUANTISE = 35
-    GLOW_START = 36
     ROBUST_MIXTURE = 37
     DEQUANTISE = 38
     HOLD_OUT = 39
-    QUALITY_ROWS = 40
-    QUALITY_LOOKS = 41
-    QUALITY_CHAINS = 42
-    GROWTH_ROWS = 43
     SPREAD = 44
     WAVES = 45
     LOG_Z = 46
@@ -82,14 +53,6 @@ class Stream(IntEnum):
     STREAM_WINDOW = 51
     STREAM_DEAL = 52
     STREAM_ROWS = 53
-    CONTAMINATION_2D = 60
-    FRESH_CLEAN = 61
-    FRESH_JUNK = 62
-    TABLE_SPLIT = 63
-    TABLE_JUNK = 64
-    TABLE_SPREAD = 65
-    RIVAL_ROWS = 66
-    RIVAL_FLOW = 67
     CLEAN_ROWS = 68
     REACH = 69
     SAMPLE_ROWS = 80
@@ -104,7 +67,7 @@ def generator(seed: int, *path: int, device: torch.device | str = "cpu") -> torc
 
     Args:
         seed: of the run; not negative.
-        path: a `Stream`, then where in it we are (step, rank, attempt, ...).
+        path: a `Stream`, then the position in it (update, rank, attempt, ...).
         device: where the numbers are drawn.
 
     Returns:
@@ -131,7 +94,7 @@ def integer_seed(generator: torch.Generator) -> int:
     return int(torch.randint(2**31 - 1, (), generator=generator, device=generator.device))
 
 
-def seeded(build: Callable[[], T], seed: int) -> T:
+def seeded(build: Callable[[], Built], seed: int) -> Built:
     """What `build` returns with torch's global generator at `seed`, which is put back afterwards.
 
     Modules draw their first weights from the global generator.

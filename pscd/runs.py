@@ -55,7 +55,7 @@ def train(
     progress: bool = True,
     tensorboard: bool = False,
     watch: Watch | None = None,
-    timeout: float = distributed.TIMEOUT,
+    timeout: float = 600.0,
 ) -> Path:
     """Train what `config` describes and keep it in a run folder; resumes a run that stopped there.
 

@@ -15,9 +15,10 @@ from pscd.data import contaminate, to_unit
 from pscd.errors import UserError
 from pscd.files import markdown_table, write_text_atomic
 from pscd.recipes.images import weigh_images
-from pscd.rng import Stream, generator
+from pscd.rng import generator
 from pscd.version import machine
 from studies.engine.experiment import with_reading
+from studies.engine.streams import StudyStream
 from studies.images.contamination import JUNK, junk
 from studies.images.sets import load_images
 
@@ -45,7 +46,9 @@ def clean_line(name: str) -> list[str]:
 def junk_line(name: str, kind: str, ratio: float, seed: int) -> list[str]:
     """A set with junk: the weight that junk and images have lost, and what share of all weight junk still has."""
     x = load_images(name, train=True).x[:MOST]
-    dirty = contaminate(x, ratio, lambda n, rng: junk(kind)(x, n, rng), generator=generator(seed, Stream.NOISY_IMAGES))
+    dirty = contaminate(
+        x, ratio, lambda n, rng: junk(kind)(x, n, rng), generator=generator(seed, StudyStream.NOISY_IMAGES)
+    )
     found, is_junk = weights(dirty.x), dirty.is_noise
     left = found[is_junk].sum() / found.sum()
     return [name, kind, f"{ratio:.0%}", _share(1 - found[is_junk]), _share(1 - found[~is_junk]), _share(left)]

@@ -27,10 +27,11 @@ from pscd.fast import enough_threads, threads_set
 from pscd.mixtures import Mixture
 from pscd.objectives import PseudoSpherical
 from pscd.progress import progress_bar
-from pscd.rng import Stream, generator
+from pscd.rng import generator
 from pscd.sampling import Langevin
 from pscd.training.initial import init_state
 from pscd.training.loop import train_step
+from studies.engine.streams import StudyStream
 
 BUFFER, ROWS, IMAGES = 10_000, 10_000, 1_000
 LR = 1e-4  # so small that hundreds of updates on noise change nothing about their cost
@@ -96,7 +97,7 @@ class Case:
     def data(self) -> Tensor:
         """Rows of noise; the time does not depend on what they are."""
         draw = torch.rand if self.is_image else torch.randn
-        return draw(self.rows, *self.shape, generator=generator(0, Stream.TIMING_DATA))
+        return draw(self.rows, *self.shape, generator=generator(0, StudyStream.TIMING_DATA))
 
 
 def mlp(width: int) -> Architecture:
@@ -133,7 +134,7 @@ class Training:
         proposal = None if case.is_image else Mixture.standard(math.prod(case.shape))
         self.state = init_state(x, self.config, None, torch.device("cpu"), proposal=proposal)
         self.x = self.state.coordinates.forward(x)
-        self._rng = generator(0, Stream.TIMING_CHAINS)
+        self._rng = generator(0, StudyStream.TIMING_CHAINS)
         self._starts = self.state.buffer.draw(case.batch_size, 0.0, self._rng).x
 
     @property

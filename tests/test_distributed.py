@@ -272,14 +272,14 @@ class Store:
 
 def test_processes_of_one_start_share_a_word_that_no_earlier_start_had():
     """The store still holds what the processes of the start before said."""
-    store = Store(**{"hello 1": "gone", "heard old 1": "", "answer gone": "old"})
+    store = Store(**{"hello 1": "gone", "received old 1": "", "answer gone": "old"})
     with ThreadPoolExecutor(3) as pool:
         jobs = [pool.submit(distributed._token_of_attempt, store, rank, 3, 5.0) for rank in (0, 1, 2)]
         words = {job.result() for job in jobs}
     assert len(words) == 1
     (word,) = words
     assert len(word) == 32
-    assert {f"heard {word} 1", f"heard {word} 2"} <= store.values.keys()
+    assert {f"received {word} 1", f"received {word} 2"} <= store.values.keys()
     assert distributed._token_of_attempt(Store(), 0, 1, 0.0) != word  # alone, it waits for nobody
 
 
@@ -309,7 +309,7 @@ def test_a_lost_process_is_one_line(error, told, monkeypatch):
     else:
         assert isinstance(caught.value, distributed.LostProcess)
         assert str(caught.value).startswith(
-            f"process 2 of 5: {told}; the same command goes on from the last checkpoint"
+            f"process 2 of 5: {told}; run the same command again to resume from the last checkpoint"
         )
 
 
@@ -412,4 +412,3 @@ def test_no_group_is_joined_by_a_single_process(monkeypatch):
     for size in ("0", "1"):
         monkeypatch.setenv("WORLD_SIZE", size)
         assert not distributed.start(torch.device("cpu"))
-    assert distributed.TIMEOUT == 600

@@ -128,7 +128,7 @@ def test_a_process_that_hangs_is_told_and_replaced(tmp_path, undisturbed):
         wait_until(lambda: any("has not answered for 20 s" in log.read_text() for log in logs), "for the message")
         ended_well(agents, logs)
         told = [line for log in logs for line in log.read_text().splitlines() if line.startswith("pscd: ")]
-    go_on = "the same command goes on from the last checkpoint; torchrun --max-restarts 3 does so by itself"
+    go_on = "run the same command again to resume from the last checkpoint, or use torchrun --max-restarts 3"
     (rank,) = {"0", "1"} & set(told[0].split())
     assert told == [f"pscd: process {rank} of 2: another process has not answered for 20 s; {go_on}"]
     assert result(run) == undisturbed

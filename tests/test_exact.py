@@ -721,8 +721,3 @@ def test_each_axis_is_refined_on_its_own_up_to_the_largest_grid():
     exact.converged_grid(energy, box, start=(16, 32), max_points=2 * 64 * 32)
     with pytest.raises(UserError, match="still change by"):
         exact.converged_grid(energy, box, start=(16, 32), max_points=2 * 64 * 32 - 1)
-
-
-def test_the_limits_of_a_grid():
-    assert (exact.EDGE, exact.MASS_ERROR, exact.MAX_POINTS) == (64, 1e-3, 2**24)
-    assert exact.Box((0.0,), (1.0,)).cut == 1e-6

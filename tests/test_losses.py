@@ -9,7 +9,7 @@ from pscd.energies import MLP, Quadratic
 from pscd.errors import UserError
 from pscd.losses import (
     DIVERGENCES,
-    LARGEST,
+    MAX_LOG_RATIO,
     contrastive_divergence,
     denoising_score_matching,
     density_power,
@@ -259,12 +259,12 @@ def test_divergences_are_those_of_their_f(name):
 @pytest.mark.parametrize("name", DIVERGENCES)
 def test_beyond_the_largest_ratios_a_divergence_stays_one(name):
     """Convex f: the conjugate's slope is exp(t) times that of f'. No slope is larger than at the edge."""
-    t = torch.linspace(-3 * LARGEST, 3 * LARGEST, 62, dtype=torch.float64, requires_grad=True)
+    t = torch.linspace(-3 * MAX_LOG_RATIO, 3 * MAX_LOG_RATIO, 62, dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(DIVERGENCES[name].slope(t).sum(), t)
     (conjugate,) = torch.autograd.grad(DIVERGENCES[name].conjugate(t).sum(), t)
     torch.testing.assert_close(conjugate, t.exp() * slope)
     assert (slope > 0).all()
-    assert max(slope.max(), conjugate.max()) < math.exp(LARGEST) + 1e-6
+    assert max(slope.max(), conjugate.max()) < math.exp(MAX_LOG_RATIO) + 1e-6
 
 
 @pytest.mark.parametrize("name", DIVERGENCES)

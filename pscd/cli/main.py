@@ -12,6 +12,7 @@ from typing import Any
 from pscd.cli.flags import Parser
 from pscd.cli.output import is_first_process, say
 from pscd.errors import Diverged, LostProcess, UserError
+from pscd.extensions import NotImported, import_module
 from pscd.version import __version__
 
 # Each is the name of a module here: its docstring is the help of the command, `add_flags` and `run` do the rest.
@@ -37,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.run_command(args)
         sys.stdout.flush()  # a full disk is reported here, not by the interpreter at exit
     except (UserError, Diverged) as error:
-        return _report(str(error), 2 if isinstance(error, UserError) else 1)
+        hint = f", with --import {error.module}" if isinstance(error, NotImported) else ""
+        return _report(f"{error}{hint}", 2 if isinstance(error, UserError) else 1)
     except LostProcess as error:  # the first process may be the one that is lost: each reports
         say(f"pscd: {error}", file=sys.stderr)
         return 3
@@ -118,8 +120,6 @@ def _what_is_missing(error: Exception) -> str:
 def _prepare(args: argparse.Namespace) -> None:
     """Do what `--import` and `--threads` ask for."""
     for module in getattr(args, "imports", ()):
-        from pscd.extensions import import_module
-
         import_module(module)
     if getattr(args, "threads", None) is not None:
         import torch

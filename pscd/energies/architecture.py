@@ -15,10 +15,6 @@ from pscd.errors import UserError
 from pscd.mixtures import Mixture
 from pscd.types import documented, option
 
-MOST_LAYERS = 1000  # of a network that is read from a file
-WIDEST = 1e9  # base: its square, and the inverse of that, are numbers of float32
-BOUND = 4.0  # nats by which a network corrects a mixture, where nothing else is said
-
 
 @documented
 @dataclass(frozen=True)
@@ -37,10 +33,10 @@ class Architecture:
     )
     width: int = option(128, "hidden units per layer, or channels of the first convolution")
     depth: int = option(3, "hidden layers, or how often a convolution halves the image")
-    fourier: int = option(16, "random waves beside the input, for fine structure; 0: none")
+    fourier: int = option(16, "random Fourier features of the input, for fine structure; 0: none")
     spectral_norm: bool = option(False, "bound the slope of every layer")
     base_scale: float | None = option(2.0, "width of the Gaussian base in standard deviations; none: no base")
-    bound: float | None = option(None, "nats by which a network corrects the mixture it starts from; none: no limit")
+    bound: float | None = option(None, "nats by which a network may correct the mixture that it starts from; none: 4")
     classes: int = option(0, "labels 0 to classes - 1 that a network for images is conditional on; 0: no labels")
     levels: int = option(0, "levels of noise, for recovery likelihood: an energy of images for each; 0: none")
     least_noise: float = option(0.05, "deviation of the noise at the first level")
@@ -53,8 +49,8 @@ class Architecture:
             raise UserError("width and depth must be at least 1, fourier at least 0")
         if self.bound is not None and not self.bound > 0:
             raise UserError(f"bound must be positive or none, got {self.bound}")
-        if self.base_scale is not None and not 1 / WIDEST <= self.base_scale <= WIDEST:
-            raise UserError(f"base_scale must be between {1 / WIDEST:g} and {WIDEST:g}, or none, got {self.base_scale}")
+        if self.base_scale is not None and not 1e-9 <= self.base_scale <= 1e9:  # its square has to fit into float32
+            raise UserError(f"base_scale must be between 1e-09 and 1e+09, or none, got {self.base_scale}")
         if self.classes < 0 or (self.classes and self.name not in CONDITIONAL):
             raise UserError(f"classes needs a network that takes labels: {' or '.join(CONDITIONAL)}")
         if self.levels < 0 or (self.levels and (self.classes or self.name not in CONDITIONAL)):
@@ -68,7 +64,7 @@ class Architecture:
             mixture.means.shape[1],
             width=self.width,
             depth=self.depth,
-            bound=BOUND if self.bound is None else self.bound,
+            bound=4.0 if self.bound is None else self.bound,
             frequencies=frequencies,
         )
         return CorrectedEnergy(mixture.single(), network)
@@ -78,8 +74,8 @@ class Architecture:
 
         Its sizes are compared first, without memory for them (torch's device `meta`): a file may ask for any.
         """
-        if self.depth > MOST_LAYERS:
-            raise UserError(f"depth must be at most {MOST_LAYERS}, got {self.depth}")
+        if self.depth > 1000:
+            raise UserError(f"depth must be at most 1000, got {self.depth}")
         if self.name != "corrected":
             with torch.device("meta"):
                 plan = self.build(shape)
@@ -133,7 +129,7 @@ def _of_images(kind: type[ConvNet] | type[PlainCNN] | type[ResNet]) -> Callable[
 
 def _check_image(shape: tuple[int, ...], config: Architecture) -> None:
     if len(shape) != 3:
-        raise UserError(f"the energy {config.name} is for images, channels x height x width; use --energy mlp")
+        raise UserError(f"the energy {config.name} is for images, channels x height x width; use the energy mlp")
     if min(shape[1:]) < 2**config.depth:
         size = f"{shape[1]} x {shape[2]}"
         raise UserError(f"a {config.name} of depth {config.depth} halves an image of {size} too often; lower the depth")

@@ -60,7 +60,7 @@ class CorrectedEnergy(nn.Module):
         return self.network(z) - self.mixture.log_prob(z)
 
     def corrected_density(self, power: float) -> Mixture:
-        """The mixture that is corrected; the same for any power, since no power of a mixture can be drawn from."""
+        """The mixture that is corrected; `power` is ignored: powers of a mixture cannot be sampled."""
         return self.mixture
 
     def input_gradient(self) -> Evaluator | None:

@@ -10,8 +10,6 @@ from torch.nn.utils.parametrizations import spectral_norm as with_spectral_norm
 from pscd.fast import Sequence
 from pscd.mixtures import Mixture
 
-FOURIER_SCALE = 1.5  # standard deviation of the frequencies, for inputs of unit scale
-
 
 class Quadratic(nn.Module):
     """E(x) = |x - mu|^2 / (2 sigma^2): a Gaussian, the paper's 1-D model (Eq. 47).
@@ -21,7 +19,7 @@ class Quadratic(nn.Module):
     Args:
         mu: initial mean, the same for all coordinates.
         sigma: initial standard deviation.
-        dim: number of coordinates, each with a mean and a deviation of its own.
+        dim: number of coordinates; each has its own mean and deviation.
 
     Raises:
         ValueError: sigma is not positive.
@@ -54,7 +52,7 @@ class MLP(nn.Module):
         shape: of a row.
         width: units per hidden layer.
         depth: hidden layers.
-        fourier: number of random Fourier features beside the input, sin and cos of fixed random projections. Without
+        fourier: number of random Fourier features of the input, sin and cos of fixed random projections. Without
             them a network learns fine structure in low dimension, such as a thin ring, very slowly
             (Tancik et al. 2020).
         spectral_norm: normalise every layer, which bounds its slope.
@@ -84,7 +82,8 @@ class MLP(nn.Module):
         wrap = layer_wrapper(spectral_norm)
         layers: list[nn.Module] = []
         size = math.prod(shape)
-        self.register_buffer("frequencies", FOURIER_SCALE * torch.randn(size, fourier))
+        # Frequencies of deviation 1.5 are for inputs of unit scale.
+        self.register_buffer("frequencies", 1.5 * torch.randn(size, fourier))
         size += 2 * fourier
         for _ in range(depth):
             layers += [wrap(nn.Linear(size, width)), nn.SiLU()]

@@ -1,6 +1,6 @@
-"""Convolutional energies for images `(B, channels, height, width)`, conditional on labels if asked for.
+"""Convolutional energies for images `(B, channels, height, width)`, optionally conditional on labels.
 
-A conditional network has `classes` and takes a label beside the image: `energy(x, label)`. Without a label it returns
+A conditional network has `classes` and takes a label with the image: `energy(x, label)`. Without a label it returns
 the energy of the likeliest one, min over y of E(x, y).
 """
 
@@ -13,7 +13,7 @@ from torch.nn import functional
 from pscd.energies.dense import layer_wrapper
 from pscd.fast import Sequence
 
-SLOPE = 0.2  # of the leaky ReLU, as in the paper
+LEAKY_SLOPE = 0.2  # of the leaky ReLU, as in the paper
 
 
 class ConvNet(nn.Module):
@@ -88,11 +88,11 @@ class PlainCNN(nn.Module):
         channels, height, breadth = self.shape = shape
         wrap = layer_wrapper(spectral_norm)
         self.classes = classes
-        layers: list[nn.Module] = [wrap(nn.Conv2d(channels, width, 3, 1, 1)), nn.LeakyReLU(SLOPE)]
+        layers: list[nn.Module] = [wrap(nn.Conv2d(channels, width, 3, 1, 1)), nn.LeakyReLU(LEAKY_SLOPE)]
         channels = width
         for i in range(depth):
             wider = width * min(2 ** (i + 1), 8)
-            layers += [wrap(nn.Conv2d(channels, wider, 4, 2, 1)), nn.LeakyReLU(SLOPE)]
+            layers += [wrap(nn.Conv2d(channels, wider, 4, 2, 1)), nn.LeakyReLU(LEAKY_SLOPE)]
             channels, height, breadth = wider, height // 2, breadth // 2
         last = wrap(nn.Conv2d(channels, max(classes, 1), (height, breadth)))
         self.net = nn.Sequential(*layers, last, nn.Flatten())
@@ -153,7 +153,7 @@ class ResNet(nn.Module):
         h = self.first(x)
         for block in self.blocks:
             h = block(h, label)
-        return self.last(functional.leaky_relu(h, SLOPE).sum((2, 3))).squeeze(1)
+        return self.last(functional.leaky_relu(h, LEAKY_SLOPE).sum((2, 3))).squeeze(1)
 
 
 class ResBlock(nn.Module):
@@ -175,10 +175,10 @@ class ResBlock(nn.Module):
 
     def forward(self, x: Tensor, label: Tensor | None) -> Tensor:
         """Features of the next block."""
-        h = self.one(functional.leaky_relu(x, SLOPE))
+        h = self.one(functional.leaky_relu(x, LEAKY_SLOPE))
         if self.gain is not None:
             h = h * self.gain(label)[:, :, None, None] + self.offset(label)[:, :, None, None]
-        h = self.short(x) + self.two(functional.leaky_relu(h, SLOPE))
+        h = self.short(x) + self.two(functional.leaky_relu(h, LEAKY_SLOPE))
         return functional.avg_pool2d(h, 2) if self.halve else h
 
 

@@ -10,15 +10,13 @@ from pscd import fast
 from pscd.energies.wrappers import LabelledEnergy
 from pscd.fast import Evaluator
 
-WIDTH = 0.5  # deviation of the Gaussian that a network without weights amounts to: about that of pixels in [0, 1]
-
 
 class NoisyEnergies(nn.Module):
     """E(x, t), the energy of rows with noise of deviation s_t added, for t = 0 (the least noise) to `levels` - 1.
 
-        E(x, t) = |x|^2 / (2 w_t^2) - sqrt(d) WIDTH / s_t f_t(x / w_t),    w_t^2 = s_t^2 + WIDTH^2
+        E(x, t) = |x|^2 / (2 w_t^2) - sqrt(d) width / s_t f_t(x / w_t),    w_t^2 = s_t^2 + width^2
 
-    At f = 0 this is the energy of rows of deviation `WIDTH` with the noise added. The factors are those of Karras et
+    At f = 0 this is the energy of rows of deviation `width` with the noise added. The factors are those of Karras et
     al. (2022): the network sees inputs of deviation 1, and the slope that it has to learn is of one size at all levels.
 
     Args:
@@ -26,21 +24,24 @@ class NoisyEnergies(nn.Module):
         shape: of a row.
         levels: how many.
         least: s_0.
-        most: the noise of level `levels`, which has no energy: it is where samples start.
+        most: the noise of level `levels`, which has no energy: samples start there.
+        width: deviation of the rows; 0.5 is about that of pixels in [0, 1].
     """
 
     sigmas: Tensor
 
-    def __init__(self, net: nn.Module, shape: tuple[int, ...], *, levels: int, least: float, most: float) -> None:
+    def __init__(
+        self, net: nn.Module, shape: tuple[int, ...], *, levels: int, least: float, most: float, width: float = 0.5
+    ) -> None:
         super().__init__()
-        self.net, self.shape, self.levels = net, shape, levels
+        self.net, self.shape, self.levels, self.width = net, shape, levels, width
         ladder = [least * (most / least) ** (i / levels) for i in range(levels + 1)]
         self.register_buffer("sigmas", torch.tensor(ladder), persistent=False)
 
     def factors(self, level: Tensor) -> tuple[Tensor, Tensor]:
         """What x is divided by, and what f is multiplied by."""
         s = self.sigmas[level]
-        return (s.square() + WIDTH**2).sqrt(), math.sqrt(math.prod(self.shape)) * WIDTH / s
+        return (s.square() + self.width**2).sqrt(), math.sqrt(math.prod(self.shape)) * self.width / s
 
     def forward(self, x: Tensor, level: Tensor | None = None) -> Tensor:
         """Energies."""
@@ -88,18 +89,18 @@ class LevelEnergy(nn.Module):
             """For batches of n rows, which have a label each."""
             return fast.by_hand(LabelledEnergy(self.energy.net, self._label(n)), self.energy.shape)
 
-        found = network(1 if self.noisier is None else len(self.noisier))
-        if found is None:
+        first = network(1 if self.noisier is None else len(self.noisier))
+        if first is None:
             return None
 
         def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
             inner = x / width
-            f, slope = (network(len(x)) or found)(inner)
+            f, slope = (network(len(x)) or first)(inner)
             e = inner.flatten(1).square().sum(1) / 2 - scale * f
             gradient = (inner - scale * slope) / width
             if self.noisier is None:
                 return e, gradient
-            apart = x - self.noisier
-            return e + apart.flatten(1).square().sum(1) / (2 * self.variance), gradient + apart / self.variance
+            noise = x - self.noisier
+            return e + noise.flatten(1).square().sum(1) / (2 * self.variance), gradient + noise / self.variance
 
-        return Evaluator(evaluate, found.how)
+        return Evaluator(evaluate, first.how)

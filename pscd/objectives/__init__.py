@@ -1,4 +1,4 @@
-"""Objectives: frozen dataclasses that bind a loss to the trainer. `--objective` chooses one by name."""
+"""Objectives: frozen dataclasses that bind a loss to the trainer."""
 
 from pscd.objectives.f_ebm import FEBM
 from pscd.objectives.gamma import DensityPower, PseudoSpherical, WeightedNegatives

@@ -1,8 +1,8 @@
-"""f-EBM: any f-divergence, by a game between the energy and a critic."""
+"""f-EBM: minimises any f-divergence by a game between the energy and a critic."""
 
 import copy
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +11,7 @@ from pscd import losses
 from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.objectives.protocol import Objective, both_phases, check_l2, check_warmup, phase_stats, warmed_up
-from pscd.types import Energy, documented, option
-
-CRITICS = ("same", "mlp")
-PLAIN_SPREAD = 0.1  # standard deviation for a weight whose entries are all equal
+from pscd.types import Energy, check_choices, documented, option
 
 
 class Critic(nn.Module):
@@ -39,14 +36,14 @@ class Critic(nn.Module):
 class FEBM(Objective):
     """f-EBM (Yu, Song, Song, Ermon 2020): minimises any f-divergence with the help of a critic.
 
-    The critic is a second network like the energy, with weights of its own: from the same weights both would receive
-    the same gradient and move as one, which is contrastive divergence. One optimiser moves both, the energy down and
-    the critic up. The critic must be able to represent the density of the data; where the energy is a Gaussian and the
-    data are not, use an mlp.
+    The critic is a second network like the energy, with its own initial weights: with the same weights both would have
+    the same gradient, which is contrastive divergence. One optimiser updates both, the energy down and the critic up.
+    The critic must be able to represent the density of the data; where the energy is a Gaussian and the data are not,
+    use an mlp.
 
-    Over the first `warmup` of the run, KL turns into the chosen divergence. Under KL the energy moves as in contrastive
-    divergence whatever the critic; under the others it follows a critic that, at first, has not learnt a ratio p / q
-    far from 1, and reverse KL diverges.
+    Over the first `warmup` of the run, KL turns into the chosen divergence. Under KL the update of the energy
+    is that of contrastive divergence whatever the critic; under the others it depends on a critic that has not yet
+    learnt a ratio p / q far from 1, and reverse KL diverges.
 
     >>> FEBM(divergence="js", warmup=0.5).at(0.25).share  # half-way through the warm-up: half KL
     0.5
@@ -55,7 +52,9 @@ class FEBM(Objective):
     divergence: str = option("kl", f"what to minimise: {', '.join(losses.DIVERGENCES)}")
     share: float = option(1.0, "weight of that divergence, between 0 and 1; the rest is KL")
     warmup: float = option(0.5, "fraction of the run over which the share rises from 0")
-    critic: str = option("same", "network of the critic: like the energy (same), or an mlp where that is too simple")
+    critic: Literal["same", "mlp"] = option(
+        "same", "network of the critic: like the energy (same), or an mlp where that is too simple"
+    )
     l2: float = option(0.0, "weight of the squares of energy and critic in both phases")
     l2_first: int = option(11, "updates at the start on the squares alone, if they have a weight")
 
@@ -66,8 +65,7 @@ class FEBM(Objective):
         if not 0 <= self.share <= 1:
             raise UserError(f"share must lie between 0 and 1, got {self.share}")
         check_warmup(self.warmup)
-        if self.critic not in CRITICS:
-            raise UserError(f"critic must be one of {', '.join(CRITICS)}, got {self.critic!r}")
+        check_choices(self)
         check_l2(self.l2)
         if self.l2_first < 0:
             raise UserError(f"l2_first must not be negative, got {self.l2_first}")
@@ -106,15 +104,16 @@ class FEBM(Objective):
 
 
 def with_new_weights(module: nn.Module) -> nn.Module:
-    """A copy on the CPU with new random weights, each tensor drawn with the mean and deviation of its own entries.
+    """A copy on the CPU with new random weights, each tensor drawn with the mean and deviation of its entries.
 
-    It works for any module, spectrally normalised ones included. Weights are drawn from torch's global generator.
+    It works for any module, spectrally normalised ones included. Weights are drawn from torch's global generator. Where
+    all entries of a tensor are equal, the deviation is 0.1.
     """
     module = copy.deepcopy(module).cpu()
     with torch.no_grad():
         for p in module.parameters():
             spread = p.std(correction=0)
-            p.copy_(p.mean() + torch.where(spread > 0, spread, PLAIN_SPREAD) * torch.randn_like(p))
+            p.copy_(p.mean() + torch.where(spread > 0, spread, 0.1) * torch.randn_like(p))
     return module
 
 

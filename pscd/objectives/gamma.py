@@ -13,9 +13,6 @@ from pscd.mixtures import Mixture
 from pscd.objectives.protocol import Objective, both_phases, check_gamma, check_l2, check_warmup, phase_stats, warmed_up
 from pscd.types import Energy, check_choices, documented, option
 
-DRAWS = 2  # per row of data, where negatives are draws of a known density
-NO_SPREAD = 1e-6  # the least spread, for energies that are all equal, as those of a new network may be
-
 
 @documented
 @dataclass(frozen=True)
@@ -23,19 +20,19 @@ class PseudoSpherical(Objective):
     """Pseudo-spherical contrastive divergence (Eq. 17); gamma = 0 is contrastive divergence.
 
     Gamma rises from 0 over the first `warmup` of the run. Before the model knows where the data are, the full gamma
-    would treat whatever it does not cover yet as contamination, and never come back to it.
+    would treat everything that it does not cover yet as contamination, permanently.
 
     The negative phase is an expectation under r, proportional to q^(gamma + 1). It is estimated by weighting draws of q
     with exp(-gamma E), as published (Eq. 19), or by draws of r itself. Below gamma = 0, r is broader than q: the
     weights grow without bound in the tails, where q is never drawn from, and from gamma = -1/2 down their variance is
     infinite for a Gaussian. Therefore `auto` draws from r there. Where the energy corrects a density g by a bounded
     network, draws of g with the weights exp(-gamma E) q / g do without any chain (`importance`; for gamma = 0 see
-    Bengio and Senécal 2003): the weights are bounded, and nothing has to mix.
+    Bengio and Senécal 2003): the weights are bounded, and no chain has to mix.
 
     The weights exp(-gamma E) assume that chains follow exp(-E). In recipes for images they do not: the noise is a
-    thousand times too small for the step, the energies have another scale, and a given gamma another strength. With the
+    thousand times too small for the step, so the energies have another scale and gamma another strength. With the
     `unit` spread, gamma is divided by the spread of the data's energies, which is 1 for a Gaussian in two dimensions:
-    the share of the data that a gamma leaves in play then depends neither on the temperature nor on the dimension.
+    the effective share of the data then depends neither on the temperature nor on the dimension.
 
     >>> PseudoSpherical(gamma=1.0, warmup=0.5).at(0.25).gamma  # half-way through the warm-up
     0.5
@@ -67,7 +64,7 @@ class PseudoSpherical(Objective):
         check_l2(self.l2)
         check_choices(self)
         if self.negatives in ("direct", "importance") and self.gamma == -1:
-            raise UserError("at gamma -1 r is flat and cannot be drawn from; use --negatives weighted")
+            raise UserError("at gamma -1 r is flat and cannot be drawn from; set negatives to weighted")
 
     @property
     def number(self) -> float:
@@ -87,13 +84,13 @@ class PseudoSpherical(Objective):
         return 1 + self.number if self.drawn_from_r else 1.0
 
     def init(self, energy: nn.Module, x: Tensor) -> "Drawn | None":
-        """What negatives are drawn from, if not from chains; nothing is trained beside the energy."""
+        """The density that negatives are drawn from, if they do not come from chains; nothing else is trained."""
         if self.needs_negatives:
             return None
         density = getattr(energy, "corrected_density", None)
         if density is None:
             raise UserError("negatives importance need an energy that corrects a density; set the energy to corrected")
-        # The power of r is only known beforehand where gamma is per nat.
+        # The power of r is fixed only where gamma is per nat.
         return Drawn(density(1 + self.number if self.unit == "nats" else 1.0)).to(x.device)
 
     def at(self, progress: float) -> Self:
@@ -112,7 +109,7 @@ class PseudoSpherical(Objective):
         if self.needs_negatives:
             return self.of_energies(*both_phases(energy, x_pos, x_neg))
         assert isinstance(aux, Drawn)
-        y = aux.density.sample(DRAWS * len(x_pos), generator).to(x_pos.dtype)
+        y = aux.density.sample(2 * len(x_pos), generator).to(x_pos.dtype)
         e = fast.energies(energy, torch.cat([x_pos, y]))
         parts = torch.cat([e, aux.density.log_prob(y)])
         e_pos, e_neg, log_g = distributed.gather_parts(parts, [len(x_pos), len(y), len(y)])
@@ -121,10 +118,10 @@ class PseudoSpherical(Objective):
     def of_energies(
         self, e_pos: Tensor, e_neg: Tensor, log_ratio: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of given energies."""
+        """The loss as a function of energies; `log_ratio` as in `losses.importance_weights`."""
         if self.unit == "nats":
             return self._loss(e_pos, e_neg, log_ratio=log_ratio)
-        spread = losses.energy_spread(e_pos).clamp(min=NO_SPREAD)
+        spread = losses.energy_spread(e_pos).clamp(min=1e-6)  # energies of a new network may be equal
         loss, stats = self._loss(e_pos / spread, e_neg / spread, l2=self.l2 * spread, log_ratio=log_ratio)
         in_nats = {name: stats[name] * spread for name in ("e_pos", "e_neg", "gap")}
         # Scaled back, so that the gradient is of the size of CD's whatever the spread.
@@ -142,7 +139,7 @@ class PseudoSpherical(Objective):
 
 
 class Drawn(nn.Module):
-    """What negatives are drawn from where no chains run; it is not trained."""
+    """The density that negatives are drawn from where no chains run; it is not trained."""
 
     def __init__(self, density: Mixture) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Noise-contrastive estimation: the energy learns to tell data from noise of known density."""
+"""Noise-contrastive estimation: the energy learns to classify data against noise of known density."""
 
 import math
 from dataclasses import dataclass
@@ -16,8 +16,6 @@ from pscd.objectives.flow_noise import FlowNoise
 from pscd.objectives.protocol import Objective
 from pscd.types import Energy, check_choices, documented, option
 
-FIRST_DRAWS = 10_000  # of the noise, for a first estimate of log Z
-
 
 class Noise(nn.Module):
     """The noise, which is fixed, and log Z, which is learnt."""
@@ -33,7 +31,7 @@ class Noise(nn.Module):
 class NoiseContrastive(Objective):
     """Noise-contrastive estimation (Gutmann and Hyvärinen 2010), with log Z as a parameter.
 
-    The closer the noise is to the data, the more the energy learns from telling them apart.
+    The closer the noise is to the data, the more the energy learns from separating them.
 
     >>> NoiseContrastive(noise="gaussian", ratio=2).needs_negatives  # no chains during training
     False
@@ -44,7 +42,7 @@ class NoiseContrastive(Objective):
         "noise fitted to the data: a mixture of Gaussians, one Gaussian, or a flow (pip install '.[flow]')",
     )
     components: int = option(32, "Gaussians in the mixture of the noise")
-    ratio: int = option(4, "rows of noise per row of data; with few, rings and the like are learnt badly")
+    ratio: int = option(4, "rows of noise per row of data; with few, thin structure is learnt badly")
     divergence: str = option("js", f"js is logistic regression; others: {', '.join(losses.DIVERGENCES)}")
 
     needs_negatives = False
@@ -63,7 +61,7 @@ class NoiseContrastive(Objective):
         density = self._density(x, seed)
         aux = Noise(density).to(x.device)
         with torch.no_grad(), frozen(energy):
-            y = density.sample(FIRST_DRAWS, rng.generator(seed, device=x.device))
+            y = density.sample(10_000, rng.generator(seed, device=x.device))
             log_weights = -energy(y.view(-1, *x.shape[1:]).to(x.dtype)) - density.log_prob(y)
             aux.log_z.fill_(torch.logsumexp(log_weights, 0) - math.log(len(y)))
         return aux

@@ -119,8 +119,8 @@ def phase_stats(
 ) -> dict[str, Tensor]:
     """The statistics that every objective with two phases logs.
 
-    The gap compares like with like: data with draws of q, weighted data with draws of r. It is a difference of medians,
-    since an outlier in the data may rightly have an energy of thousands.
+    The gap compares data with draws of q, or weighted data with draws of r. It is a difference of medians, since an
+    outlier in the data may have an energy of thousands.
 
     Args:
         e_pos: energies of data, `(B,)`.

@@ -27,16 +27,16 @@ class Recovery(Objective):
     of the model start from noise and go down all levels.
 
     Each update takes one level, drawn at random. The loss is that of PS-CD for data and recovered samples, with the
-    energies E(x, t): an image that is strange at its level counts less there, and so does what is recovered from it.
-    The energy given y would not do for the weights, since junk is not strange given noisy junk. Energies of different
-    levels differ by unknown constants, so weights are normalised within a level. If samples given y are right, data and
-    samples of a level have the same distribution, and no gamma moves the model.
+    energies E(x, t): an outlier at its level has less weight, and so has the sample recovered from it. The energy of x
+    given y cannot give the weights, since an outlier is likely given its own noisy version. Energies of different
+    levels differ by unknown constants, so weights are normalised within a level. If samples given y are exact, data and
+    samples of a level have the same distribution, and gamma does not bias the model.
 
     >>> Recovery(gamma=0.3, warmup=0.5).at(0.25).gamma  # half-way through the warm-up
     0.15
     """
 
-    gamma: float = option(0.0, "robustness: 0 is recovery likelihood, more listens less to strange images; at least -1")
+    gamma: float = option(0.0, "robustness: 0 is recovery likelihood, higher gives outliers less weight; at least -1")
     warmup: float = option(0.5, "fraction of the run over which gamma rises from 0")
     unit: Literal["nats", "spread"] = option(
         "spread", "gamma is per nat of energy, or per spread of the data's energies (spread)"
@@ -57,7 +57,7 @@ class Recovery(Objective):
             raise UserError(f"step_size must lie between 0 and 2, got {self.step_size}")
 
     def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Check that the network has levels of noise; nothing is trained beside it."""
+        """Raise a `UserError` unless the network has levels of noise; nothing else is trained."""
         if not isinstance(energy, NoisyEnergies):
             raise UserError("recovery needs an energy of several levels of noise, pscd.energies.NoisyEnergies")
 
@@ -81,8 +81,8 @@ class Recovery(Objective):
         least, sigma, deviation = _scales(energy, level)
         x, _ = noisy(x_pos, least, generator)
         y, _ = noisy(x, sigma, generator)
-        # Given y and the row without noise, x has this mean. What it has beside it is also the noise of the last step:
-        # both phases have the laws they have to have, and their difference is not one of noise.
+        # The mean of x given y and the row without noise. Its deviation from x is also the noise of the last step: both
+        # phases keep their distributions, and their difference has less variance.
         mean = torch.lerp(x_pos, y, least**2 / (least**2 + sigma**2))
         recovered = self.recover(energy, y, level, last_noise=(x - mean) / deviation, generator=generator)
         score = PseudoSpherical(gamma=self.gamma, warmup=0.0, unit=self.unit, negatives="weighted")
@@ -99,7 +99,7 @@ class Recovery(Objective):
         generator: torch.Generator | None = None,
         callback: Callback | None = None,
     ) -> Tensor:
-        """Draw rows of a level given those of the next, noisier one: Langevin dynamics that starts there.
+        """Draw rows of a level given `y`, those of the next, noisier one: Langevin dynamics that starts at y.
 
             x <- x - a v grad E(x | y) + sqrt(a (2 - a) v) z,    v = s_t^2 sigma^2 / s_{t+1}^2
 
@@ -108,11 +108,12 @@ class Recovery(Objective):
         """
         n_steps = self.n_steps if n_steps is None else n_steps
         _, _, deviation = _scales(energy, level)
-        given, noise_scale = LevelEnergy(energy, level, y), deviation * (self.step_size * (2 - self.step_size)) ** 0.5
+        conditional = LevelEnergy(energy, level, y)
+        noise_scale = deviation * (self.step_size * (2 - self.step_size)) ** 0.5
 
         def run(x: Tensor, n_steps: int, noise_scale: float) -> Tensor:
             return langevin(
-                given,
+                conditional,
                 x,
                 n_steps=n_steps,
                 step_size=self.step_size * deviation**2,
@@ -138,7 +139,7 @@ class Recovery(Objective):
         assert isinstance(energy, NoisyEnergies)
         n_steps = self.n_steps * energy.levels if n_steps is None else n_steps
         if n_steps < energy.levels:
-            raise UserError(f"there must be a step for each of the {energy.levels} levels of noise, got {n_steps}")
+            raise UserError(f"n_steps must be at least {energy.levels}, one for each level of noise, got {n_steps}")
         x, _ = noisy(x, float(energy.sigmas[-1]), generator)
         for i in range(energy.levels):
             first, end = (n_steps * j // energy.levels for j in (i, i + 1))

@@ -12,18 +12,16 @@ from pscd.errors import UserError
 from pscd.objectives.protocol import Objective, check_warmup, warmed_up
 from pscd.types import Energy, documented, option
 
-MOST_COLUMNS = 10
-LEAST_NOISE = 0.05  # geometric decay cannot reach 0; below this the noise drops to its final value
 
-
-def noise_at(sigma: float, first: float, warmup: float, progress: float) -> float:
+def noise_at(sigma: float, first: float, warmup: float, progress: float, least: float = 0.05) -> float:
     """Noise that falls geometrically from `first` to `sigma` over the first part of the run.
 
-    Gradients at the data say nothing about the regions between and around them, where the energy stays arbitrary and
-    samples go astray. Much noise at the start puts data there.
+    Gradients at the data do not determine the energy between and around them, and samples that start there are wrong.
+    Large noise at the start puts data there. Geometric decay cannot reach 0, so below `least` the noise drops to its
+    final value.
     """
     done = warmed_up(1.0, warmup, progress)
-    least = max(sigma, LEAST_NOISE)
+    least = max(sigma, least)
     return sigma if done == 1 else least * (first / least) ** (1 - done)
 
 
@@ -71,12 +69,12 @@ class ScoreMatching(Objective):
         check_noise(self.sigma, self.first_sigma, self.warmup)
 
     def init(self, energy: nn.Module, x: Tensor) -> None:
-        """Check that there are few columns; nothing is trained beside the energy."""
+        """Raise a `UserError` for more than ten columns; nothing else is trained."""
         columns = x[0].numel()
-        if columns > MOST_COLUMNS:
+        if columns > 10:
             raise UserError(
                 f"exact score matching takes a backward pass per column, and there are {columns}; "
-                f"above {MOST_COLUMNS} use --objective ssm, which projects on random directions"
+                "above 10 use sliced score matching, which projects on random directions"
             )
 
     def at(self, progress: float) -> Self:

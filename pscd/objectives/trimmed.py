@@ -14,18 +14,18 @@ from pscd.types import Energy, documented, option
 @documented
 @dataclass(frozen=True)
 class Trimmed(Objective):
-    """Trimmed contrastive divergence: the share alpha of each batch with the highest energies does not count.
+    """Trimmed contrastive divergence: ignores the share alpha of each batch with the highest energies.
 
     RobustRealNVP (Liu, Tan, Zhou 2022) discards points of low density from the batches of a flow, and ALTBI (Cho et al.
-    2024) those of large loss from the batches of deep generative models. Unlike gamma, alpha has to be about the share
-    of junk, which is seldom known: a smaller one keeps junk, a larger one cuts the tails of good data off. On clean
-    data the model is always too narrow, a Gaussian at alpha .1 by a fifth in its deviation.
+    2024) those of large loss from the batches of deep generative models. Unlike gamma, alpha has to be close to the
+    share of contamination, which is seldom known: a smaller one keeps outliers, a larger one cuts off the tails of
+    clean data. On clean data the model is always too narrow: at alpha 0.1, a Gaussian's deviation is 20 % too small.
 
     >>> Trimmed(alpha=0.2).alpha
     0.2
     """
 
-    alpha: float = option(0.1, "share of each batch, of the highest energies, that does not count; below 1")
+    alpha: float = option(0.1, "share of each batch, of the highest energies, that is ignored; below 1")
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < 1:

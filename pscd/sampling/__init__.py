@@ -1,8 +1,8 @@
-"""Markov chains that sample from q(x) proportional to exp(-E(x)), where they start, and where they are kept.
+"""Markov chains that sample from q(x) proportional to exp(-E(x)), their starting points, and the replay buffer.
 
 A sampler is a plain function of an energy and starting points, `langevin` and `mala`. Each step costs one forward and
 one backward pass; parameters stay out of the graph, and nothing in the loop waits for the device. The frozen dataclass
-beside each function holds its settings for the trainer.
+that goes with each function holds its settings for training.
 """
 
 from pscd.sampling.buffer import ReplayBuffer
@@ -12,7 +12,7 @@ from pscd.sampling.mala import Mala, adapt_step_size, mala
 from pscd.sampling.proposals import Chains
 from pscd.sampling.protocol import Callback, Proposal, Sampler
 
-# By the name that `--sampler` knows. One of your own needs no entry: `--sampler package.module:Name`.
+# By name; a custom sampler is named by its import path, `package.module:Name`.
 SAMPLERS: dict[str, type[Sampler]] = {"mala": Mala, "langevin": Langevin, "jumps": Jumps}
 
 __all__ = [

@@ -13,7 +13,7 @@ Draw = Callable[[int, torch.Generator | None], Tensor]
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows drawn from a `ReplayBuffer`."""
+    """Rows drawn from a `ReplayBuffer`: their places in it, `(n,)`, the points, and labels of conditional models."""
 
     index: Tensor
     x: Tensor
@@ -50,7 +50,7 @@ class ReplayBuffer:
         return len(self.x)
 
     def draw(self, n: int, restart: float, generator: torch.Generator | None = None) -> Rows:
-        """Draw different rows, all equally likely.
+        """Draw different rows, all equally likely; each is replaced by a fresh point with probability `restart`.
 
         If `n` exceeds the size of the buffer, rows occur more than once, and the last one written stays.
         """
@@ -70,7 +70,7 @@ class ReplayBuffer:
         return Rows(index, x, label)
 
     def write(self, rows: Rows, x: Tensor) -> None:
-        """Write moved points back to where they were drawn, with their labels."""
+        """Write moved points `(n, *shape)` back to where `rows` were drawn, with their labels."""
         self.x[rows.index] = self._encode(x)
         if self.label is not None and rows.label is not None:
             self.label[rows.index] = rows.label

@@ -1,4 +1,4 @@
-"""Independence Metropolis: chains that only jump, for energies close to a density that can be drawn from."""
+"""Independence Metropolis: chains that only jump, for energies close to a density that can be sampled."""
 
 from dataclasses import dataclass
 
@@ -56,7 +56,7 @@ def jumps(
             if bounds is not None:
                 outside = ((y < bounds[0]) | (y > bounds[1])).flatten(1).any(1)
                 log_ratio = log_ratio.masked_fill(outside, -torch.inf)
-            # A NaN ratio compares false, which rejects: the chain stays where it was.
+            # A NaN ratio compares false, which rejects the proposal.
             accept = torch.rand(e.shape, generator=generator, device=e.device, dtype=e.dtype).log() < log_ratio
             x = torch.where(accept.view(rows), y, x)
             e, before = torch.where(accept, e_y, e), torch.where(accept, after, before)
@@ -69,7 +69,7 @@ def jumps(
 @documented
 @dataclass(frozen=True)
 class Jumps(Sampler):
-    """Independence Metropolis; for energies that correct a density that can be drawn from.
+    """Independence Metropolis; for energies that correct a density that can be sampled.
 
     >>> Jumps(n_steps=4).n_steps
     4
@@ -96,7 +96,7 @@ class Jumps(Sampler):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Run chains, see `jumps`."""
         if proposal is None:
-            raise UserError("jumps need a density to jump by")
+            raise UserError("jumps need a proposal to draw from")
         return jumps(
             energy,
             x,

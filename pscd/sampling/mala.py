@@ -73,14 +73,14 @@ def mala(
                 y = x - step_size * grad + forward
                 e_y, grad_y = evaluate(y)
                 # log k(x|y) - log k(y|x) = (|forward|^2 - |step_size (grad + grad_y) - forward|^2) / (4 step_size),
-                # with the squares of `forward` cancelled by hand.
+                # where the squares of `forward` cancel.
                 both = grad + grad_y
                 excess = (both * (2 * forward - step_size * both)).flatten(1).sum(1)
                 log_ratio = e - e_y + 0.25 * excess
             if bounds is not None:
                 outside = ((y < bounds[0]) | (y > bounds[1])).flatten(1).any(1)
                 log_ratio = log_ratio.masked_fill(outside, -torch.inf)
-            # A NaN ratio (an overflow far out) compares false, which rejects: the chain stays where it was.
+            # A NaN ratio (an overflow far out) compares false, which rejects the proposal.
             accept = torch.rand(e.shape, generator=generator, device=e.device, dtype=e.dtype).log() < log_ratio
             x = torch.where(accept.view(rows), y, x)
             grad = torch.where(accept.view(rows), grad_y, grad)

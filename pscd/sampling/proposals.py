@@ -1,4 +1,4 @@
-"""What a model's chains go on from: a rough density of the data, which is also for jumps, or chains that ran before."""
+"""Where chains of a trained model start: at draws of a density fitted to the data, or at the chains of training."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from pscd.mixtures import Mixture
 
 
 class Chains(nn.Module):
-    """The chains of a training run, to continue from: in a thousand dimensions a rough density of the data is no start.
+    """The chains of a training run as starting points: in many dimensions a rough density of the data is a bad start.
 
     Args:
         points: `(n, *shape)` in [0, 1], stored as bytes.
@@ -26,17 +26,17 @@ class Chains(nn.Module):
         self.register_buffer("label", torch.zeros(len(points), dtype=torch.long) if label is None else label)
 
     def choose(self, n: int, generator: torch.Generator | None = None, label: int | None = None) -> Tensor:
-        """Choose chains, all different as long as there are enough."""
-        found = torch.arange(len(self.points)) if label is None else (self.label.cpu() == label).nonzero().flatten()
-        if not len(found):
+        """Indices of `n` chains, different ones if there are enough; with a label, only chains of that class."""
+        chains = torch.arange(len(self.points)) if label is None else (self.label.cpu() == label).nonzero().flatten()
+        if not len(chains):
             raise UserError(f"no chain of the model has the label {label}")
         device = generator.device if generator is not None else torch.device("cpu")
-        rounds = -(-n // len(found))
-        orders = [torch.randperm(len(found), generator=generator, device=device).cpu() for _ in range(rounds)]
-        return found[torch.cat(orders)[:n]].to(self.points.device)
+        rounds = -(-n // len(chains))
+        orders = [torch.randperm(len(chains), generator=generator, device=device).cpu() for _ in range(rounds)]
+        return chains[torch.cat(orders)[:n]].to(self.points.device)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """Choose chains and return where they are."""
+        """The points of chosen chains, `(n, *shape)` in [0, 1]."""
         return self.at(self.choose(n, generator))
 
     def at(self, index: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ class Chains(nn.Module):
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Not defined: jumps are for low dimensions."""
-        raise UserError("jumps need a density to jump by; images have none: set --sampler-jump-every 0")
+        raise UserError("images have no density to draw jumps from; set jump_every of the sampler to 0")
 
     def tensors(self) -> dict[str, Tensor]:
         """The arguments of `Chains(**tensors)`, for saving."""

@@ -2,9 +2,9 @@
 
 In an image nearly all variance lies at coarse scales: its amplitude falls roughly as one over the frequency, and
 brightness varies more than colour. A chain whose noise and steps are alike for all pixels turns the image into noise
-long before it has moved the coarse parts. Here steps are alike in the coordinates c = T x / s instead, where T is the
+long before it has moved the coarse parts. Here steps are equal in the coordinates c = T x / s instead, where T is the
 orthogonal cosine transform of the opponent colours (Ohta, Kanade and Sakai 1980) and s the amplitude of natural images.
-It is fixed beforehand, not fitted, so that junk among the images has no say in it.
+It is fixed, not fitted, so that outliers among the images do not affect it.
 """
 
 import math
@@ -15,9 +15,6 @@ import torch
 from torch import Tensor
 
 from pscd.errors import UserError
-
-CONTRAST = 0.25  # standard deviation of a pixel, from black 0 to white 1
-COLOURS = (1.0, 0.25, 0.12)  # amplitudes of brightness, red against blue, and green against both
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +38,11 @@ class Spectrum:
         return self.amplitude * (self.rows @ _mixed(self.colours, x) @ self.columns.T)
 
     def images(self, c: Tensor) -> Tensor:
-        """Multiply by s and the transpose of T: the images that c, of unit variance, stands for; `(n, *shape)`."""
+        """Multiply by s and the transpose of T: images `(n, *shape)` from c, which has unit variance."""
         return self.rows.T @ _mixed(self.colours.T, self.amplitude * c) @ self.columns
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """Gaussian clouds around grey, in [0, 1]."""
+        """Gaussian images with this spectrum around grey, `(n, *shape)` in [0, 1]."""
         noise = torch.randn(n, *self.amplitude.shape, generator=generator, device=self.amplitude.device)
         return (0.5 + self.images(noise)).clamp(0, 1)
 
@@ -57,25 +54,29 @@ def _mixed(matrix: Tensor, x: Tensor) -> Tensor:
 
 @lru_cache(maxsize=8)
 def spectrum(shape: tuple[int, ...], slope: float, device: torch.device | None = None) -> Spectrum:
-    """The spectrum of images whose amplitude falls as (1 + f)^-slope, f counting half waves across the image.
+    """The spectrum of images whose amplitude falls as (1 + f)^-slope, f half waves across the image.
 
-    >>> found = spectrum((1, 8, 8), 1.3)
-    >>> bool(found.amplitude[0, 0, 0] > 10 * found.amplitude[0, 7, 7])
+    The standard deviation of a pixel is 0.25, a quarter of the range from black to white. Photographs have a slope of
+    about 1.3.
+
+    >>> amplitude = spectrum((1, 8, 8), 1.3).amplitude
+    >>> bool(amplitude[0, 0, 0] > 10 * amplitude[0, 7, 7])
     True
     """
     if len(shape) != 3:
         raise UserError("a slope is for images, channels x height x width; set the slope of the sampler to 0")
     channels, height, width = shape
     tall, wide = (torch.arange(n, dtype=torch.float64) for n in (height, width))
-    falling = (1 + torch.hypot(tall[:, None], wide)) ** -slope
+    falloff = (1 + torch.hypot(tall[:, None], wide)) ** -slope
     colours = torch.eye(channels, dtype=torch.float64)
     weights = torch.ones(channels, dtype=torch.float64)
     if channels == 3:
         opponents = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -2.0, 1.0]], dtype=torch.float64)
         colours = opponents / opponents.norm(dim=1, keepdim=True)
-        weights = torch.tensor(COLOURS, dtype=torch.float64)
-    amplitude = weights[:, None, None] * falling
-    amplitude *= CONTRAST / amplitude.square().mean().sqrt()
+        # Amplitudes of brightness, red against blue, and green against both, in photographs.
+        weights = torch.tensor([1.0, 0.25, 0.12], dtype=torch.float64)
+    amplitude = weights[:, None, None] * falloff
+    amplitude *= 0.25 / amplitude.square().mean().sqrt()
     parts = (_cosines(height), _cosines(width), colours, amplitude)
     return Spectrum(*(part.float().to(device) for part in parts))
 
@@ -83,6 +84,6 @@ def spectrum(shape: tuple[int, ...], slope: float, device: torch.device | None =
 def _cosines(n: int) -> Tensor:
     """The orthogonal cosine transform (DCT-II) of n numbers, `(n, n)`."""
     k = torch.arange(n, dtype=torch.float64)
-    found = torch.cos(math.pi * (k + 0.5) * k[:, None] / n) * math.sqrt(2 / n)
-    found[0] /= math.sqrt(2)
-    return found
+    transform = torch.cos(math.pi * (k + 0.5) * k[:, None] / n) * math.sqrt(2 / n)
+    transform[0] /= math.sqrt(2)
+    return transform

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from pscd.errors import Diverged, UserError
 from pscd.files import read_tensors, write_tensors
 from pscd.progress import progress_bar
-from pscd.rng import Stream, generator
+from pscd.rng import generator
 from pscd.training.loop import update_average
+from studies.engine.streams import StudyStream
 
 LEVELS = 256  # values of a pixel
 WARMUP_STEPS = 100
@@ -125,7 +126,7 @@ def optimise(
     averaged = copy.deepcopy(network).requires_grad_(False)
     with progress_bar(training.steps, show=training.progress) as bar:
         for step in range(training.steps):
-            rng = generator(training.seed, Stream.BASELINE_UPDATE, step)
+            rng = generator(training.seed, StudyStream.BASELINE_UPDATE, step)
             batch = x[torch.randint(len(x), (training.batch_size,), generator=rng)]
             value = loss(batch, rng)
             if not torch.isfinite(value.detach()):

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from pscd.files import needs
 from pscd.progress import progress_bar
-from pscd.rng import Stream, generator
+from pscd.rng import generator
 from studies.baselines import base
+from studies.engine.streams import StudyStream
 
 KIND = "glow"
 FIRST_BATCH = 256  # images that set the scale of the activations before training
@@ -79,7 +80,7 @@ class Glow:
         parts = []
         with progress_bar(n, show=progress, unit="image") as bar:
             for i in range(math.ceil(n / base.BLOCK)):
-                rng = generator(seed, Stream.GLOW_SAMPLE, i)
+                rng = generator(seed, StudyStream.GLOW_SAMPLE, i)
                 count = min(base.BLOCK, n - i * base.BLOCK)
                 latent = [
                     q.loc + temperature * q.log_scale.exp() * torch.randn(count, *q.loc.shape[1:], generator=rng)
@@ -104,7 +105,7 @@ class Glow:
 
         def values(part: Tensor) -> Tensor:
             # The same noise for every image, so that an energy does not depend on its neighbours.
-            noise = torch.rand(part.shape[1:], generator=generator(0, Stream.GLOW_DEQUANTISE))
+            noise = torch.rand(part.shape[1:], generator=generator(0, StudyStream.GLOW_DEQUANTISE))
             return -log_density(self.network, (part + noise) / base.LEVELS)
 
         return base.in_blocks(values, x)
@@ -157,7 +158,7 @@ def fit(
     x = base.as_images(x, 2**levels)
     settings = Settings((x.shape[1], x.shape[2], x.shape[3]), levels, blocks, width)
     network = base.new_network(settings.build, seed)
-    rng = generator(seed, Stream.GLOW_START)
+    rng = generator(seed, StudyStream.GLOW_START)
     with torch.no_grad():  # the first images through set the scale of its activations
         log_density(network, base.dequantised(x[torch.randint(len(x), (FIRST_BATCH,), generator=rng)], rng))
 

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from pscd.errors import UserError
 from pscd.progress import progress_bar
-from pscd.rng import Stream, generator
+from pscd.rng import generator
 from studies.baselines import base
+from studies.engine.streams import StudyStream
 
 KIND = "ncsn"
 SMALLEST = 0.01
@@ -287,7 +288,7 @@ class NCSN:
         blocks = math.ceil(n / base.BLOCK)
         with progress_bar(blocks * len(self.sigmas), show=progress, unit="level") as bar:
             for i in range(blocks):
-                rng = generator(seed, Stream.NCSN_SAMPLE, i)
+                rng = generator(seed, StudyStream.NCSN_SAMPLE, i)
                 count = min(base.BLOCK, n - i * base.BLOCK)
                 x = self.sigmas[0] * torch.randn(count, *self.settings.shape, generator=rng)
                 parts.append(
@@ -318,7 +319,7 @@ class NCSN:
         levels = middle[torch.linspace(0, len(middle) - 1, JUDGED_LEVELS).long()]
 
         def errors(part: Tensor) -> Tensor:
-            rng = generator(0, Stream.NCSN_ENERGIES)
+            rng = generator(0, StudyStream.NCSN_ENERGIES)
             clean = (part + 0.5) / base.LEVELS
             total = torch.zeros(len(part))
             for sigma in levels:

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, logsigmoid, pad
 
 from pscd.progress import progress_bar
-from pscd.rng import Stream, generator
+from pscd.rng import generator
 from studies.baselines import base
+from studies.engine.streams import StudyStream
 
 KIND = "pixelcnn"
 HALVINGS = 2
@@ -293,7 +294,7 @@ class PixelCNN:
         """
         channels, height, width = self.settings.shape
         x = torch.zeros(n, *self.settings.shape, dtype=torch.uint8)
-        rng = generator(seed, Stream.PIXELCNN_SAMPLE)
+        rng = generator(seed, StudyStream.PIXELCNN_SAMPLE)
         with progress_bar(height, show=progress, unit="row") as bar:
             for row in range(height):
                 rows = SIDE * (row // SIDE + 1)  # those below have no say

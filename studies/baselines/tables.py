@@ -21,6 +21,7 @@ from pscd.errors import UserError
 from pscd.files import needs
 from pscd.mixtures import dequantise
 from pscd.rng import Stream, generator, integer_seed, seeded
+from studies.engine.streams import StudyStream
 
 COMPONENTS = (1, 2, 4, 8, 16, 32)
 ROWS_PER_COMPONENT = 10  # at least, and at least one for each column
@@ -56,7 +57,7 @@ class _Standardised:
         self.coordinates = Coordinates.standard(rows)
         if (self.coordinates.scale == 0).any():
             raise UserError("a column is constant and has no density; leave it out")
-        order = torch.randperm(len(rows), generator=generator(seed, Stream.RIVAL_ROWS))
+        order = torch.randperm(len(rows), generator=generator(seed, StudyStream.BASELINE_ROWS))
         return self.coordinates.forward(rows[order], torch.float64)
 
     @torch.no_grad()
@@ -81,7 +82,7 @@ class GaussianMixtureDensity(_Standardised):
         """Fit to rows `(n, d)`, junk included; the same seed gives the same mixture."""
         z = self._enter(x, seed).numpy()
         n_held = max(1, int(HELD_OUT * len(z)))
-        state = integer_seed(generator(seed, Stream.RIVAL_ROWS, 1))
+        state = integer_seed(generator(seed, StudyStream.BASELINE_ROWS, 1))
         fits = [(ridge, _best_mixture(z[n_held:], ridge, state)) for ridge in RIDGES]
         ridge, found = max(fits, key=lambda pair: pair[1].score(z[:n_held]))
         best = _mixture(found.n_components, ridge, state).fit(z)
@@ -160,7 +161,7 @@ class FlowDensity(_Standardised):
         flow = seeded(lambda: _spline_flow(z.shape[1]), seed)
         optimiser = torch.optim.Adam(flow.parameters(), lr=RATE)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, self.steps)
-        rng = generator(seed, Stream.RIVAL_FLOW)
+        rng = generator(seed, StudyStream.BASELINE_FLOW)
         best, best_score = copy.deepcopy(flow.state_dict()), -math.inf
         for step in range(self.steps):
             rows = train[torch.randint(len(train), (min(BATCH, len(train)),), generator=rng)]

@@ -22,6 +22,7 @@ from pscd.training.loop import fit
 from studies.baselines.tables import FlowDensity
 from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, number
 from studies.engine.parallel import Result, Settings
+from studies.engine.streams import StudyStream
 
 N_DATA, STEPS = 20_000, 2_000
 N_GRID, N_FRESH = 512, 5_000
@@ -127,7 +128,7 @@ def _compute(settings: Settings) -> Result:
     name, kind, ratio, seed = (settings[key] for key in ("set", "kind", "ratio", "seed"))
     clean = TOYS_2D[name](settings["n_data"], generator(seed, Stream.TOY_TRAIN))
     noise = junk("uniform" if kind == "none" else kind, name)
-    x = contaminate(clean, ratio, noise, generator(seed, Stream.CONTAMINATION_2D)).x
+    x = contaminate(clean, ratio, noise, generator(seed, StudyStream.CONTAMINATION_2D)).x
     notes: tuple[str, ...] = ()
     try:
         if settings["method"] in FLOWS:
@@ -163,9 +164,9 @@ def measure(energy: Callable[[Tensor], Tensor], settings: Settings) -> Result:
     assert toy.log_density is not None
     grid = exact.grid(wide_box(toy.quadrature_box), settings["n_grid"])
     log_p, log_q = toy.log_density(grid.points), exact.log_density(energy, grid)
-    inside = toy(settings["n_fresh"], generator(seed, Stream.FRESH_CLEAN))
+    inside = toy(settings["n_fresh"], generator(seed, StudyStream.FRESH_CLEAN))
     kind = "uniform" if settings["kind"] == "none" else settings["kind"]
-    outside = junk(kind, name)(settings["n_fresh"], generator(seed, Stream.FRESH_JUNK))
+    outside = junk(kind, name)(settings["n_fresh"], generator(seed, StudyStream.FRESH_OUTLIERS))
     return {
         "kl": float(exact.kl(log_p, log_q, grid)),
         "mmd": 1e4 * float(exact.mmd_between(log_p, log_q, grid)),

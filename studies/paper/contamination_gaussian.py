@@ -8,9 +8,10 @@ from torch import Tensor
 
 from pscd.data import contaminate
 from pscd.data.toys import CLEAN_1D, CONTAMINATION_1D, contaminated_1d
-from pscd.rng import Stream, generator
+from pscd.rng import generator
 from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, objective_label
 from studies.engine.parallel import Result, Settings
+from studies.engine.streams import StudyStream
 from studies.paper import published
 from studies.paper.gaussian_fit import at_once, exact_optimum, train_gaussian, training_settings
 
@@ -41,8 +42,8 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
 
 def _compute(settings: Settings) -> Result:
     seed, ratio, gamma = settings["seed"], settings["ratio"], settings["gamma"]
-    clean = CLEAN_1D.sample(settings["n_data"], generator(seed, Stream.DATA_1D))
-    x = contaminate(clean, ratio, CONTAMINATION_1D.sample, generator(seed, Stream.CONTAMINATION_1D)).x
+    clean = CLEAN_1D.sample(settings["n_data"], generator(seed, StudyStream.DATA_1D))
+    x = contaminate(clean, ratio, CONTAMINATION_1D.sample, generator(seed, StudyStream.CONTAMINATION_1D)).x
     start = robust_start(x)
     mean, sd = train_gaussian(x, at_once(gamma), start, settings)
     exact_mean, exact_sd = exact_optimum(contaminated_1d(ratio), gamma, start)

@@ -21,11 +21,12 @@ from pscd.images.features import FeatureMap, load_feature_map
 from pscd.losses import effective_sample_fraction, energy_spread, importance_weights
 from pscd.metrics import aupr, auroc, frechet_distance
 from pscd.model import Model
-from pscd.rng import Stream, generator
+from pscd.rng import generator
 from pscd.training import checkpoint
 from pscd.training.loop import fit
 from studies.engine.experiment import CellResult, Experiment, Row, mean_rows
 from studies.engine.parallel import Result, Settings, digest
+from studies.engine.streams import StudyStream
 from studies.images.contamination import junk
 from studies.images.sets import load_dataset
 from studies.paper import published
@@ -154,7 +155,7 @@ def training_images(data: Dataset, settings: Settings) -> tuple[Tensor, Tensor]:
         data.train,
         settings["ratio"],
         lambda n, generator: make(data.train, n, generator),
-        generator=generator(settings["seed"], Stream.NOISY_IMAGES),
+        generator=generator(settings["seed"], StudyStream.NOISY_IMAGES),
     )
     return dirty.x, dirty.is_noise
 
@@ -180,7 +181,7 @@ def measure(
         return dict(read_json(kept))
     samples = to_bytes(model.sample(settings["n"], seed=settings["seed"]))
     e = model.energies(data.held_out[:1000])
-    noise = torch.rand(1000, *model.shape, generator=generator(settings["seed"], Stream.NOISE_PROBES))
+    noise = torch.rand(1000, *model.shape, generator=generator(settings["seed"], StudyStream.NOISE_PROBES))
     gap = (model.energies(noise).median() - e.median()) / energy_spread(e).clamp(min=1e-9)
     found: Result = {
         "fid": frechet_distance(real, feature_map(samples)),
@@ -214,7 +215,7 @@ def weights(model: Model, x: Tensor, noise: Tensor, gamma: float, unit: str) -> 
     Returns:
         `weight_of_noise` and `ess`; `auroc` and `ap` of junk among the images, if there is any.
     """
-    order = torch.randperm(len(x), generator=generator(0, Stream.IMAGE_WEIGHTS))[:5000]
+    order = torch.randperm(len(x), generator=generator(0, StudyStream.IMAGE_WEIGHTS))[:5000]
     e = model.energies(x[order])
     w = importance_weights(e / energy_spread(e).clamp(min=1e-9) if unit == "spread" else e, gamma)
     is_junk = noise[order]

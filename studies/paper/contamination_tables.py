@@ -15,11 +15,12 @@ from pscd.files import markdown_table
 from pscd.metrics import auroc
 from pscd.mixtures import dequantise
 from pscd.presets import for_rows
-from pscd.rng import Stream, generator
+from pscd.rng import generator
 from pscd.training.loop import fit
 from studies.baselines.tables import FlowDensity, GaussianMixtureDensity, KernelDensity
 from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, number
 from studies.engine.parallel import Result, Settings
+from studies.engine.streams import StudyStream
 from studies.paper.contamination_2d import share_ignored
 
 MOST_ROWS, FEWEST_ROWS = 2_000, 100  # clean rows of a table
@@ -92,15 +93,15 @@ def split(clean: Tensor, odd: Tensor, kind: str, ratio: float, seed: int) -> tup
     Returns:
         Three tensors of rows `(n, d)`.
     """
-    order = torch.randperm(len(clean), generator=generator(seed, Stream.TABLE_SPLIT))[:MOST_ROWS]
-    spread = dequantise(clean[order], generator(seed, Stream.TABLE_SPREAD))
+    order = torch.randperm(len(clean), generator=generator(seed, StudyStream.TABLE_SPLIT))[:MOST_ROWS]
+    spread = dequantise(clean[order], generator(seed, StudyStream.TABLE_SPREAD))
     n_held = int(HELD_OUT * len(order))
     train = clean[order[n_held:]]
     # A column may vary among the held-out rows alone; what training cannot see has no density.
     seen = (train != train[:1]).any(0)
     train, held, odd = train[:, seen], spread[:n_held, seen], odd[:, seen]
     n_junk = round(ratio / (1 - ratio) * len(train))
-    rng = generator(seed, Stream.TABLE_JUNK)
+    rng = generator(seed, StudyStream.TABLE_OUTLIERS)
     n = n_junk + N_JUNK
     if kind == "own":
         mixed = odd[torch.randperm(len(odd), generator=rng)]

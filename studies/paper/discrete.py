@@ -14,9 +14,10 @@ from torch import Tensor
 
 from pscd import discrete
 from pscd.losses import pseudo_spherical
-from pscd.rng import Stream, generator
+from pscd.rng import generator
 from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, number
 from studies.engine.parallel import Result, Settings
+from studies.engine.streams import StudyStream
 
 D = 8  # variables, each -1 or 1
 SCALE = 0.4  # standard deviation of the true biases and couplings; for larger ones 500 rows may lack a finite fit
@@ -63,7 +64,7 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
 
 def true_machine(d: int, seed: int) -> discrete.BoltzmannMachine:
     """Random biases and couplings, for each seed its own."""
-    machine, rng = discrete.BoltzmannMachine(d), generator(seed, Stream.DISCRETE_MACHINE)
+    machine, rng = discrete.BoltzmannMachine(d), generator(seed, StudyStream.DISCRETE_MACHINE)
     with torch.no_grad():
         for p in machine.parameters():
             p.copy_(SCALE * torch.randn(p.shape, generator=rng, dtype=p.dtype))
@@ -82,7 +83,7 @@ def rows_of(e: Tensor, data: str, n: int, seed: int) -> Tensor:
     Returns:
         Indices of states, `(n,)`.
     """
-    rng = generator(seed, Stream.DISCRETE_ROWS, n)  # the same clean rows whatever replaces some of them
+    rng = generator(seed, StudyStream.DISCRETE_ROWS, n)  # the same clean rows whatever replaces some of them
     rows = discrete.draw(e, n, rng)
     is_junk = torch.rand(n, generator=rng) < (0.0 if data == "clean" else JUNK)
     # The one state is the least likely one: nothing but junk is to be found there.
@@ -140,7 +141,7 @@ def fit(x: Tensor, rows: Tensor, settings: Settings) -> discrete.BoltzmannMachin
 
         discrete.minimise(machine, seen, loss, tolerance=TOLERANCE)
     elif method in (PSCD, PSCD_WARM):
-        contrast(machine, x, rows, settings, generator(settings["seed"], Stream.DISCRETE_CHAINS, len(rows)))
+        contrast(machine, x, rows, settings, generator(settings["seed"], StudyStream.DISCRETE_CHAINS, len(rows)))
     else:
         for gamma in {MLE: (0.0,), SCORE: (GAMMA,), WARM: (0.0, GAMMA)}[method]:
             discrete.fit_exact(machine, x, frequencies, gamma, tolerance=TOLERANCE)

@@ -7,9 +7,10 @@ from pathlib import Path
 from pscd import exact
 from pscd.data.toys import MIXTURE_1D
 from pscd.energies import Quadratic
-from pscd.rng import Stream, generator
+from pscd.rng import generator
 from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, objective_label
 from studies.engine.parallel import Result, Settings
+from studies.engine.streams import StudyStream
 from studies.paper.gaussian_fit import (
     GAMMAS,
     GRID,
@@ -38,7 +39,7 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
 
 
 def _compute(settings: Settings) -> Result:
-    x = MIXTURE_1D.sample(settings["n_data"], generator(settings["seed"], Stream.DATA_1D))
+    x = MIXTURE_1D.sample(settings["n_data"], generator(settings["seed"], StudyStream.DATA_1D))
     start = NARROW_START if settings["branch"] == "narrow" else (float(x.mean()), float(x.std()))
     mean, sd = train_gaussian(x, at_once(settings["gamma"]), start, settings)
     exact_mean, exact_sd = exact_optimum(MIXTURE_1D, settings["gamma"], start)

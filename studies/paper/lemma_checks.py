@@ -8,9 +8,10 @@ from torch import Tensor
 
 from pscd import exact
 from pscd.data import TOYS_2D
-from pscd.rng import Stream, generator
+from pscd.rng import generator
 from studies import theory
 from studies.engine.parallel import Result, Settings
+from studies.engine.streams import StudyStream
 from studies.paper.bounded_model import GAMMAS, GRID, Linear, data_density, optimum
 
 
@@ -34,7 +35,7 @@ def _variational(settings: Settings) -> Result:
     """Second proof of Theorem 2: the bound at r* is the norm, and no other r exceeds it."""
     gap_at_optimum, smallest_gap = 0.0, math.inf
     for i in range(settings["tries"]):
-        rng = generator(i, Stream.LEMMA_DENSITIES)
+        rng = generator(i, StudyStream.LEMMA_DENSITIES)
         log_q, log_r = _random_log_density(rng) + 1.7, _random_log_density(rng)
         for gamma in GAMMAS:
             norm = float(exact.log_integral((gamma + 1) * log_q, GRID)) / (gamma + 1)
@@ -62,7 +63,7 @@ def _lemma2(settings: Settings) -> Result:
     """Lemma 2: S_gamma(p, q) <= E_p[log q] + gamma / (gamma + 1) H_(gamma+1)(q) for -1 < gamma < 0."""
     smallest = math.inf
     for i in range(settings["tries"]):
-        rng = generator(i, Stream.LEMMA_SCORES)
+        rng = generator(i, StudyStream.LEMMA_SCORES)
         log_p, log_q = _random_log_density(rng), _random_log_density(rng)
         expected = float(((log_p.exp() * log_q) * GRID.h).sum())
         for gamma in (-0.99, -0.75, -0.5, -0.25, -0.01):
@@ -80,7 +81,7 @@ def _proper(settings: Settings) -> Result:
     smallest = min(
         float(
             exact.gamma_divergence(
-                log_p, _negative(_random_log_density(generator(i, Stream.LEMMA_DIVERGENCES))), gamma, GRID
+                log_p, _negative(_random_log_density(generator(i, StudyStream.LEMMA_DIVERGENCES))), gamma, GRID
             )
         )
         for i in range(settings["tries"])

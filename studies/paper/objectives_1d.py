@@ -24,10 +24,11 @@ from pscd.objectives import (
     WeightedNegatives,
 )
 from pscd.objectives.nce import Noise
-from pscd.rng import Stream, generator
+from pscd.rng import generator
 from pscd.training.initial import init_state
 from studies.engine.experiment import CellResult, Experiment, Row, mean_rows
 from studies.engine.parallel import Result, Settings
+from studies.engine.streams import StudyStream
 from studies.paper.gaussian_fit import GRID, best_gaussian, exact_optimum, gaussian_config, train_gaussian
 from studies.paper.objectives_2d import BLOCK, RIVALS, ROUNDS, cost_rows, relative_costs, split
 
@@ -131,7 +132,7 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
 
 def _compute(settings: Settings) -> Result:
     seed = settings.get("seed", 0)
-    x = MIXTURE_1D.sample(settings["n_data"], generator(seed, Stream.DATA_1D))
+    x = MIXTURE_1D.sample(settings["n_data"], generator(seed, StudyStream.DATA_1D))
     start = (float(x.mean()), float(x.std()))
     if "rounds" in settings:
         configs = {name: gaussian_config(o, {**settings, "seed": 0}) for name, o in RIVALS_1D.items()}

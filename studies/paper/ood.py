@@ -9,9 +9,10 @@ from torch import Tensor
 from pscd.data import Dataset, as_shape, gaussian_noise, interpolations, uniform_noise
 from pscd.errors import UserError
 from pscd.metrics import aupr, auroc, fpr_at_95
-from pscd.rng import Stream, generator
+from pscd.rng import generator
 from studies.engine.experiment import CellResult, Row, mean_rows, objective_label
 from studies.engine.parallel import Result, Settings
+from studies.engine.streams import StudyStream
 from studies.images.sets import IMAGE_SETS, load_images
 from studies.paper import published
 
@@ -36,7 +37,7 @@ def other_images(data: Dataset, name: str, n: int, seed: int) -> dict[str, Tenso
         Bytes `(m, channels, size, size)` by the name of the set.
     """
     channels, size = data.train.shape[1], data.train.shape[2]
-    sets = {kind: make(data, n, generator(seed, Stream.OOD_MADE)) for kind, make in MADE.items()}
+    sets = {kind: make(data, n, generator(seed, StudyStream.OOD_SYNTHETIC)) for kind, make in MADE.items()}
     for other in OTHERS:
         if other == name:
             continue
@@ -44,7 +45,7 @@ def other_images(data: Dataset, name: str, n: int, seed: int) -> dict[str, Tenso
             images = load_images(other, train=False)
         except UserError:  # not on this machine; the table then has no such row
             continue
-        order = torch.randperm(len(images.x), generator=generator(seed, Stream.OOD_OTHERS))[:n]
+        order = torch.randperm(len(images.x), generator=generator(seed, StudyStream.OOD_DATA))[:n]
         sets[other] = as_shape(images.x[order], channels, size)
     return sets
 

@@ -19,11 +19,12 @@ from pscd.data import Dataset, to_bytes
 from pscd.errors import Diverged
 from pscd.images.features import FeatureMap, load_feature_map
 from pscd.metrics import frechet_distance
-from pscd.rng import Stream, generator
+from pscd.rng import generator
 from pscd.training import checkpoint
 from pscd.training.loop import fit
 from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, objective_label
 from studies.engine.parallel import Result, Settings, digest
+from studies.engine.streams import StudyStream
 from studies.images.contamination import junk
 from studies.images.sets import load_dataset
 from studies.paper.contamination_images import training_images, weights
@@ -80,7 +81,7 @@ def looks_like_junk(samples: Tensor, data: Dataset, kind: str, feature_map: Feat
         to be seen.
     """
     half = min(len(samples), len(data.held_out)) // 2
-    made = junk(kind)(data.held_out, 2 * half, generator(seed, Stream.FRESH_JUNK))
+    made = junk(kind)(data.held_out, 2 * half, generator(seed, StudyStream.FRESH_OUTLIERS))
     clean = feature_map(data.held_out[: 2 * half]).double()
     known = feature_map(made).double()
 

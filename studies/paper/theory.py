@@ -9,10 +9,11 @@ from torch import Tensor
 
 from pscd import exact
 from pscd.losses import pseudo_spherical
-from pscd.rng import Stream, generator
+from pscd.rng import generator
 from studies import theory
 from studies.engine.experiment import CellResult, Experiment, Row
 from studies.engine.parallel import Result, Settings
+from studies.engine.streams import StudyStream
 from studies.paper.bounded_model import (
     FEATURE_BOUND,
     GAMMAS,
@@ -55,7 +56,7 @@ def _estimator(settings: Settings) -> Result:
     truth = exact.gamma_gradient(log_p, model, gamma, GRID)["theta"]
     errors = []
     for i in range(settings["repeats"]):
-        rng = generator(i, Stream.THEOREM_SAMPLES, n)
+        rng = generator(i, StudyStream.THEOREM_SAMPLES, n)
         x_pos, x_neg = draw(log_p, n, rng), exact.draw(model, GRID, n, rng)
         loss = pseudo_spherical(model(x_pos), model(x_neg), gamma)
         (estimate,) = torch.autograd.grad(loss, model.theta)
@@ -90,7 +91,7 @@ def _sgd(settings: Settings) -> Result:
     weights = theory.stopping_distribution(steps, ALPHA, m)
     expected, stopped = [], []
     for i in range(settings["runs"]):
-        rng = generator(i, Stream.THEOREM_STEPS, n_steps)
+        rng = generator(i, StudyStream.THEOREM_STEPS, n_steps)
         path = descend(log_p, gamma, steps, settings["batch"], rng)
         squared = torch.stack([gradient(log_p, theta, gamma).square().sum() for theta in path])
         expected.append(float((weights * squared).sum()))
@@ -179,7 +180,7 @@ def _convex(settings: Settings) -> Result:
     steps = theory.strongly_convex_steps(n_steps, j) if strongly else theory.convex_steps(n_steps)
     values = []
     for i in range(settings["runs"]):
-        path = descend(log_p, gamma, steps, settings["batch"], generator(i, Stream.THEOREM_DESCENT, n_steps))
+        path = descend(log_p, gamma, steps, settings["batch"], generator(i, StudyStream.THEOREM_DESCENT, n_steps))
         if strongly:
             values.append(float((path[-1] - best).square().sum()))
         else:

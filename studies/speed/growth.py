@@ -20,7 +20,8 @@ from typing import Any
 import torch
 
 from pscd.metrics import mmd
-from pscd.rng import Stream, generator
+from pscd.rng import generator
+from studies.engine.streams import StudyStream
 from studies.timing import Case, Training, mlp, slope, take_turns
 
 BASE = Case("MLP 20-128-128-1, batch 256, 20 steps", (20,), mlp(128), 256, 20, rows=2_000)
@@ -109,7 +110,7 @@ def _peak() -> int:
 
 
 def _mmd(n: int) -> float:
-    x = torch.randn(2, n, 2, generator=generator(0, Stream.GROWTH_ROWS))
+    x = torch.randn(2, n, 2, generator=generator(0, StudyStream.GROWTH_ROWS))
     return mmd(x[0], x[1])
 
 

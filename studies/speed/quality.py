@@ -29,9 +29,10 @@ from pscd.errors import Diverged
 from pscd.fast import enough_threads, threads_set
 from pscd.metrics import mmd
 from pscd.model import Model
-from pscd.rng import Stream, generator
+from pscd.rng import generator
 from pscd.training.initial import init_state
 from pscd.training.loop import train_step
+from studies.engine.streams import StudyStream
 from studies.speed import rivals
 from studies.speed.updates import OURS
 from studies.timing import Case, best_threads, mlp
@@ -118,7 +119,7 @@ def distance(ways: list[Way], fresh: Tensor, seed: int, threshold: float) -> flo
 
 
 def rows(name: str, n: int, seed: int) -> Tensor:
-    return TOYS[name](n, generator(seed, Stream.QUALITY_ROWS)).float()
+    return TOYS[name](n, generator(seed, StudyStream.QUALITY_ROWS)).float()
 
 
 def ours(name: str, seed: int) -> Learner:
@@ -160,10 +161,10 @@ def peer(name: str, data: str, setting: Setting, seed: int) -> Learner:
 
     def from_buffer(look: int) -> Tensor:
         chains = held()
-        return chains[torch.randperm(len(chains), generator=generator(look, Stream.QUALITY_LOOKS))[:N]].clone()
+        return chains[torch.randperm(len(chains), generator=generator(look, StudyStream.QUALITY_LOOKS))[:N]].clone()
 
     def from_noise(look: int) -> Tensor:
-        return run(torch.randn(N, 2, generator=generator(look, Stream.QUALITY_CHAINS)))
+        return run(torch.randn(N, 2, generator=generator(look, StudyStream.QUALITY_CHAINS)))
 
     return Learner(update, [from_buffer, from_noise])
 

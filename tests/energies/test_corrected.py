@@ -5,7 +5,6 @@ import torch
 
 from pscd import fast
 from pscd.energies import Architecture, CorrectedEnergy
-from pscd.energies.architecture import BOUND
 from pscd.energies.corrected import BoundedNetwork, local_waves
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
@@ -40,7 +39,7 @@ def test_it_starts_as_the_mixture_to_the_last_bit():
 @pytest.mark.parametrize("bound", [None, 0.5])
 def test_the_network_stays_within_its_bound(bound):
     energy, _ = corrected(bound=bound)
-    most = BOUND if bound is None else bound
+    most = 4.0 if bound is None else bound
     f = energy.network(100 * torch.randn(1000, 3, generator=generator(0)))
     assert f.abs().max() <= most
     assert f.abs().max() > 0.9 * most  # weights this large reach it

@@ -7,7 +7,6 @@ import torch
 
 from pscd import fast
 from pscd.energies import Architecture, ConvNet, LevelEnergy, NoisyEnergies
-from pscd.energies.levels import WIDTH
 from pscd.errors import UserError
 
 IMAGE = (1, 8, 8)
@@ -36,9 +35,9 @@ def test_the_formula():
     level = torch.tensor([0, 1, 2, 1, 0])
     for row, t, found in zip(x, level, energy(x, level), strict=True):
         s = 0.1 * 2 ** int(t)
-        w = math.hypot(s, WIDTH)
+        w = math.hypot(s, 0.5)
         f = energy.net(row[None] / w, t[None])
-        torch.testing.assert_close(found, row.square().sum() / (2 * w**2) - 8 * WIDTH / s * f[0], rtol=1e-6, atol=0)
+        torch.testing.assert_close(found, row.square().sum() / (2 * w**2) - 8 * 0.5 / s * f[0], rtol=1e-6, atol=0)
 
 
 def test_without_a_level_it_is_that_of_the_least_noise():
@@ -50,7 +49,7 @@ def test_without_a_network_it_is_the_energy_of_a_gaussian_with_noise():
     energy = NoisyEnergies(Silent(), (2,), levels=2, least=0.3, most=1.2)
     x = torch.tensor([[1.0, 2.0]])
     found = energy(x, torch.tensor([1]))
-    torch.testing.assert_close(found, torch.tensor([5 / (2 * (0.6**2 + WIDTH**2))]))
+    torch.testing.assert_close(found, torch.tensor([5 / (2 * (0.6**2 + 0.5**2))]))
 
 
 @pytest.mark.parametrize("level", [0, 2])

@@ -31,9 +31,7 @@ def moons():
 @pytest.fixture(scope="module")
 def noise(moons):
     pytest.importorskip("zuko")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flow_noise, "STEPS", 60)
-        return flow_noise.FlowNoise.fit(moons, seed=3)
+    return flow_noise.FlowNoise.fit(moons, seed=3, settings=flow_noise.FlowSettings(steps=60))
 
 
 def test_its_density_integrates_to_one_and_fits_better_than_a_gaussian(noise, moons):
@@ -53,20 +51,21 @@ def test_it_is_the_flow_and_a_broad_gaussian_in_the_units_of_the_rows():
     noise = flow_noise.FlowNoise(centre, spread).requires_grad_(False)
     x = noise.sample(500, generator(1))
     rng = generator(1)
-    z, broad = torch.randn(500, 2, generator=rng), torch.rand(500, generator=rng) < flow_noise.BROAD_WEIGHT
-    wide = torch.distributions.Normal(centre, flow_noise.BROAD_SCALE * spread)
+    z, broad = torch.randn(500, 2, generator=rng), torch.rand(500, generator=rng) < noise.settings.broad_weight
+    wide = torch.distributions.Normal(centre, noise.settings.broad_scale * spread)
     torch.testing.assert_close(x[broad], wide.mean + wide.stddev * z[broad])
     white = (x - centre) / spread
     torch.testing.assert_close(noise.flow().transform(white[~broad]), z[~broad], atol=1e-4, rtol=1e-4)
-    share = torch.tensor([1 - flow_noise.BROAD_WEIGHT, flow_noise.BROAD_WEIGHT])
+    share = torch.tensor([1 - noise.settings.broad_weight, noise.settings.broad_weight])
     parts = torch.stack([noise.flow().log_prob(white) - spread.log().sum(), wide.log_prob(x).sum(1)], 1)
     torch.testing.assert_close(noise.log_prob(x), (parts + share.log()).logsumexp(1))
 
 
-def test_its_centre_and_spread_are_those_of_the_rows(monkeypatch):
+def test_its_centre_and_spread_are_those_of_the_rows():
     pytest.importorskip("zuko")
-    monkeypatch.setattr(flow_noise, "STEPS", 1)
-    noise = flow_noise.FlowNoise.fit(torch.tensor([[1.0, 5.0], [3.0, 5.0]]), seed=0)
+    noise = flow_noise.FlowNoise.fit(
+        torch.tensor([[1.0, 5.0], [3.0, 5.0]]), seed=0, settings=flow_noise.FlowSettings(steps=1)
+    )
     torch.testing.assert_close(noise.centre, torch.tensor([2.0, 5.0]))
     torch.testing.assert_close(noise.spread, torch.tensor([1.001, 0.001]))
 
@@ -74,12 +73,11 @@ def test_its_centre_and_spread_are_those_of_the_rows(monkeypatch):
 def test_each_update_sees_the_gradient_of_its_own_batch(monkeypatch):
     """Equal rows, and weights that stay as they are: so the last of three gradients is the first."""
     pytest.importorskip("zuko")
-    monkeypatch.setattr(flow_noise, "RATE", 0.0)
     monkeypatch.setattr("torch.nn.utils.clip_grad_norm_", lambda *_: None)
     found = []
     for steps in (1, 3):
-        monkeypatch.setattr(flow_noise, "STEPS", steps)
-        flow = flow_noise.FlowNoise.fit(torch.ones(10, 2), seed=0).flow
+        settings = flow_noise.FlowSettings(steps=steps, lr=0.0)
+        flow = flow_noise.FlowNoise.fit(torch.ones(10, 2), seed=0, settings=settings).flow
         found.append(torch.cat([p.grad.flatten() for p in flow.parameters()]))
     assert found[0].norm() > 0
     torch.testing.assert_close(*found)
@@ -95,10 +93,10 @@ def test_its_draws_have_its_density(noise):
     assert error < 0.2
 
 
-def test_it_is_a_function_of_the_seed_and_leaves_the_global_generator_alone(noise, moons, monkeypatch):
-    monkeypatch.setattr(flow_noise, "STEPS", 3)
+def test_it_is_a_function_of_the_seed_and_leaves_the_global_generator_alone(noise, moons):
+    settings = flow_noise.FlowSettings(steps=3)
     before = torch.get_rng_state()
-    one, same, other = (flow_noise.FlowNoise.fit(moons, seed=seed) for seed in (3, 3, 4))
+    one, same, other = (flow_noise.FlowNoise.fit(moons, seed=seed, settings=settings) for seed in (3, 3, 4))
     draws = noise.sample(5, generator(7))
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(one.log_prob(moons), same.log_prob(moons))
@@ -108,19 +106,18 @@ def test_it_is_a_function_of_the_seed_and_leaves_the_global_generator_alone(nois
 
 
 @pytest.mark.parametrize("shape", [(1,), (2, 3)])
-def test_rows_of_any_shape(shape, monkeypatch):
+def test_rows_of_any_shape(shape):
     pytest.importorskip("zuko")
-    monkeypatch.setattr(flow_noise, "STEPS", 3)
-    noise = flow_noise.FlowNoise.fit(torch.randn(100, *shape, generator=generator(0)), seed=0)
+    x = torch.randn(100, *shape, generator=generator(0))
+    noise = flow_noise.FlowNoise.fit(x, seed=0, settings=flow_noise.FlowSettings(steps=3))
     x = noise.sample(7, generator(0))
     assert x.shape == (7, torch.Size(shape).numel())
     assert noise.log_prob(x.view(7, *shape)).shape == (7,)
     assert noise.log_prob(x).isfinite().all()
 
 
-def test_noise_contrastive_estimation_learns_log_z_with_it(moons, monkeypatch, tmp_path):
+def test_noise_contrastive_estimation_learns_log_z_with_it():
     pytest.importorskip("zuko")
-    monkeypatch.setattr(flow_noise, "STEPS", 30)  # a Gaussian is what a new flow is
     rows = []
     config = TrainConfig(objective=NoiseContrastive(noise="flow"), steps=100, lr=0.03, jump_components=2, log_every=10)
     x = 3 + 2 * torch.randn(2000, 2, generator=generator(0))

@@ -39,7 +39,6 @@ from pscd.objectives import (
     weighted_median,
 )
 from pscd.objectives.f_ebm import with_new_weights
-from pscd.objectives.nce import FIRST_DRAWS
 from pscd.rng import generator, integer_seed
 from pscd.training.guard import verdict
 from pscd.training.loop import fit
@@ -198,7 +197,7 @@ def test_score_matching_learns_a_network(objective, small):
 
 
 def test_exact_score_matching_refuses_many_columns_and_says_what_to_do():
-    with pytest.raises(UserError, match=r"there are 11; .*use --objective ssm"):
+    with pytest.raises(UserError, match=r"there are 11; .*use sliced score matching"):
         ScoreMatching().init(Quadratic(dim=11), torch.zeros(3, 11))
 
 
@@ -527,7 +526,7 @@ def test_noise_contrastive_estimation_by_hand(batch):
     aux = objective.init(energy, x)
     torch.manual_seed(7)
     seed = integer_seed(torch.default_generator)
-    y = aux.density.sample(FIRST_DRAWS, generator(seed))
+    y = aux.density.sample(10_000, generator(seed))
     weights = -energy(y).detach() - aux.density.log_prob(y)
     assert aux.log_z.item() == pytest.approx((torch.logsumexp(weights, 0) - math.log(len(y))).item(), rel=1e-5)
     loss, stats = objective(energy, aux, x_pos, x_pos[:0], generator(4))

@@ -7,7 +7,6 @@ import torch
 
 from pscd import PseudoSpherical, TrainConfig, fit, losses
 from pscd.energies import Architecture, ConvNet, LevelEnergy, NoisyEnergies, Quadratic
-from pscd.energies.levels import WIDTH
 from pscd.errors import UserError
 from pscd.model import Model
 from pscd.objectives import Recovery
@@ -33,7 +32,7 @@ SMALL = TrainConfig(
 
 
 class Silent(torch.nn.Module):
-    """f = 0: the exact energies of data that are Gaussian with deviation WIDTH."""
+    """f = 0: the exact energies of data that are Gaussian with deviation 0.5."""
 
     def forward(self, x, label):
         return x.new_zeros(len(x))
@@ -125,7 +124,7 @@ def test_the_law_of_what_is_recovered(level, n_steps):
     s, above = 0.25 * 2**level, 0.5 * 2**level
     sigma2 = above**2 - s**2
     v = s**2 * sigma2 / above**2
-    precision = 1 / (s**2 + WIDTH**2) + 1 / sigma2
+    precision = 1 / (s**2 + 0.5**2) + 1 / sigma2
     mean = start / sigma2 / precision
     shrink = 1 - a * v * precision
     y = torch.full((n, 1), start, dtype=torch.float64)
@@ -154,23 +153,23 @@ def test_one_step_is_exact_for_a_row_that_is_known():
 
 def test_samples_go_down_all_levels_to_the_data():
     # Many small steps: the chain's own error is below that of 5,000 samples. The last noise is removed by its
-    # mean, which leaves a variance of WIDTH^4 / (WIDTH^2 + s_0^2).
+    # mean, which leaves a variance of 0.5^4 / (0.5^2 + s_0^2).
     energy, n = gaussian(levels=6, least=0.25, most=16.0), 5_000
     objective = Recovery(n_steps=100, step_size=0.1)
     x = objective.sample(energy, torch.full((n, 1), 3.0, dtype=torch.float64), generator=generator(0))
-    variance = WIDTH**4 / (WIDTH**2 + 0.25**2)
+    variance = 0.5**4 / (0.5**2 + 0.25**2)
     assert abs(float(x.mean())) < 5 * math.sqrt(variance / n)
     assert abs(float(x.var()) / variance - 1) < 5 * math.sqrt(2 / n) + 0.05
 
 
 def test_denoising_is_the_posterior_mean():
     x = torch.tensor([[2.0]], dtype=torch.float64)
-    expected = x * WIDTH**2 / (WIDTH**2 + 0.25**2)
+    expected = x * 0.5**2 / (0.5**2 + 0.25**2)
     torch.testing.assert_close(denoised(gaussian(), x), expected)
 
 
 def test_at_the_data_s_own_energies_the_loss_has_no_slope_whatever_gamma():
-    # Data of deviation WIDTH, whose energies are exact at f = 0: a small linear f has slope 0 there, on average.
+    # Data of deviation 0.5, whose energies are exact at f = 0: a small linear f has slope 0 there, on average.
     class Tilted(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -179,7 +178,7 @@ def test_at_the_data_s_own_energies_the_loss_has_no_slope_whatever_gamma():
         def forward(self, x, label):
             return self.slope[label] * x.square().sum(1)
 
-    x = WIDTH * torch.randn(20_000, 1, dtype=torch.float64, generator=generator(5))
+    x = 0.5 * torch.randn(20_000, 1, dtype=torch.float64, generator=generator(5))
     for gamma in (0.0, 1.0):
         energy = NoisyEnergies(Tilted(), (1,), levels=3, least=0.25, most=2.0).double()
         objective = Recovery(gamma=gamma, n_steps=300, step_size=0.05, unit="nats")
@@ -195,7 +194,7 @@ def test_steps_of_all_levels_are_divided_and_counted():
     energy, steps = gaussian(), []
     Recovery().sample(energy, torch.zeros(2, 1).double(), n_steps=7, generator=generator(0), callback=steps.append)
     assert [at["step"] for at in steps] == list(range(7))
-    with pytest.raises(UserError, match="a step for each of the 3 levels"):
+    with pytest.raises(UserError, match="n_steps must be at least 3"):
         Recovery().sample(energy, torch.zeros(2, 1).double(), n_steps=2)
 
 

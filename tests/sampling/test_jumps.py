@@ -126,7 +126,7 @@ def test_the_sampler_is_the_function_and_needs_a_proposal():
     expected, _ = jumps(Quadratic(dim=2), x, n_steps=4, proposal=proposal, bounds=(-1.0, 1.0), generator=generator(0))
     assert torch.equal(found, expected)
     assert sampler.adapt(one, {}) is one
-    with pytest.raises(UserError, match="need a density to jump by"):
+    with pytest.raises(UserError, match="need a proposal to draw from"):
         sampler.run(Quadratic(dim=2), x, step_size=one, n_steps=4)
     with pytest.raises(UserError, match="n_steps"):
         Jumps(n_steps=0)

@@ -74,7 +74,7 @@ def test_chains_are_chosen_without_repeats_as_long_as_there_are_enough():
     assert torch.equal(chains.sample(3, generator(3)), chains.at(chains.choose(3, generator(3))))
     with pytest.raises(UserError, match="no chain of the model has the label 7"):
         chains.choose(1, label=7)
-    with pytest.raises(UserError, match="jumps need a density"):
+    with pytest.raises(UserError, match="no density to draw jumps from"):
         chains.log_prob(points)
     assert (Chains(points).label.tolist(), Chains(points).label.dtype) == ([0] * 10, torch.long)
     assert chains.tensors().keys() == {"points", "label"}

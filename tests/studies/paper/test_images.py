@@ -8,7 +8,8 @@ import torch
 from pscd.data import Dataset
 from pscd.errors import Diverged, UserError
 from pscd.objectives import FEBM
-from pscd.rng import Stream, generator
+from pscd.rng import generator
+from studies.engine.streams import StudyStream
 from studies.paper import WITH_IMAGES, Choice, reproduce
 from studies.paper.contamination_images import training_images
 from studies.paper.images import decode, encode
@@ -68,7 +69,7 @@ def test_a_tenth_of_the_images_becomes_noise():
     assert is_noise.sum() == 20
     assert dirty[~is_noise].max() == 0
     assert dirty[is_noise].float().mean() == pytest.approx(127.5, abs=5 * 73.9 / (20 * 16) ** 0.5)
-    rng = generator(3, Stream.NOISY_IMAGES)
+    rng = generator(3, StudyStream.NOISY_IMAGES)
     index = torch.randperm(200, generator=rng)[:20]  # the same noise as in the results that are kept
     assert torch.equal(dirty[index], torch.randint(256, (20, 1, 4, 4), generator=rng).to(torch.uint8))
     clean, none = training_images(Dataset(x, x), {**settings, "contaminated": False})
