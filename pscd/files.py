@@ -1,8 +1,8 @@
-"""Files: written whole or not at all, tensors without pickle, and the messages about files that all rooms share.
+"""Atomic writes, tensors without pickle, locks, and error messages about files.
 
-A file is written under another name beside its place, flushed to the disk, and renamed: whoever reads it, even after a
-kill or a power cut, finds the old file or the new one. It holds a checksum of its content, so that a disk's mistake is
-told and not computed with; files of earlier versions, which hold none, are read as they are.
+A file is written under a temporary name in the same folder, flushed to the disk, and renamed: after a kill or a power
+cut a reader sees either the old file or the new one. Each file holds a checksum of its content, so that a damaged file
+is reported instead of used.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import importlib
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
@@ -27,19 +27,18 @@ try:
 except ImportError:  # Windows, where folders are not locked
     fcntl = None  # type: ignore[assignment]
 
-CHECKSUM = "checksum"  # its name in what is written
 _held: set[tuple[Path, int]] = set()  # locks of this process, and of which thread
 
 
 @contextmanager
 def replacing(path: Path | str) -> Iterator[Path]:
-    """A temporary path to write to, which takes the place of `path` once it is on the disk.
+    """A temporary path to write to; it replaces `path` once its content is on the disk.
 
-    After an error the temporary file is removed, and whatever was at `path` stays.
+    After an error the temporary file is removed, and `path` is unchanged.
     """
     path = Path(path)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)  # a link there, in a folder that somebody else made, would be written through
+    temporary.unlink(missing_ok=True)  # writing would follow a link, and the folder may be from an untrusted source
     try:
         yield temporary
         with temporary.open("rb") as file:
@@ -49,8 +48,8 @@ def replacing(path: Path | str) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def sweep(folder: Path) -> None:
-    """Remove what writers that were killed have left in a folder; only for whoever holds its lock."""
+def remove_temporary(folder: Path) -> None:
+    """Remove the temporary files of killed writers from a folder whose lock the caller holds."""
     for path in folder.glob("*.*.tmp"):
         if path.suffixes[-2][1:].isdecimal() and not path.is_dir():
             path.unlink(missing_ok=True)
@@ -58,10 +57,10 @@ def sweep(folder: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other processes from writing to a folder; whoever holds its lock may take it again.
+    """Keep other processes and threads from writing to the folder of `path`, the lock file; `InUse` if one does.
 
-    The lock is the kernel's (`flock`), so it ends with its process, however that ends. Where a file system has no
-    locks, or nothing can be written anyway, nothing is locked.
+    A thread may take its lock again. The lock is the kernel's (`flock`), so it ends with its process. Where the file
+    system has no locks, or the folder is read-only, nothing is locked.
     """
     key = (path.resolve(), threading.get_ident())
     if fcntl is None or key in _held:
@@ -80,7 +79,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _lock(path: Path) -> int | None:
-    """A descriptor that holds the lock; None where there are no locks."""
+    """A descriptor that holds the lock; None where locks are unavailable."""
     while True:
         try:
             with writing_to(path.parent):
@@ -93,14 +92,14 @@ def _lock(path: Path) -> int | None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            raise InUse(f"{path.parent} is in use by another run; wait for it, or choose another --out") from None
+            raise InUse(f"{path.parent} is in use by another run; wait for it, or choose another folder") from None
         except OSError:
             os.close(descriptor)
             return None
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 return descriptor
-        os.close(descriptor)  # its owner removed the file between our two calls
+        os.close(descriptor)  # its owner removed the file after we had opened it
 
 
 def write_text_atomic(path: Path | str, text: str) -> None:
@@ -110,7 +109,7 @@ def write_text_atomic(path: Path | str, text: str) -> None:
 
 
 def append_text(path: Path, text: str) -> None:
-    """Append to a text file, or begin one; a link in its place is an `OSError`, and what it points to stays."""
+    """Append to a text file, or create it; a symbolic link in its place raises `OSError`."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
     with open(os.open(path, flags, 0o666), "a", encoding="utf-8") as file:
         file.write(text)
@@ -122,7 +121,7 @@ def write_json(path: Path | str, value: Any, indent: int | None = 1) -> None:
 
 
 def read_json(path: Path | str) -> Any:
-    """What a JSON file holds."""
+    """The content of a JSON file; a `UserError` if it is missing or damaged."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -137,19 +136,19 @@ def sealed(values: dict[str, Any]) -> dict[str, Any]:
     >>> sealed({"steps": 10})
     {'steps': 10, 'checksum': '46eaf3629d47ba73'}
     """
-    return {**values, CHECKSUM: _digest(json.dumps(values, sort_keys=True))}
+    return {**values, "checksum": _digest(json.dumps(values, sort_keys=True))}
 
 
 def unsealed(values: dict[str, Any]) -> dict[str, Any]:
-    """The inverse of `sealed`; values without a checksum are of an earlier version and stay as they are.
+    """The inverse of `sealed`; a `ValueError` if the checksum is wrong or missing.
 
     >>> unsealed({**sealed({"steps": 10}), "steps": 11})
     Traceback (most recent call last):
     ...
     ValueError: its checksum is wrong
     """
-    rest = {name: value for name, value in values.items() if name != CHECKSUM}
-    if CHECKSUM in values and values != sealed(rest):
+    rest = {name: value for name, value in values.items() if name != "checksum"}
+    if values != sealed(rest):
         raise ValueError("its checksum is wrong")
     return rest
 
@@ -158,19 +157,18 @@ def write_tensors(path: Path | str, tensors: dict[str, Tensor], metadata: dict[s
     """Write one `.safetensors` file, atomically."""
     tensors = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     # Not `save_file`: its files are readable by their owner alone, whatever the umask.
-    content = save(tensors, {**metadata, CHECKSUM: _checksum(tensors, metadata)})
+    content = save(tensors, {**metadata, "checksum": _checksum(tensors, metadata)})
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
 
 def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a `.safetensors` file and its metadata."""
+    """The tensors of a file that `write_tensors` wrote, and its metadata; a `SafetensorError` if it is damaged."""
     with safe_open(path, framework="pt") as file:
-        # Copies: what the file's pages are mapped to would change with the file, under a model that is in use.
+        # Copies, because memory-mapped tensors of a model in use would change with the file.
         tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
         metadata = file.metadata() or {}
-    found = metadata.pop(CHECKSUM, None)
-    if found is not None and found != _checksum(tensors, metadata):
+    if metadata.pop("checksum", None) != _checksum(tensors, metadata):
         raise SafetensorError("its checksum is wrong")
     return tensors, metadata
 
@@ -185,12 +183,12 @@ def under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def tensors_digest(tensors: dict[str, Tensor]) -> str:
-    """A checksum of names, shapes, types and values: equal for equal tensors, in whatever order they come."""
-    found = hashlib.sha256()
+    """A checksum of names, shapes, types and values, independent of their order: 16 hexadecimal digits."""
+    digest = hashlib.sha256()
     for name, t in sorted(tensors.items()):
-        found.update(f"{name} {t.dtype} {tuple(t.shape)} ".encode())
-        found.update(save({"": t.detach().cpu().contiguous()}))
-    return found.hexdigest()[:16]
+        digest.update(f"{name} {t.dtype} {tuple(t.shape)} ".encode())
+        digest.update(save({"": t.detach().cpu().contiguous()}))
+    return digest.hexdigest()[:16]
 
 
 def _checksum(tensors: dict[str, Tensor], metadata: dict[str, str]) -> str:
@@ -203,9 +201,9 @@ def _digest(text: str) -> str:
 
 @contextmanager
 def reading(path: Path | str, what: str) -> Iterator[None]:
-    """Turn whatever a file's content makes go wrong inside into a `UserError` of one line.
+    """Re-raise any error in the block as a one-line `UserError` that names the file and what is wrong with it.
 
-    Libraries raise dozens of kinds for a damaged file, or one that somebody made up.
+    Libraries raise dozens of kinds of errors for damaged or malicious files.
 
     >>> with reading("a.json", "damaged"):
     ...     json.loads("{")
@@ -216,7 +214,7 @@ def reading(path: Path | str, what: str) -> Iterator[None]:
     try:
         yield
     except MemoryError:
-        raise UserError(f"{path}: takes more memory than there is") from None
+        raise UserError(f"{path}: needs more memory than is available") from None
     except UserError as error:
         raise UserError(str(error) if str(error).startswith(f"{path}: ") else f"{path}: {what} ({error})") from None
     except Exception as error:
@@ -224,7 +222,7 @@ def reading(path: Path | str, what: str) -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    r"""The first line of an error's message that says anything, or else its kind.
+    r"""The first line of an error's message that is not blank, or the name of its class.
 
     >>> one_line(ValueError(" \n no rows \n at all")), one_line(EOFError())
     ('no rows', 'EOFError')
@@ -234,19 +232,19 @@ def one_line(error: BaseException) -> str:
 
 
 def check_fits(path: Path | str, n_bytes: int) -> None:
-    """Refuse a file that declares more than this machine can hold, before any memory is taken for it.
+    """Refuse a file whose header declares more bytes than this machine has, before memory is allocated.
 
     >>> check_fits("a.npz", 10**15)
     Traceback (most recent call last):
     ...
-    pscd.errors.UserError: a.npz: unpacks to 1000000.0 GB, more than there is memory
+    pscd.errors.UserError: a.npz: unpacks to 1000000.0 GB, more than the memory
     """
     if n_bytes > _memory():
-        raise UserError(f"{path}: unpacks to {n_bytes / 1e9:.1f} GB, more than there is memory")
+        raise UserError(f"{path}: unpacks to {n_bytes / 1e9:.1f} GB, more than the memory")
 
 
 def _memory() -> int:
-    """Bytes of memory that this process can ever have."""
+    """Bytes of memory that this process can have at most."""
     try:
         import resource
 
@@ -258,14 +256,14 @@ def _memory() -> int:
 
 
 def file_digest(path: Path | str) -> str:
-    """A checksum of a file's bytes, to notice that it has changed."""
+    """A checksum of a file's bytes: 16 hexadecimal digits."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 @contextmanager
 def writing_to(path: Path | str) -> Iterator[None]:
-    """Turn an `OSError` inside into a `UserError` that says where nothing can be written.
+    """Re-raise an `OSError` in the block as a `UserError` that names the place.
 
     >>> with writing_to("/dev/null/x"):
     ...     Path("/dev/null/x").mkdir()
@@ -279,18 +277,6 @@ def writing_to(path: Path | str) -> Iterator[None]:
         raise UserError(f"cannot write to {path}: {error.strerror or error}") from None
 
 
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    r"""A table in Markdown, without a newline at its end; bars within cells are escaped.
-
-    >>> print(markdown_table(["set", "KL(p || q)"], [["moon", "0.1"]]))
-    | set | KL(p \|\| q) |
-    |---|---|
-    | moon | 0.1 |
-    """
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (head, *rows)]
-    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
-
-
 def suffix_of(path: Path | str) -> str:
     """The ending of a file's name, without `.gz`.
 
@@ -302,7 +288,7 @@ def suffix_of(path: Path | str) -> str:
 
 
 def cache_folder() -> Path:
-    """The operating system's folder for what can be made or fetched again; on Linux `~/.cache/pscd`."""
+    """The operating system's folder for cached files; on Linux `~/.cache/pscd`."""
     import pooch
 
     return Path(pooch.os_cache("pscd"))
@@ -311,10 +297,10 @@ def cache_folder() -> Path:
 def needs(module: str, extra: str, what: str = "this") -> ModuleType:
     """Import a module that only an optional extra installs.
 
-    >>> needs("no_such_module", "flow", "--noise flow")
+    >>> needs("no_such_module", "flow", "noise flow")
     Traceback (most recent call last):
     ...
-    pscd.errors.UserError: --noise flow needs no_such_module; from a clone of the repository: pip install '.[flow]'
+    pscd.errors.UserError: noise flow needs no_such_module; from a clone of the repository: pip install '.[flow]'
     """
     try:
         return importlib.import_module(module)
@@ -325,7 +311,7 @@ def needs(module: str, extra: str, what: str = "this") -> ModuleType:
 def parquet_files(folder: Path) -> list[Path]:
     """The `.parquet` files of a folder and of folders in it, in the order of their names.
 
-    Files and folders whose names start with `.` or `_` are left out, as engines that write such folders mean it.
+    Names that start with `.` or `_` are left out, because programs that write such folders use them for metadata.
     """
 
     def is_hidden(path: Path) -> bool:

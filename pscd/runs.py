@@ -23,8 +23,8 @@ from pscd.files import (
     needs,
     read_json,
     read_tensors,
+    remove_temporary,
     sealed,
-    sweep,
     unsealed,
     write_json,
     write_text_atomic,
@@ -194,7 +194,7 @@ def _claim(run: RunFolder, config: TrainConfig, fingerprint: str, lock: ExitStac
     run.make()
     lock.enter_context(locked(run.lock))
     with writing_to(run.path):
-        sweep(run.path)
+        remove_temporary(run.path)
         begun = _has_begun(run)
         if (begun and not run.config.is_file()) or (not begun and not _is_free(run)):
             raise UserError(f"{run.path} exists and holds other files; choose another --out")

@@ -21,7 +21,7 @@ import torch
 
 from pscd.config import TrainConfig
 from pscd.data import Dataset
-from pscd.files import markdown_table, write_json, write_text_atomic
+from pscd.files import write_json, write_text_atomic
 from pscd.images.scores import SCORES, compressed_bits
 from pscd.metrics import auroc
 from pscd.presets import preset
@@ -29,6 +29,7 @@ from pscd.rng import generator
 from pscd.training.loop import fit
 from pscd.version import machine, versions
 from studies.engine.experiment import with_reading
+from studies.engine.markdown import markdown_table
 from studies.images.sets import load_dataset, load_images
 from studies.paper.ood import other_images
 from studies.paper.ood_scores import (

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from pscd.files import markdown_table, write_text_atomic
+from pscd.files import write_text_atomic
 from pscd.presets import PRESETS
 from pscd.recipes.tables import prepare
 from pscd.rng import generator
 from pscd.version import machine
 from studies.engine.experiment import with_reading
+from studies.engine.markdown import markdown_table
 
 Draw = Callable[[int, int, torch.Generator], Tensor]
 

@@ -16,13 +16,13 @@ from torch import Tensor
 from pscd.config import TrainConfig
 from pscd.data import to_bytes
 from pscd.errors import Diverged
-from pscd.files import markdown_table
 from pscd.images.features import FeatureMap, load_feature_map
 from pscd.metrics import aupr, frechet_distance, prdc
 from pscd.model import Model
 from pscd.presets import preset, recovering
 from pscd.training.loop import fit
 from studies.ablation import key_of, run
+from studies.engine.markdown import markdown_table
 from studies.images.contamination import junk
 from studies.images.sets import load_dataset, load_images
 from studies.paper.images import encode

@@ -13,11 +13,12 @@ from tqdm import tqdm
 
 from pscd.data import contaminate, to_unit
 from pscd.errors import UserError
-from pscd.files import markdown_table, write_text_atomic
+from pscd.files import write_text_atomic
 from pscd.recipes.images import weigh_images
 from pscd.rng import generator
 from pscd.version import machine
 from studies.engine.experiment import with_reading
+from studies.engine.markdown import markdown_table
 from studies.engine.streams import StudyStream
 from studies.images.contamination import JUNK, junk
 from studies.images.sets import load_images

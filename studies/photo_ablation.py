@@ -16,12 +16,12 @@ import torch
 from pscd.config import TrainConfig
 from pscd.data import to_bytes
 from pscd.errors import Diverged
-from pscd.files import markdown_table
 from pscd.images.features import cached_features, load_feature_map
 from pscd.metrics import frechet_distance
 from pscd.presets import preset
 from pscd.training.loop import fit
 from studies.ablation import key_of, run
+from studies.engine.markdown import markdown_table
 from studies.images.sets import load_dataset
 from studies.paper.images import encode
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pscd.files import markdown_table, write_text_atomic
+from pscd.files import write_text_atomic
+from studies.engine.markdown import markdown_table
 
 MEMORY_DISK = "/dev/shm" if Path("/dev/shm").is_dir() else None  # for files of which a power cut may take all
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"

@@ -21,11 +21,12 @@ import numpy as np
 import torch
 
 from pscd.errors import Diverged, UserError
-from pscd.files import markdown_table, write_json, write_text_atomic
+from pscd.files import write_json, write_text_atomic
 from pscd.metrics import auroc
 from pscd.presets import default_preset
 from pscd.runs import load, train
 from pscd.version import machine, versions
+from studies.engine.markdown import markdown_table
 
 GAMMAS = ("auto", 0.0, 1.0)
 MOST_ROWS = 3000

@@ -4,7 +4,6 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pscd.files import markdown_table
 from studies.cells import measures, rivals, tables
 from studies.cells.corruptions import KINDS, LARGER_GO_MISSING
 from studies.cells.goals import goals
@@ -12,6 +11,7 @@ from studies.cells.ours import NAME
 from studies.cells.summary import MAIN, label, ordered
 from studies.cells.tables import LABELLED, MIXED, NUMERIC
 from studies.cells.work import FILL, FIND, GROUPS, LONGEST, RANK, Plan
+from studies.engine.markdown import markdown_table
 
 TITLE = "Wrong cells, repair, missing values"
 FIGURE = "cells.png"

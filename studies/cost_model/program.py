@@ -14,11 +14,12 @@ from typing import Any
 
 import torch
 
-from pscd.files import markdown_table, write_json, write_text_atomic
+from pscd.files import write_json, write_text_atomic
 from pscd.version import machine, versions
 from studies.cost_model import measure, model
 from studies.cost_model.model import Network, Work
 from studies.engine.experiment import with_reading
+from studies.engine.markdown import markdown_table
 from studies.timing import CASES
 
 NAME = "cost-model"

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pscd.files import markdown_table, read_json
+from pscd.files import read_json
+from studies.engine.markdown import markdown_table
 
 OURS = "EnergyDetector"
 BEST = "the best of all"

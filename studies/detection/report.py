@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from pscd.files import markdown_table
 from studies.detection import tables
 from studies.detection.cells import CURVE_ROWS, CURVE_SHARE, Plan
 from studies.detection.detectors import AUTO, DETECTORS, NEIGHBOURS, NOT_ROBUST
+from studies.engine.markdown import markdown_table
 
 TITLE = "Unsupervised anomaly detection"
 FIGURE = "detection.png"

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from pscd.errors import UserError
-from pscd.files import markdown_table, read_json, write_json, write_text_atomic, writing_to
+from pscd.files import read_json, write_json, write_text_atomic, writing_to
 from pscd.version import __version__, machine, versions
+from studies.engine.markdown import markdown_table
 from studies.engine.parallel import Cells, Result, Settings, compute_missing, digest
 
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
-from pscd.files import markdown_table, write_json, write_text_atomic
+from pscd.files import write_json, write_text_atomic
 from pscd.presets import preset
 from pscd.version import machine, versions
+from studies.engine.markdown import markdown_table
 from studies.gpu_cost.count import SHAPES, Cost, count, one_update
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pscd.files import markdown_table
+from studies.engine.markdown import markdown_table
 from studies.large import scoring
 from studies.large.child import run
 from studies.large.table import block

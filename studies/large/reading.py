@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pscd.files import markdown_table
+from studies.engine.markdown import markdown_table
 from studies.large import child
 from studies.large.table import make_npy
 

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pscd.files import markdown_table
+from studies.engine.markdown import markdown_table
 from studies.large import child
 from studies.large.table import make_npy, make_parquet
 

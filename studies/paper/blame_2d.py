@@ -21,13 +21,13 @@ from pscd.config import TrainConfig
 from pscd.coordinates import Coordinates
 from pscd.data import TOYS_2D
 from pscd.errors import Diverged
-from pscd.files import markdown_table
 from pscd.model import Model
 from pscd.objectives import Objective, PseudoSpherical
 from pscd.rng import Stream, generator
 from pscd.training.loop import fit
 from pscd.types import Energy
 from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, number, objective_label
+from studies.engine.markdown import markdown_table
 from studies.engine.parallel import Result, Settings
 from studies.paper.toys_2d import MANY, cell
 

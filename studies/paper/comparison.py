@@ -11,9 +11,9 @@ from torch.nn import functional
 
 from pscd.config import TrainConfig
 from pscd.data.pixels import to_unit
-from pscd.files import markdown_table
 from pscd.objectives import PseudoSpherical
 from studies.engine.experiment import CellResult, number, objective_label
+from studies.engine.markdown import markdown_table
 from studies.engine.parallel import Result, Settings
 
 BOTH = {"nats": "per nat", "spread": "per spread"}  # the units of `--unit both`, and what a table calls them

@@ -13,7 +13,6 @@ from pscd import exact
 from pscd.config import TrainConfig
 from pscd.data import TOYS_2D, contaminate
 from pscd.errors import Diverged, UserError
-from pscd.files import markdown_table
 from pscd.metrics import auroc
 from pscd.objectives import PseudoSpherical, Trimmed
 from pscd.presets import PRESETS
@@ -21,6 +20,7 @@ from pscd.rng import Stream, generator
 from pscd.training.loop import fit
 from studies.baselines.tables import FlowDensity
 from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, number
+from studies.engine.markdown import markdown_table
 from studies.engine.parallel import Result, Settings
 from studies.engine.streams import StudyStream
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from pscd.errors import Diverged, UserError
-from pscd.files import markdown_table
 from pscd.metrics import auroc
 from pscd.mixtures import dequantise
 from pscd.presets import for_rows
@@ -19,6 +18,7 @@ from pscd.rng import generator
 from pscd.training.loop import fit
 from studies.baselines.tables import FlowDensity, GaussianMixtureDensity, KernelDensity
 from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, number
+from studies.engine.markdown import markdown_table
 from studies.engine.parallel import Result, Settings
 from studies.engine.streams import StudyStream
 from studies.paper.contamination_2d import share_ignored

@@ -15,8 +15,8 @@ from statistics import fmean
 from typing import Literal
 
 from pscd.config import TrainConfig
-from pscd.files import markdown_table
 from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, number, objective_label
+from studies.engine.markdown import markdown_table
 from studies.engine.parallel import Settings
 from studies.paper.images import Choice
 from studies.paper.scratch_images import COLUMNS, FALSE_ALARMS, GAMMA, LINES, cell, compute, label

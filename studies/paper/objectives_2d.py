@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from pscd.config import TrainConfig
 from pscd.data import TOYS_2D
-from pscd.files import markdown_table
 from pscd.objectives import FEBM, OBJECTIVES, Objective, PseudoSpherical
 from pscd.rng import Stream, generator
 from pscd.training.initial import init_state
 from pscd.training.loop import train_step
 from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, number
+from studies.engine.markdown import markdown_table
 from studies.engine.parallel import Result, Settings
 from studies.paper import toys_2d
 from studies.paper.toys_2d import EMPTY, FAILED, failed, histogram, windows

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from pscd.config import TrainConfig
 from pscd.data import Dataset
-from pscd.files import markdown_table
 from pscd.images.scores import DEFAULT, SCORES, combined, measures
 from pscd.metrics import auroc
 from pscd.model import Model
 from studies.engine.experiment import CellResult, Row, mean_rows, objective_label
+from studies.engine.markdown import markdown_table
 from studies.engine.parallel import Result, Settings
 
 INSIDE, KNOWN = "inside", "known"  # held-out images: those that are judged, and those that scores compare with

@@ -12,13 +12,13 @@ from pscd import exact
 from pscd.config import TrainConfig
 from pscd.data import TOYS_2D
 from pscd.errors import Diverged, UserError
-from pscd.files import markdown_table
 from pscd.metrics import mmd
 from pscd.model import Model
 from pscd.objectives import PseudoSpherical
 from pscd.rng import Stream, generator
 from pscd.training.loop import fit
 from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, number, objective_label
+from studies.engine.markdown import markdown_table
 from studies.engine.parallel import Result, Settings
 from studies.paper import published
 

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from pscd.files import markdown_table
+from studies.engine.markdown import markdown_table
 from studies.speed.growth import BASE, MEMORY_BATCH
 from studies.speed.quality import CAP, IN_A_ROW, THRESHOLD
 from studies.speed.rivals import PEERS

@@ -11,6 +11,7 @@ from pscd.cli.main import main, parser_for
 from pscd.cli.train import config_from, diagnostics
 from pscd.config import TrainConfig
 from pscd.errors import UserError
+from pscd.files import sealed
 from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, PseudoSpherical
 from pscd.presets import PRESETS, recovering
 from pscd.sampling import Langevin
@@ -214,12 +215,13 @@ def test_a_run_that_diverges_ends_with_one_line_and_code_1(tmp_path, capsys):
 
 
 def test_the_verdict_reads_retries_from_the_log(tmp_path):
-    """No `state.pt` is needed for it; logs of old runs have no such key."""
+    """No `state.pt` is needed for it."""
     log = tmp_path / "metrics.jsonl"
     assert diagnostics(tmp_path) == []
-    log.write_text('{"step": 1, "gap": 0.0}\n')
+    log.write_text(json.dumps(sealed({"step": 1, "gap": 0.0})) + "\n")
     assert diagnostics(tmp_path) == ["no problem found"]
-    log.write_text('{"step": 1, "gap": 0.0, "retries": 1}\n{"step": 2, "gap": 0.0, "retries": 2}\n')
+    rows = ({"step": 1, "gap": 0.0, "retries": 1}, {"step": 2, "gap": 0.0, "retries": 2})
+    log.write_text("\n".join(json.dumps(sealed(row)) for row in rows))
     (sentence,) = diagnostics(tmp_path)
     assert "rolled back 2 times" in sentence
 

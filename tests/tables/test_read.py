@@ -214,7 +214,7 @@ def test_a_gzipped_bomb_is_refused_before_it_fills_the_memory(tmp_path, monkeypa
 
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"1,2\n" * 10**6, mtime=0))
     monkeypatch.setattr(files, "_memory", lambda: 10**7)
-    with pytest.raises(UserError, match="more than there is memory"):
+    with pytest.raises(UserError, match="more than the memory"):
         read_frame(tmp_path / "x.csv.gz")
 
 

@@ -43,7 +43,7 @@ def test_idx_is_read_with_and_without_gzip(tmp_path):
         (idx(pixels(5)), "not an IDX file of bytes with 3 dimensions"),
         (b"<html>", "not an IDX file"),
         (b"", "not an IDX file"),
-        (bytes([0, 0, 8, 3]) + b"\xff" * 12, "more than there is memory"),
+        (bytes([0, 0, 8, 3]) + b"\xff" * 12, "more than the memory"),
     ],
 )
 def test_a_damaged_idx_file_is_named(tmp_path, content, message):
@@ -176,7 +176,7 @@ def test_numbers_of_one_byte_that_are_no_bytes_are_refused(tmp_path):
 
 def test_a_compressed_idx_bomb_is_refused_before_it_is_unpacked(tmp_path):
     (tmp_path / "x.gz").write_bytes(gzip.compress(bytes([0, 0, 8, 3]) + struct.pack(">3I", 10**4, 10**5, 10**5)))
-    assert "more than there is memory" in refused(formats.read_idx, tmp_path / "x.gz", 3)
+    assert "more than the memory" in refused(formats.read_idx, tmp_path / "x.gz", 3)
 
 
 @pytest.mark.parametrize(
