@@ -102,8 +102,6 @@ def run(args: argparse.Namespace) -> None:
     Raises:
         UserError: the table or the folder is no good.
     """
-    from pscd.files import file_digest
-
     out = args.out or Path("runs") / args.data.name.split(".")[0]
     if RunFolder(out).is_detector and not args.force:
         scores = RunFolder(out).scores
@@ -126,7 +124,7 @@ def run(args: argparse.Namespace) -> None:
         return
     frame = read_args(args, args.data)
     detector = fit_detector(args, frame, args.data, contamination=args.contamination, rank=args.rank)
-    save_detector(args, detector, out, file_digest(args.data))
+    save_detector(args, detector, out)
     print_learnt(detector, len(frame))
     tell_notes(notes_of(frame))
     report(detector, frame, args.data, out / "scores.csv", args.id, picture=out / "scores.png")
@@ -134,26 +132,28 @@ def run(args: argparse.Namespace) -> None:
     say(f"run: {out}")
 
 
-def save_detector(args: argparse.Namespace, detector: "EnergyDetector", out: Path, fingerprint: str) -> None:
+def save_detector(args: argparse.Namespace, detector: "EnergyDetector", out: Path) -> None:
     """Keep a detector, and where its rows came from.
 
     Args:
         args: the flags.
         detector: the fitted detector.
         out: the run folder.
-        fingerprint: of the table.
 
     Raises:
         UserError: the folder cannot be written to.
     """
     from pscd.files import write_json
+    from pscd.tables import ReadOptions, open_table
 
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write to {out}: {error.strerror}") from None
     detector.save(out)
-    source = {"data": str(args.data), "ids": args.id, "reading": reading_options(args)}
+    reading = reading_options(args)
+    source = {"data": str(args.data), "ids": args.id, "reading": reading}
+    fingerprint = open_table(args.data, ReadOptions(**reading)).fingerprint()
     write_json(RunFolder(out).source, {**source, "fingerprint": fingerprint})
 
 

@@ -40,7 +40,7 @@ def detect_in_blocks(args: argparse.Namespace, source: "BlockSource", out: Path)
     from pscd.cli.learnt import print_learnt
 
     detector, n = fit_to_sample(args, source, contamination=args.contamination, rank=args.rank)
-    save_detector(args, detector, out, _fingerprint(source))
+    save_detector(args, detector, out)
     print_learnt(detector, n)
     args.run, args.log_density, args.reasons = out, False, None
     score_by_detector(args, detector, source, RunFolder(out).scores)
@@ -286,14 +286,6 @@ def _problem(row: "np.ndarray", block: Any, model: "Model") -> str:
     names = model.columns if model.columns is not None and len(model.columns) == flat.size else None
     name = names[j] if names else f"x{j}"
     return f"{name} is {'missing or no number' if np.isnan(flat[j]) else 'infinite or over 1e30'}"
-
-
-def _fingerprint(source: "BlockSource") -> str:
-    """Of a large table the names, sizes and times of its files stand for their content."""
-    from hashlib import sha256
-
-    about = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in source.files]
-    return sha256(repr(about).encode()).hexdigest()[:16]
 
 
 def check_table_ids(args: argparse.Namespace, source: "BlockSource") -> None:

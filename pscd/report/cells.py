@@ -1,9 +1,5 @@
-"""Which cells of a row are to blame for its energy, and what the other columns would have suggested.
+"""What each cell of some rows costs, in nats, and what should stand there."""
 
-The rest of the report sees blame and expectations through this module alone.
-"""
-
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,78 +12,50 @@ from pscd.progress import progress_bar
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pscd.detector.estimator import EnergyDetector
-
 Floats = NDArray[np.float64]
 
-CANDIDATES, FEWEST = 48, 12  # values that are tried for a cell, quantiles of the model's samples
-MOST_ROWS = 1_000_000  # whose energies are computed; wide tables try fewer values
-SLOW = 300_000  # rows from which on a progress line is worth its place
+
+class CellCosts(NamedTuple):
+    """Cells of rows, `(n, d)` each: their content, their cost in nats, and suggestions and problems or None."""
+
+    value: NDArray[np.object_]
+    cost: Floats
+    suggestion: NDArray[np.object_]
+    problem: NDArray[np.object_]
 
 
-class Blame(NamedTuple):
-    """Cells of rows, `(n, d)`.
-
-    Args:
-        nats: what a cell costs, given the others of its row.
-        found: what stands there.
-        expected: what the other columns of the row suggest.
-        said: the mistake that explains a cell, or None.
-    """
-
-    nats: Floats
-    found: NDArray[np.object_]
-    expected: NDArray[np.object_]
-    said: NDArray[np.object_]
+def costs_by_detector(costs: "pd.DataFrame", frame: "pd.DataFrame", cells: "pd.DataFrame") -> CellCosts:
+    """Costs as `detector.explain` has them for the rows of a frame, with the suggestions of `detector.cells`."""
+    suggestion: NDArray[Any] = np.full(costs.shape, None, dtype=object)
+    problem = suggestion.copy()
+    columns = {name: j for j, name in enumerate(costs.columns)}
+    for cell in cells[cells["row"] < len(costs)].to_dict("records"):
+        at = cell["row"], columns[cell["column"]]
+        suggestion[at], problem[at] = cell["suggestion"], cell["problem"]
+    return CellCosts(frame[list(costs.columns)].to_numpy(object), costs.to_numpy(np.float64), suggestion, problem)
 
 
-def blame_by_detector(detector: "EnergyDetector", frame: "pd.DataFrame", names: Sequence[str]) -> Blame:
-    """Blame as `explain` has it: what each cell costs given the trusted others of its row.
+def costs_by_model(model: Model, x: Floats, samples: Floats, *, most_energies: int = 1_000_000) -> CellCosts:
+    """The fall in energy if a cell of `x` `(n, d)` is set to the best of up to 48 quantiles of the model's samples.
 
-    Args:
-        detector: fitted.
-        frame: rows, as the detector takes them.
-        names: the columns to look at.
-
-    Returns:
-        Costs, cells, expected values and common mistakes.
-    """
-    columns = list(names)
-    nats = detector.explain(frame)[columns].to_numpy(np.float64)
-    expected = detector.expected(frame)[columns].to_numpy(object).copy()
-    said = np.full(nats.shape, None, dtype=object)
-    at = {name: j for j, name in enumerate(columns)}
-    for cell in detector.suspects(frame).to_dict("records"):
-        if isinstance(cell["mistake"], str) and cell["column"] in at:
-            place = cell["row"], at[cell["column"]]
-            said[place], expected[place] = cell["mistake"], cell["suggested"]  # what undoes it, not the mean
-    return Blame(nats, frame[columns].to_numpy(object), expected, said)
-
-
-def blame_by_model(model: Model, x: Floats, samples: Floats) -> Blame:
-    """Blame against the likeliest value of each column given the others, among values that samples of the model have.
-
-    Args:
-        model: of a table.
-        x: rows `(n, d)`.
-        samples: draws of the model, `(m, d)`.
-
-    Returns:
-        Nats that a row would lose with the expected value, not below 0, and the expected values.
+    Wide tables have fewer quantiles, so that at most about `most_energies` energies are computed.
     """
     rows = torch.from_numpy(x)
-    full = model.energies(rows).double()
-    nats, expected = torch.zeros_like(rows), rows.clone()
-    n_tried = min(CANDIDATES, max(FEWEST, MOST_ROWS // x.size))
-    with progress_bar(x.shape[1], show=n_tried * x.size > SLOW, unit="column") as bar:
+    energy = model.energies(rows).double()
+    cost, best = torch.zeros_like(rows), rows.clone()
+    n_quantiles = min(48, max(12, most_energies // x.size))
+    levels = np.linspace(0.005, 0.995, n_quantiles)
+    with progress_bar(x.shape[1], show=n_quantiles * x.size > 300_000, unit="column") as bar:
         for j in range(x.shape[1]):
-            tried = np.unique(np.quantile(samples[:, j], np.linspace(0.005, 0.995, n_tried)))
+            tried = np.unique(np.quantile(samples[:, j], levels))
             changed = rows.repeat(len(tried), 1)
             changed[:, j] = torch.from_numpy(tried).repeat_interleave(len(rows))
             lowest, at = model.energies(changed).double().view(len(tried), -1).min(0)
-            better = lowest < full
-            nats[better, j] = (full - lowest)[better]
-            expected[better, j] = torch.from_numpy(tried)[at[better]]
+            better = lowest < energy
+            cost[better, j] = (energy - lowest)[better]
+            best[better, j] = torch.from_numpy(tried)[at[better]]
             bar.update()
-    nothing: NDArray[Any] = np.full(x.shape, None, dtype=object)
-    return Blame(nats.numpy(), x.astype(object), expected.numpy().astype(object), nothing)
+    no_problem: NDArray[Any] = np.full(x.shape, None, dtype=object)
+    suggestion = best.numpy().astype(object)
+    suggestion[cost.numpy() <= 0] = None
+    return CellCosts(x.astype(object), cost.numpy(), suggestion, no_problem)

@@ -1,4 +1,4 @@
-"""From blocks to one HTML file that needs nothing else: the styles, the script and the charts' library are inside."""
+"""From blocks to one HTML file with the styles, the script and the chart library inside."""
 
 import functools
 import json
@@ -8,26 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from pscd.files import needs, write_text_atomic, writing_to
-from pscd.report.blocks import Charts, Page, Pairs, StrangeRows
+from pscd.report.blocks import Chart, Page, Rows
 from pscd.version import __version__
-
-BLAMED = 3  # cells that a row shows before it is opened
-LONG = 60  # characters that a row shows of a text before it is opened
 
 
 def write_page(page: Page, path: Path) -> Path:
-    """Write a report, atomically.
-
-    Args:
-        page: what it shows.
-        path: the `.html` file.
-
-    Returns:
-        The path.
-
-    Raises:
-        UserError: it cannot be written, or the extra `report` is not installed.
-    """
+    """Write a report atomically and return its path."""
     text = render(page)
     with writing_to(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,29 +22,19 @@ def write_page(page: Page, path: Path) -> Path:
     return path
 
 
-def render(page: Page) -> str:
-    """The HTML of a report.
-
-    Args:
-        page: what it shows.
-
-    Returns:
-        A whole document. Every text in it is escaped by the template.
-
-    Raises:
-        UserError: the extra `report` is not installed.
-    """
+def render(page: Page, *, longest: int = 60) -> str:
+    """The HTML of a report, in which the template escapes every text and cuts cells to `longest` characters."""
     jinja2 = needs("jinja2", "report", "a report")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["long"] = lambda text: text if len(text) <= LONG else f"{text[:LONG]}..."
+    environment.filters["cut"] = lambda text: text if len(text) <= longest else f"{text[:longest]}..."
     environment.filters["nats"] = lambda cost: f"{cost:.1f}" if cost < 100 else f"{cost:,.0f}"
-    charts = [chart for section in page.sections for block in section.blocks for chart in _charts(block)]
-    tables = [block for section in page.sections for block in section.blocks if isinstance(block, StrangeRows)]
-    number = {id(chart): i for i, chart in enumerate(charts)}
+    environment.filters["kind"] = lambda block: type(block).__name__
+    blocks = [block for section in page.sections for block in section.blocks]
+    charts = [block for block in blocks if isinstance(block, Chart)]
+    tables = [block for block in blocks if isinstance(block, Rows)]
     data = {
         "charts": [{"spec": chart.spec, "options": chart.options, "about": chart.about} for chart in charts],
         "tables": [_cells(table) for table in tables],
-        "running": page.running,
     }
     return str(
         environment.from_string(_asset("page.html")).render(
@@ -68,43 +44,32 @@ def render(page: Page) -> str:
             library=_library() if charts else "",
             script=_asset("report.js"),
             data=as_script(data),
-            number=lambda chart: number[id(chart)],
-            table_number=lambda table: next(i for i, other in enumerate(tables) if other is table),
-            blamed=BLAMED,
+            number={id(block): i for part in (charts, tables) for i, block in enumerate(part)},
+            id=id,
         )
     )
 
 
-def _charts(block: Any) -> tuple[Any, ...]:
-    return block.charts if isinstance(block, Charts) else (block.chart,) if isinstance(block, Pairs) else ()
-
-
-def _cells(table: StrangeRows) -> list[dict[str, Any]]:
+def _cells(table: Rows) -> list[dict[str, Any]]:
     """What opening a row shows."""
     names = list(dict.fromkeys(cell.column for row in table.rows for cell in row.cells))
     at = {name: i for i, name in enumerate(names)}
     rows = [
-        {"ids": row.ids, "cells": [[at[c.column], c.value, c.expected, c.blame, c.mistake] for c in row.cells]}
+        {"ids": row.ids, "cells": [[at[c.column], c.value, c.suggestion, c.cost, c.problem] for c in row.cells]}
         for row in table.rows
     ]
     return [{"names": names, "ids": table.id_names}, *rows]
 
 
 def as_script(value: Any) -> str:
-    r"""JSON that may stand inside a `<script>`.
-
-    Args:
-        value: anything that JSON can hold, without NaN.
-
-    Returns:
-        Text in which no value can end the script or open a comment.
+    r"""JSON for a `<script>`, in which no value can end the script or open a comment.
 
     >>> as_script({"a": "</script><!--"})
     '{"a":"\\u003c/script\\u003e\\u003c!--"}'
     """
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     escapes = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-    return re.sub("[<>&\u2028\u2029]", lambda found: escapes[found[0]], text)
+    return re.sub("[<>&\u2028\u2029]", lambda match: escapes[match[0]], text)
 
 
 def _asset(name: str) -> str:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from pscd.model import Model
 from pscd.report import charts
-from pscd.report.blocks import Chart, Charts, Section, Text
+from pscd.report.blocks import Chart, Section
 
 Floats = NDArray[np.float64]
 
@@ -31,14 +31,12 @@ def plane_section(
     window = (*charts.bulk(bulk[:, 0], 0.15), *charts.bulk(bulk[:, 1], 0.15))
     both = names[0], names[1]
     made = []
-    for title, points, colour in (("Data", data, charts.DATA), ("Samples", samples, charts.SAMPLES)):
+    for title, points, colour in (("Data", data, "data"), ("Samples", samples, "samples")):
         if points is not None:
             shown = points[np.linspace(0, len(points) - 1, min(n_points, len(points))).astype(int)]
             about = f"{len(shown):,} of {len(points):,} rows." if len(shown) < len(points) else f"{len(points):,} rows."
             made.append(Chart(title, charts.cloud(shown, window, both, colour), about))
     grid = energy_grid(model, window)
-    about = "Energy above its lowest value, in nats; dark is likely."
+    about = "Energy above its lowest value, in nats. The model expects rows where it is low (dark)."
     made.append(Chart("Energy", charts.landscape(grid, window, both), about))
-    return Section(
-        "Data, samples and energy", (Text(("The model expects rows where the energy is low.",)), Charts(tuple(made)))
-    )
+    return Section("Data, samples and energy", tuple(made))

@@ -154,15 +154,15 @@ def test_a_report_shows_the_strangest_pictures(run, folder, tmp_path, capsys):
     out = tmp_path / "report.html"
     assert main(["report", str(run), "--out", str(out)]) == 0
     page = out.read_text()
-    assert "Detector of strange pictures" in page
+    assert "Outlier detector" in page
     assert base64.b64encode((run / "scores.png").read_bytes()).decode() in page
     assert "odd/noise.png" in page
     assert "too busy" in page
-    assert f"pictures in {folder} are strange" in page
-    assert "pictures learnt from" in page
+    assert f"pictures in {folder} are outliers" in page
+    assert "pictures fitted" in page
     capsys.readouterr()
     line = refused(["report", run, "--data", folder, "--out", tmp_path / "other.html"], capsys)
-    assert "pscd score" in line
+    assert "no other data" in line
 
 
 def test_a_report_does_without_scores_that_are_damaged(run, tmp_path):
@@ -170,4 +170,4 @@ def test_a_report_does_without_scores_that_are_damaged(run, tmp_path):
     shutil.copytree(run, copy)
     (copy / "scores.csv").write_text("file,energy\na.png,none\n")
     assert main(["report", str(copy)]) == 0
-    assert "is not there, or is damaged" in (copy / "report.html").read_text()
+    assert "is missing or damaged" in (copy / "report.html").read_text()

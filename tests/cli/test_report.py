@@ -15,8 +15,8 @@ def test_a_report_of_a_run(run, tmp_path, capsys):
 
 
 def test_what_is_no_run_is_told(tmp_path, capsys):
-    assert "holds no run" in refused(["report", tmp_path], capsys)
-    assert "no such run" in refused(["report", tmp_path / "nothing"], capsys)
+    assert "holds no run and no detector" in refused(["report", tmp_path], capsys)
+    assert "no such folder" in refused(["report", tmp_path / "nothing"], capsys)
     assert "pscd report runs/my" in help_of(["report", "--help"], capsys)
 
 

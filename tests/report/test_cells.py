@@ -1,4 +1,4 @@
-"""Blame is the energy that a row loses with the expected value, for detectors and for models alike."""
+"""The cost of a cell is the energy that its row loses with a better value, for detectors and for models alike."""
 
 import numpy as np
 import pandas as pd
@@ -6,47 +6,39 @@ import pytest
 import torch
 
 import pscd
-from pscd.report.cells import blame_by_detector, blame_by_model
+from pscd.report.cells import costs_by_detector, costs_by_model
 
 
-@pytest.fixture(scope="module")
-def rows():
-    """Two columns that nearly agree, one that never varies; in the first row they disagree."""
-    x = np.random.default_rng(0).normal(size=(300, 3))
-    x[:, 1] = x[:, 0] + 0.1 * x[:, 1]
-    x[:, 2] = 7.0
-    x[0] = (1.0, -6.0, 7.0)
-    return x
+def test_suggestions_of_a_detector_stand_beside_the_costs_of_the_same_cells():
+    frame = pd.DataFrame({"a": ["1", "2", "3"], "other": ["x", "y", "z"], "b": ["4", "5", ""]})
+    costs = pd.DataFrame({"a": [0.5, 9.0], "b": [0.0, 1.0]})
+    cells = pd.DataFrame(
+        {"row": [1, 2], "column": ["a", "b"], "problem": ["10 times too large", "missing"], "suggestion": [0.2, 4.0]}
+    )
+    found = costs_by_detector(costs, frame[:2], cells)
+    assert found.value.tolist() == [["1", "4"], ["2", "5"]]
+    assert found.cost.tolist() == costs.to_numpy().tolist()
+    assert found.suggestion.tolist() == [[None, None], [0.2, None]]
+    assert found.problem.tolist() == [[None, None], ["10 times too large", None]]
 
 
-def test_a_detector_blames_the_cell_that_contradicts_the_others(rows):
-    frame = pd.DataFrame(rows, columns=["a", "b", "same"])
-    frame.loc[1, "b"] = np.nan
-    frame.loc[2, "b"] *= 1000
-    detector = pscd.EnergyDetector(n_updates=3).fit(frame)
-    found = blame_by_detector(detector, frame[:5], ["a", "b"])
-    assert np.array_equal(found.nats, detector.explain(frame[:5])[["a", "b"]])
-    assert np.array_equal(found.found[0], [1.0, -6.0])
-    assert found.nats[0].argmax() == 1
-    assert found.expected[0, 1] == pytest.approx(1.0, abs=0.2)  # what the first column suggests
-    assert found.expected[1, 1] == pytest.approx(rows[1, 0], abs=0.2)  # also where nothing is
-    assert (found.said[2, 1], found.said[2, 0]) == ("1000 times too large", None)
-    assert found.expected[2, 1] == pytest.approx(rows[2, 1])
-
-
-def test_a_model_blames_against_the_likeliest_value(rows):
-    x = torch.from_numpy(rows[:, :2])
+def test_a_model_compares_each_cell_with_the_best_value():
+    x = np.random.default_rng(0).normal(size=(300, 2))
+    x[:, 1] = x[:, 0] + 0.1 * x[:, 1]  # the columns nearly agree
+    x[0] = (1.0, -6.0)
     config = pscd.TrainConfig(steps=300, batch_size=64, buffer_size=200, lr=0.05, energy=pscd.Architecture("quadratic"))
-    model = pscd.fit(x, config)
+    model = pscd.fit(torch.from_numpy(x), config)
     samples = model.sample(500).numpy()
-    found = blame_by_model(model, rows[:20, :2], samples)
-    assert (found.nats >= 0).all()
-    assert found.nats[0].argmax() == 1
-    mended = rows[:20, :2].copy()
-    mended[:, 1] = found.expected[:, 1].astype(float)
-    saved = (model.energies(x[:20]) - model.energies(mended)).double().numpy()
-    assert found.nats[:, 1] == pytest.approx(saved, abs=1e-4)
+    found = costs_by_model(model, x[:20], samples)
+    assert (found.cost >= 0).all()
+    assert found.cost[0].argmax() == 1
+    better = found.cost[:, 1] > 0
+    repaired = x[:20].copy()
+    repaired[better, 1] = found.suggestion[better, 1].astype(float)
+    saved = (model.energies(torch.from_numpy(x[:20])) - model.energies(repaired)).double().numpy()
+    assert found.cost[:, 1] == pytest.approx(saved, abs=1e-4)
+    assert [cell is None for cell in found.suggestion[:, 1]] == (~better).tolist()
     tried = np.quantile(samples[:, 1], np.linspace(0.005, 0.995, 48))
-    changed = np.stack([np.full(48, rows[0, 0]), tried], 1)
-    assert found.expected[0, 1] == pytest.approx(tried[model.energies(changed).argmin()])
-    assert np.array_equal(found.found, rows[:20, :2])
+    changed = np.stack([np.full(48, x[0, 0]), tried], 1)
+    assert found.suggestion[0, 1] == pytest.approx(tried[model.energies(changed).argmin()])
+    assert np.array_equal(found.value, x[:20])

@@ -17,29 +17,26 @@ def decoded(address):
     return Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2])))
 
 
-def test_pictures_survive_as_addresses_and_large_ones_shrink(tmp_path, monkeypatch):
+def test_pictures_survive_as_addresses_and_large_ones_shrink(tmp_path):
     picture = np.random.default_rng(0).integers(0, 255, (20, 30, 3)).astype(np.uint8)
     assert np.array_equal(np.array(decoded(pictures.as_address(picture))), picture)
     Image.fromarray(picture.repeat(100, 0).repeat(100, 1)).save(tmp_path / "large.png")
     assert decoded(pictures.file_address(tmp_path / "large.png")).size == (3000, 2000)
-    monkeypatch.setattr(pictures, "LARGEST_FILE", 10)
-    assert decoded(pictures.file_address(tmp_path / "large.png")).size == (1600, 1067)
+    assert decoded(pictures.file_address(tmp_path / "large.png", most_bytes=10)).size == (1600, 1067)
     (tmp_path / "no.png").write_text("no picture")
     assert pictures.file_address(tmp_path / "no.png") is None
 
 
-def test_a_run_on_images_shows_grids_chains_and_the_strangest(tmp_path, monkeypatch):
-    monkeypatch.setattr(pictures, "STEPS", 5)
+def test_a_run_on_images_shows_grids_chains_and_outliers(tmp_path):
     changes = {"steps": 4, "batch_size": 8, "buffer_size": 16, "energy.width": 4, "sample_steps": 3, "log_every": 2}
     config = preset("digits").changed(changes)
     run = pscd.train(config, tmp_path / "run", progress=False)
     page = read(write_report(run))
     alternatives = [attrs["alt"] for tag, attrs in page.tags if tag == "img"]
-    assert alternatives == ["Training images", "Samples of the model", "The strangest training images",
-                            "Chains from noise to images"]  # fmt: skip
+    assert alternatives == ["Training images", "Samples of the model", "Outliers", "Chains from noise to images"]
     model = pscd.load(run)
     model.config = replace(model.config, data="")
-    sections = pictures.images_sections(model)
+    sections = pictures.images_sections(model, n_steps=5)
     assert [section.title for section in sections] == ["Images and samples", "Chains"]
     assert "not kept" in sections[0].blocks[0].lines[0]
 

@@ -10,36 +10,36 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import pscd
 from pscd.cli.main import main
 from pscd.errors import UserError
 from pscd.report import write_report
-from pscd.report.rows import STRANGEST
 from tests.report.conftest import HOSTILE, HOSTILE_COLUMN
 from tests.report.helpers import read
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
-def test_a_detector_shows_its_strangest_rows_with_the_cells_to_blame(hostile):
+def test_a_detector_shows_the_rows_of_highest_energy_with_their_cells(hostile):
     page = read(write_report(hostile))
     head, *rows = page.data["tables"][0]
     assert head["ids"] == ["note"]
     assert {row["ids"][0] for row in rows[: len(HOSTILE)]} == set(HOSTILE)
     for row in rows[: len(HOSTILE)]:
-        column, value, expected, nats, _ = row["cells"][0]
+        column, value, suggestion, cost, _ = row["cells"][0]
         assert head["names"][column] == HOSTILE_COLUMN
         assert float(value) > 25
-        assert abs(float(expected)) < 10
-        assert nats > 10
+        assert abs(float(suggestion)) < 10
+        assert cost > 10
     energies = [
         float(attrs["data-value"]) for tag, attrs in page.tags if tag == "td" and attrs.get("class") == "number"
     ]
-    assert max(energies) == energies[0]  # the strangest first
+    assert max(energies) == energies[0]
     assert len([1 for tag, attrs in page.tags if tag == "tr" and "data-outlier" in attrs]) >= len(HOSTILE)
     assert "Rows above" in page.text
 
 
-def test_tables_with_words_dates_and_gaps(tmp_path):
+def test_tables_with_words_dates_and_missing_values(tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
         {"size": rng.normal(170, 8, 80).round(1).astype(str), "town": rng.choice(["Rome", "Oslo"], 80)}
@@ -57,8 +57,8 @@ def test_tables_with_words_dates_and_gaps(tmp_path):
     assert cells["17.1"][4] == "10 times too small"
     assert float(cells["17.1"][2]) == pytest.approx(171, abs=0.5)
     assert cells["tall"][3] == 50
-    gaps = [cell for row in rows for cell in row["cells"] if cell[1] == "missing"]
-    assert 140 < float(gaps[0][2]) < 200  # what is expected where nothing is
+    missing = [cell for row in rows for cell in row["cells"] if cell[1] == "missing"]
+    assert 140 < float(missing[0][2]) < 200  # what is expected where nothing is
     assert "3 rows without a number" in page.text
     pairs = next(chart for chart in page.data["charts"] if "windows" in chart["options"])
     (day,) = pairs["options"]["dates"]
@@ -97,18 +97,18 @@ def test_a_report_needs_no_other_file_and_no_network(hostile, two_moons):
         assert policy.startswith("default-src 'none'")
 
 
-def test_a_run_shows_curves_verdict_settings_and_the_plane(two_moons, monkeypatch):
+def test_a_run_shows_findings_curves_settings_and_the_plane(two_moons, monkeypatch):
     monkeypatch.chdir(two_moons.parent)
     path = write_report(two_moons, ids=["who"])
     page = read(path)
     fingerprint = json.loads((two_moons / "config.json").read_text())["fingerprint"]
     assert fingerprint in page.text
-    assert "Verdict:" in page.text
-    assert re.search(r"steps 20 2000", page.text)  # this run, and the default
+    assert "Checked: energies of data and samples" in page.text
+    assert re.search(rf"steps 20 {pscd.TrainConfig().steps}", page.text)  # this run, and the default
     assert "state finished" in page.text
     assert "updates 20 of 20" in page.text
     curves = [chart for chart in page.data["charts"] if "rows" in chart["spec"]["datasets"]]
-    energies = {row["name"] for row in curves[0]["spec"]["datasets"]["rows"]}
+    energies = {row["of"] for row in curves[0]["spec"]["datasets"]["rows"]}
     assert energies == {"data", "samples"}
     landscape = next(chart["spec"] for chart in page.data["charts"] if "cells" in chart["spec"]["datasets"])
     assert len(landscape["datasets"]["cells"]) == 48 * 48
@@ -138,14 +138,14 @@ def test_rows_that_have_gone_or_changed_are_told_and_can_be_given(two_moons, hos
     shutil.copytree(hostile, copy)
     source = json.loads((copy / "source.json").read_text())
     (copy / "source.json").write_text(json.dumps({**source, "data": "gone.csv"}))
-    assert "gone.csv is not there any more" in read(write_report(copy)).text
+    assert "gone.csv does not exist any more" in read(write_report(copy)).text
     page = read(write_report(copy, data=source["data"]))
-    assert "ignored in training" in page.text  # the very file that it learnt from
+    assert "Weight: the weight of the row in training" in page.text  # the file that it was fitted to
     other = tmp_path / "other.csv"
     pd.read_csv(source["data"]).iloc[:30].to_csv(other, index=False)
     (copy / "source.json").write_text(json.dumps({**source, "data": str(other)}))
     assert "has changed since" in read(write_report(copy)).text
-    assert "other rows than those of the training" in read(write_report(copy, data=other, ids=["note"])).text
+    assert "not those of the training" in read(write_report(copy, data=other, ids=["note"])).text
     (copy / "source.json").unlink()
     assert "does not know its file" in read(write_report(copy)).text
 
@@ -155,7 +155,7 @@ def test_a_run_that_stopped_is_reported_as_far_as_it_came(two_moons, tmp_path):
         shutil.copy(two_moons / name, tmp_path)
     page = read(write_report(tmp_path))
     assert "state not finished" in page.text
-    assert "the same command goes on" in page.text
+    assert "to resume it" in page.text
     (tmp_path / "metrics.jsonl").unlink()
     assert "Nothing has been logged yet" in read(write_report(tmp_path)).text
 
@@ -183,8 +183,26 @@ def test_a_hundred_thousand_rows_stay_under_three_megabytes(hostile, tmp_path):
     path = write_report(copy, data=named)
     assert path.stat().st_size < 3e6
     text = read(path).text
-    assert f"The {STRANGEST} rows of highest energy" in text
-    assert "900 of 100,000 rows, the strangest among them" in text
+    assert "The 200 rows of highest energy" in text
+    assert "900 of 100,000 rows, those of highest energy included" in text
+    assert re.search(r"Drawn from 16,8\d\d of 100,000 rows", text)
+
+
+def test_a_table_that_was_scored_in_blocks_is_shown(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(400, 3))
+    rows[[7, 350], 1] = 40.0
+    (tmp_path / "parts").mkdir()
+    for i, part in enumerate(np.split(rows, 2)):
+        pd.DataFrame(part, columns=["a", "b", "c"]).to_parquet(tmp_path / "parts" / f"{i}.parquet")
+    run = tmp_path / "run"
+    assert main([str(word) for word in ["detect", tmp_path / "parts", "--updates", 2, "--out", run]]) == 0
+    page = read(write_report(run))
+    assert "All 200 rows" not in page.text
+    assert "of 400 rows are outliers" in page.text
+    numbers = [int(attrs["data-value"]) for (_, row), (tag, attrs) in zip(page.tags, page.tags[1:], strict=False)
+               if "data-row" in row and tag == "td"]  # fmt: skip
+    assert set(numbers[:2]) == {8, 351}
+    assert len(numbers) == 200
 
 
 def test_a_model_that_cannot_be_read_leaves_the_curves(two_moons, tmp_path):

@@ -1,7 +1,7 @@
 from pscd.config import TrainConfig
-from pscd.presets import preset
-from pscd.report.blocks import Charts, Table, Text
-from pscd.report.training import MOST, settings_section, training_section, updates_in_words, verdict_blocks
+from pscd.report.blocks import Chart, Table, Text
+from pscd.report.run import _updates
+from pscd.report.training import findings_blocks, settings_section, training_section
 
 
 def blocks(section, kind):
@@ -11,36 +11,45 @@ def blocks(section, kind):
 def test_curves_hold_what_the_log_holds_and_long_logs_are_thinned():
     rows = [{"step": i, "e_pos": float(i), "e_neg": -1.0, "retries": int(i > 5), "my_own": 2.0} for i in range(1, 1501)]
     section = training_section(rows)
-    (charts,) = blocks(section, Charts)
-    assert [chart.title for chart in charts.charts] == ["Energies", "My own"]
-    data = [row for row in charts.charts[0].spec["datasets"]["rows"] if row["name"] == "data"]
-    assert len(data) <= MOST
-    assert data[-1] == {"update": 1500, "key": "s0", "name": "data", "value": 1500.0}
-    assert charts.charts[0].spec["datasets"]["marks"] == [{"update": 6}]
-    assert charts.updates == (1, 1500)
+    charts = blocks(section, Chart)
+    assert [chart.title for chart in charts] == ["Energies", "My own"]
+    data = [row for row in charts[0].spec["datasets"]["rows"] if row["of"] == "data"]
+    assert len(data) == 750
+    assert data[-1] == {"update": 1500, "key": "s0", "of": "data", "value": 1500.0}
+    assert charts[0].spec["datasets"]["marks"] == [{"update": 6}]
+    assert section.updates == (1, 1500)
     assert any("750 of 1,500 rows of the log" in line for text in blocks(section, Text) for line in text.lines)
 
 
-def test_a_good_run_is_called_good_and_a_bad_one_not():
+def test_findings_name_what_was_checked():
     good, bad = ({"step": 1, "ess_pos": 1.0, "ess_neg": ess} for ess in (1.0, 0.001))
-    assert verdict_blocks([good])[0].tone == "good"
-    verdict = verdict_blocks([bad], ["gamma 0: every row counts"])
-    assert verdict[0].tone == "warning"
-    assert "weights collapsed" in verdict[0].lines[0]
-    assert verdict[1].lines == ("Gamma 0: every row counts.",)
+    (found,) = findings_blocks([good])
+    assert found == Text(("No problem found. Checked: effective sample sizes, roll-backs.",), "good")
+    found, notes = findings_blocks([bad], ["gamma 0: all rows have weight 1"])
+    assert found.tone == "warning"
+    assert "eights collapsed" in found.lines[0]
+    assert found.lines[-1] == "Checked: effective sample sizes, roll-backs."
+    assert notes.lines == ("Gamma 0: all rows have weight 1.",)
 
 
-def test_settings_are_compared_with_those_for_such_data():
-    (changed, everything) = blocks(settings_section(TrainConfig("moon", steps=7), 2, "abcd"), Table)
-    assert changed.rows == (("steps", "7", "4000"),)
+def test_without_anything_to_check_nothing_is_called_good():
+    for log in ([], [{"step": 1, "loss": 0.5}]):
+        (found,) = findings_blocks(log)
+        assert found.tone == "plain"
+        assert "nothing was checked" in found.lines[0]
+
+
+def test_settings_are_compared_with_the_defaults():
+    changed, everything, _ = blocks(settings_section(TrainConfig("moon", steps=7), "abcd"), Table)
+    assert changed.rows == (("steps", "7", str(TrainConfig().steps)),)
     assert ("seed", "0") in everything.rows
-    usual = settings_section(preset("table").changed({"data": "my.csv"}), 5, None)
-    assert blocks(usual, Text)[0].lines[1] == "Every setting is the default for such data."
+    usual = settings_section(TrainConfig(data="my.csv"), None)
+    assert "All settings are defaults." in [line for text in blocks(usual, Text) for line in text.lines]
 
 
-def test_updates_of_a_run_that_held_out_rows_ended_are_those_of_its_log():
-    early = preset("plane")
-    assert updates_in_words(early, 650, 2000).startswith("650 of at most 2,000: by held-out rows none of the last 500")
-    assert updates_in_words(early, 2000, 2000) == "2,000 of 2,000"
-    assert updates_in_words(early, 0, 2000) == "2,000 of 2,000"  # nothing was logged
-    assert updates_in_words(TrainConfig("moon", steps=70), 50, 70) == "70 of 70"
+def test_updates_of_a_run_that_stopped_early_are_those_of_its_log():
+    early = TrainConfig("moon", steps=2000, idle_steps=500)
+    assert _updates(early, 650, 2000).startswith("650 of at most 2,000: stopped early")
+    assert _updates(early, 2000, 2000) == "2,000 of 2,000"
+    assert _updates(early, 0, 2000) == "2,000 of 2,000"  # nothing was logged
+    assert _updates(TrainConfig("moon", steps=70), 50, 70) == "70 of 70"

@@ -55,7 +55,7 @@
   // ---------- which part of the run is shown ----------
   for (const form of document.querySelectorAll("form.zoom")) {
     const [first, last] = [form.querySelector(".first"), form.querySelector(".last")];
-    const charts = [...form.nextElementSibling.querySelectorAll("[data-chart]")];
+    const charts = [...form.parentElement.querySelectorAll("[data-chart]")];
     const show = async () => {
       const [low, high] = [+first.value, +last.value].sort((a, b) => a - b);
       first.nextElementSibling.textContent = low;
@@ -122,11 +122,11 @@
     addEventListener("beforeprint", () => { if (!views.has(place)) show(); });
   }
 
-  // ---------- the strangest rows ----------
-  const FIRST = 20; // rows that are shown before one asks for all
+  // ---------- rows with the highest energy ----------
+  const FIRST = 20; // rows that are shown before the button shows all
   const DARKEST = 100; // nats
   const darkness = (nats) => Math.min(1, Math.log1p(Math.max(0, nats)) / Math.log1p(DARKEST)) ** 2;
-  for (const table of document.querySelectorAll("table.strange")) {
+  for (const table of document.querySelectorAll("table.rows")) {
     const [head, ...rows] = data.tables[table.dataset.table];
     const body = table.tBodies[0], lines = [...body.rows];
     for (const chip of table.querySelectorAll(".chip")) {
@@ -151,12 +151,12 @@
       });
       if (names.childElementCount) panel.append(names);
       const grid = make("ul", undefined, "grid");
-      for (const [column, value, expected, nats, mistake] of row.cells) {
+      for (const [column, value, suggestion, nats, problem] of row.cells) {
         const cell = make("li", undefined, "cell");
         cell.style.setProperty("--part", darkness(nats));
         cell.append(make("bdi", head.names[column], "column"), make("b", value));
-        if (expected) cell.append(make("span", `expected ${expected}`, "expected"));
-        if (mistake) cell.append(make("span", mistake, "mistake"));
+        if (suggestion) cell.append(make("span", `suggested ${suggestion}`, "suggestion"));
+        if (problem) cell.append(make("span", problem, "problem"));
         const cost = nats.toLocaleString("en", nats < 100 ? { minimumFractionDigits: 1, maximumFractionDigits: 1 } : { maximumFractionDigits: 0 });
         if (nats >= 0.05) cell.append(make("small", `+${cost} nats`));
         grid.append(cell);
@@ -191,21 +191,20 @@
     const form = table.previousElementSibling;
     const words = new Map(lines.map((line) => {
       const row = rows[line.dataset.row - 1];
-      const blamed = row.cells.filter((cell) => cell[3] > 0).map((cell) => `${head.names[cell[0]]} ${cell[1]}`);
-      return [line, [line.cells[0].dataset.value, ...row.ids, ...blamed].join("\n").toLowerCase()];
+      const costly = row.cells.filter((cell) => cell[3] > 0).map((cell) => `${head.names[cell[0]]} ${cell[1]}`);
+      return [line, [line.cells[0].dataset.value, ...row.ids, ...costly].join("\n").toLowerCase()];
     }));
     const more = table.nextElementSibling.querySelector(".more");
-    let shown = FIRST; // of the rows that are found
+    let shown = FIRST; // of the rows that match
     const filter = () => {
       const wanted = form.querySelector("input[type=search]").value.trim().toLowerCase();
-      const outliers = form.querySelector(".outliers")?.checked, ignored = form.querySelector(".ignored")?.checked;
+      const outliers = form.querySelector(".outliers")?.checked;
       let n = 0;
       for (const line of lines) {
         close(line);
-        const found = !((outliers && !("outlier" in line.dataset)) || (ignored && !("ignored" in line.dataset))
-          || !words.get(line).includes(wanted));
-        n += found;
-        line.hidden = !found || n > shown;
+        const matches = (!outliers || "outlier" in line.dataset) && words.get(line).includes(wanted);
+        n += matches;
+        line.hidden = !matches || n > shown;
       }
       more.hidden = n <= shown;
       more.textContent = `Show all ${n.toLocaleString("en")} rows`;
@@ -215,10 +214,5 @@
     form.addEventListener("submit", (event) => event.preventDefault());
     more.addEventListener("click", () => { shown = Infinity; filter(); });
     filter();
-  }
-
-  // ---------- a run that goes on ----------
-  if (data.running) {
-    setInterval(() => { if (document.getElementById("follow").checked) location.reload(); }, 10000);
   }
 })();

@@ -1,0 +1,154 @@
+"""The page of a run of `pscd.train`."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pscd.config import NotLoaded, TrainConfig
+from pscd.data import read_table, split_rows
+from pscd.data.tables import ARRAYS
+from pscd.errors import UserError
+from pscd.evaluation import load_run_data
+from pscd.files import read_json, read_tensors, suffix_of, unsealed
+from pscd.model import Model
+from pscd.objectives import name_of
+from pscd.report import table as tables
+from pscd.report.blocks import Page, Section, Table
+from pscd.report.cells import costs_by_model
+from pscd.report.columns import DrawnColumn
+from pscd.report.pictures import images_sections
+from pscd.report.plane import plane_section
+from pscd.report.training import evaluation_blocks, findings_blocks, settings_section, training_section
+from pscd.run_folder import RunFolder
+from pscd.runs import load
+from pscd.training.loop import last_step
+
+
+def run_page(folder: RunFolder, data: Path | None, ids: tuple[str, ...] | None, seed: int) -> Page:
+    """The page of a run folder, finished or not, with the rows of the training or of another file."""
+    config, fingerprint = _config(folder)
+    log = folder.read_metrics()
+    step = int(log[-1]["step"]) if log else 0
+    model, problem = _model(folder)
+    has_model = folder.model.is_file() and model is not None
+    updates = int(read_tensors(folder.model)[1]["step"]) if has_model else step
+    facts = (
+        ("state", _state(config, max(step, updates), folder.model.is_file())),
+        ("updates", _updates(config, step, updates)),
+        ("objective", name_of(config.objective) or _name(config.objective)),
+        ("gamma", _gamma(config if model is None else model.config)),
+        ("energy", config.energy.name),
+        ("sampler", _name(config.sampler)),
+    )
+    findings = findings_blocks(log, model.notes if model is not None else ())
+    sections = [
+        Section("Findings", (*findings, Table((), facts), *evaluation_blocks(folder))),
+        training_section(log),
+        *([tables.rows_missing(problem)] if model is None else _data_sections(model, config, data, ids, seed)),
+        settings_section(config, fingerprint),
+    ]
+    return Page("/".join(folder.path.resolve().parts[-2:]), "Training run", tuple(sections))
+
+
+def _config(folder: RunFolder) -> tuple[TrainConfig, str | None]:
+    """The configuration in a run folder, and the fingerprint of the data."""
+    try:
+        values = unsealed(dict(read_json(folder.config)))
+        fingerprint = values.pop("fingerprint", None)
+        return TrainConfig.from_dict(values), fingerprint
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise UserError(f"{folder.config}: damaged, or of another version of pscd") from None
+
+
+def _model(folder: RunFolder) -> tuple[Model | None, str]:
+    """The model of a run or of its last checkpoint, or why there is none."""
+    if not any(path.is_file() for path in (folder.model, folder.state, folder.previous_state)):
+        return None, "the run has no model yet; train into the same folder to resume it"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the page says that training was stopped
+            return load(folder.path), ""
+    except UserError as error:
+        return None, str(error)
+
+
+def _state(config: TrainConfig, updates: int, has_model: bool) -> str:
+    if not has_model:
+        return "not finished"
+    return "finished" if updates >= last_step(config) else "diverged"
+
+
+def _updates(config: TrainConfig, step: int, updates: int) -> str:
+    """Updates in the log and of the model; a run that early stopping ended has more of the second."""
+    if config.idle_steps and 0 < step < updates:
+        return f"{step:,} of at most {config.steps:,}: stopped early, no gain in {config.idle_steps:,} updates"
+    return f"{max(step, updates):,} of {config.steps:,}"
+
+
+def _name(part: Any) -> str:
+    return str(getattr(part, "kind", type(part).__name__))
+
+
+def _gamma(config: TrainConfig) -> str:
+    gamma = None if isinstance(config.objective, NotLoaded) else getattr(config.objective, "gamma", None)
+    return "none" if gamma is None else f"{gamma:g}" if isinstance(gamma, float) else str(gamma)
+
+
+def _data_sections(
+    model: Model, config: TrainConfig, data: Path | None, ids: tuple[str, ...] | None, seed: int
+) -> list[Section]:
+    """The sections about data and samples."""
+    if model.is_image:
+        return list(images_sections(model, seed=seed))
+    if len(model.shape) != 1:
+        return [tables.rows_missing("they are neither a table nor images")]
+    names = model.columns or tuple(f"x{j}" for j in range(model.shape[0]))
+    samples = model.sample(tables.LIMITS.samples, seed=seed).numpy()
+    x, problem = None, ""
+    try:
+        x, table_ids, source = _rows(model, config, data, ids)
+    except UserError as error:
+        if data is not None:
+            raise
+        problem = f"{error}; give a file of rows"
+    plane = [plane_section(model, x, samples, names)] if len(names) == 2 else []
+    if x is None:
+        return [*plane, tables.rows_missing(problem)]
+    energy = model.energies(torch.from_numpy(x)).double().numpy()
+    number = np.argsort(-energy, kind="stable")
+    values = x[number]
+    table = tables.ScoredTable(
+        source,
+        energy,
+        model.energies(samples).double().numpy(),
+        number,
+        tuple(DrawnColumn(name, values[:, j], samples[:, j]) for j, name in enumerate(names)),
+        lambda n: costs_by_model(model, values[:n], samples),
+        {name: [column[i] for i in number] for name, column in table_ids.items()},
+    )
+    return [*plane, *tables.sections(table)]
+
+
+def _rows(
+    model: Model, config: TrainConfig, data: Path | None, ids: tuple[str, ...] | None
+) -> tuple[np.ndarray, dict[str, list[Any]], str]:
+    """The rows to show in the order of their file, the columns that name them, and where they come from."""
+    if data is not None:
+        read = read_table(data, None if suffix_of(data) in ARRAYS else model.columns, ids or ())
+        if tuple(read.x.shape[1:]) != model.shape:
+            raise UserError(f"{data}: rows of {tuple(read.x.shape[1:])}, trained on {model.shape}")
+        return read.x.double().numpy(), read.ids, f"{data}, given for this report"
+    rows = load_run_data(model)
+    x, source, table_ids = rows.train, config.data, {}
+    if rows.stream is not None:
+        if ids:
+            raise UserError(f"{config.data}: too large for ids; give rows of a smaller file")
+        source = f"a sample of {len(x):,} of {rows.stream.n_rows:,} rows of {config.data}"
+    elif Path(config.data).is_file():
+        held_out, train = split_rows(len(rows.train) + len(rows.held_out), config.seed)
+        x = torch.cat([rows.held_out, rows.train])[torch.cat([held_out, train]).argsort()]
+        table_ids = read_table(config.data, config.columns, ids).ids if ids else {}
+    return x.double().numpy(), table_ids, source
