@@ -1,22 +1,16 @@
-"""What ablations of images share: settings by task, each measured once and kept as soon as it is there."""
+"""What ablations of images share: settings by task, each measured once and stored as soon as it is done."""
 
 import argparse
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from pscd.config import TrainConfig
-from pscd.files import write_json, write_text_atomic
 from pscd.images.grids import grid, save
-from pscd.version import machine, versions
-from studies.engine.experiment import with_reading
-from studies.engine.parallel import digest
+from studies.engine import Experiment, Result, Run, Settings, digest, run_experiment
 from studies.paper.images import decode
 
-Cells = dict[str, dict[str, Any]]
+Tasks = dict[str, dict[str, TrainConfig]]  # settings by name, for each task
 
 
 def key_of(config: TrainConfig, task: str) -> str:
@@ -24,42 +18,60 @@ def key_of(config: TrainConfig, task: str) -> str:
     return digest(task, config.to_dict())
 
 
+def add_only(parser: argparse.ArgumentParser, tasks: Tasks) -> None:
+    """The flag that all ablations have."""
+    names = "; ".join(dict.fromkeys(setting for settings in tasks.values() for setting in settings))
+    parser.add_argument("--only", metavar="SETTING", help=f"one of: {names}")
+
+
 def run(
-    name: str,
-    about: str,
-    tasks: dict[str, dict[str, TrainConfig]],
+    args: argparse.Namespace,
+    tasks: Tasks,
     measure: Callable[[TrainConfig, str], dict[str, Any]],
     page: Callable[[dict[str, Any]], str],
     pictures: dict[str, str],
-) -> None:
-    """The command line of an ablation: measure what is missing, and write numbers, page and pictures after each.
+) -> Path:
+    """Measure what is missing, and write numbers, page and pictures.
 
     Args:
-        name: of the files.
-        about: what the command does, for its help.
+        args: name, out and only.
         tasks: for each task settings by name.
         measure: trains a setting for a task; an `error` in what it returns says that the run diverged.
-        page: writes the Markdown of what was found.
+        page: writes the Markdown of the results by `key_of`.
         pictures: by file name, the key of the result whose `samples` are shown.
+
+    Returns:
+        The page.
     """
-    names = "; ".join(dict.fromkeys(setting for settings in tasks.values() for setting in settings))
-    parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("folder", type=Path, help="where results are kept and the page goes")
-    parser.add_argument("--only", metavar="SETTING", help=f"one of: {names}")
-    asked = parser.parse_args()
-    torch.set_num_threads(1)
-    path = asked.folder / f"{name}.json"
-    cells: Cells = json.loads(path.read_text())["cells"] if path.is_file() else {}
-    for task, setting, config in ((task, *item) for task, settings in tasks.items() for item in settings.items()):
-        key = key_of(config, task)
-        if key in cells or asked.only not in (None, setting):
-            continue
-        cells[key] = measure(config, task)
-        print(task, setting, {k: v for k, v in cells[key].items() if not isinstance(v, dict)}, flush=True)
-        found = {"cells": cells, "versions": versions(), "machine": machine()}
-        write_json(path, found)
-        text = path.with_suffix(".md")
-        write_text_atomic(text, with_reading(page(found), text))
-        for file, shown in pictures.items():
-            if shown == key and "samples" in cells[key]:
-                save(grid(decode(cells[key]["samples"])), asked.folder / file)
+
+    def compute(settings: Settings) -> Result:
+        return measure(TrainConfig.from_dict(settings["config"]), settings["task"])
+
+    def by_key(done: Sequence[Run]) -> dict[str, Result]:
+        return {key_of(TrainConfig.from_dict(r.settings["config"]), r.settings["task"]): r.result for r in done}
+
+    def draw(done: Sequence[Run], folder: Path) -> list[Path]:
+        results = by_key(done)
+        drawn = []
+        for file, key in pictures.items():
+            if "samples" in results.get(key, {}):
+                save(grid(decode(results[key]["samples"])), folder / file)
+                drawn.append(folder / file)
+        return drawn
+
+    study = Experiment(
+        args.name,
+        args.name,
+        "hours",
+        1,
+        lambda quick, seeds: [
+            {"task": task, "setting": setting, "config": config.to_dict()}
+            for task, settings in tasks.items()
+            for setting, config in settings.items()
+        ],
+        compute,
+        lambda done: [],
+        draw,
+        page=lambda report, done: page({"runs": by_key(done), "machine": report["machine"]}),
+    )
+    return run_experiment(study, args.out, jobs=1, only=lambda s: args.only in (None, s["setting"]))

@@ -1,8 +1,8 @@
 """`python -m studies bench`: how fast updates are on this machine."""
 
+import argparse
 from typing import TYPE_CHECKING
 
-from pscd.cli.flags import Parser, parse_names
 from pscd.errors import UserError
 
 if TYPE_CHECKING:
@@ -12,18 +12,19 @@ ROUNDS, QUICK_ROUNDS = 15, 3
 HEAD = f"{'':<40}{'CD, ms':>10}{'PS-CD, ms':>11}   {'PS-CD / CD':<19}{'sampler / bound':<19}gradients"
 
 
-def main() -> None:
+def flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this study."""
+    from studies.timing import CASES
+
+    parser.add_argument("--only", help=f"cases, with commas between them, of: {', '.join(CASES)} (default: all)")
+    parser.add_argument("--rounds", type=int, help=f"rounds of each (default: {ROUNDS}; {QUICK_ROUNDS} with --quick)")
+
+
+def run(args: argparse.Namespace) -> None:
     """Time the cases and print a row for each."""
     from studies.timing import CASES
 
-    parser = Parser("python -m studies bench", description=__doc__)
-    parser.add_argument("--only", help=f"cases, with commas between them, of: {', '.join(CASES)} (default: all)")
-    parser.add_argument("--rounds", type=int, help=f"rounds of each (default: {ROUNDS}; {QUICK_ROUNDS} with --quick)")
-    parser.add_argument("--quick", action="store_true", help="few rounds, to see that it works")
-    args = parser.parse_args()
-    from pscd import fast
-
-    names = parse_names(args.only) if args.only else tuple(CASES)
+    names = [name.strip() for name in args.only.split(",")] if args.only else list(CASES)
     unknown = [name for name in names if name not in CASES]
     if unknown:
         raise UserError(f"unknown case {unknown[0]!r}; there are: {', '.join(CASES)}")
@@ -37,8 +38,6 @@ def main() -> None:
         f"Medians of {rounds} rounds, in brackets their 95 % intervals. The bound is the time of the sampler's matrix"
     )
     print("products alone. The comparison with other libraries is `make bench` in the repository.")
-    if fast.compiled_in() is not None:
-        print(f"The C++ was compiled just now in {fast.compiled_in():.1f} s, and kept for later.")
 
 
 def _row(name: str, rounds: int) -> str:

@@ -1,7 +1,7 @@
 """Which score of strange images should be the default, by pairs of sets that it is not judged by.
 
-    python -m studies choose_score docs/results    # reads ood-*.json there, writes ood-choice.json and ood-choice.md
-    python -m studies choose_score docs/results --small    # minutes: trains small models of five sets instead
+    python -m studies choose-score            # reads ood-*.json in results, writes ood-choice.json and ood-choice.md
+    python -m studies choose-score --small    # minutes: trains small models of five sets instead
 
 With small models, the score is chosen by the mean AUROC over the pairs of sets that contain neither CIFAR-10 nor MNIST,
 and judged on these two. With tables, for each set that models were trained on the score is chosen by all pairs of sets
@@ -21,6 +21,7 @@ import torch
 
 from pscd.config import TrainConfig
 from pscd.data import Dataset
+from pscd.errors import UserError
 from pscd.files import write_json, write_text_atomic
 from pscd.images.scores import SCORES, compressed_bits
 from pscd.metrics import auroc
@@ -28,7 +29,7 @@ from pscd.presets import preset
 from pscd.rng import generator
 from pscd.training.loop import fit
 from pscd.version import machine, versions
-from studies.engine.experiment import with_reading
+from studies.engine import with_reading
 from studies.engine.markdown import markdown_table
 from studies.images.sets import load_dataset, load_images
 from studies.paper.ood import other_images
@@ -160,7 +161,7 @@ def page(found: dict[str, Any]) -> str:
         means=markdown_table(["trained on", *scores, *length], means),
         pairs=markdown_table(["trained on", "other set", *scores, *length], pairs),
         default=found["default"],
-        command=f"python -m studies choose_score docs/results{' --small' if found['small'] else ''}",
+        command=f"python -m studies choose-score{' --small' if found['small'] else ''}",
         source=SMALL_READ if found["small"] else REPRODUCED_READ,
     )
 
@@ -200,26 +201,28 @@ AUROC of every pair:
 """
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="with the files ood-SET.json; the page goes there too")
+def flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this study."""
     parser.add_argument("--small", action="store_true", help=f"train small models of {', '.join(SMALL)} instead")
-    asked = parser.parse_args()
-    folder = asked.folder
+
+
+def run(args: argparse.Namespace) -> Path:
+    """Choose a score by the files ood-SET.json in `args.out`; returns the page, which goes there too."""
+    folder = args.out
     torch.set_num_threads(1)
-    tables = {name: small_table(name, *how) for name, how in SMALL.items()} if asked.small else read_tables(folder)
+    tables = {name: small_table(name, *how) for name, how in SMALL.items()} if args.small else read_tables(folder)
     if len(tables) < 2:
         there = ", ".join(tables) or "none"
-        parser.error(
+        raise UserError(
             f"needs tables of at least two sets with all scores (python -m studies ood --data SET); found {there}"
         )
-    verdicts = judge_choices(tables, JUDGED if asked.small else ())
-    found: dict[str, Any] = {"small": asked.small, "tables": tables, "verdicts": [asdict(v) for v in verdicts]}
-    if asked.small:
+    verdicts = judge_choices(tables, JUDGED if args.small else ())
+    found: dict[str, Any] = {"small": args.small, "tables": tables, "verdicts": [asdict(v) for v in verdicts]}
+    if args.small:
         found["means"] = means_without(tables, JUDGED)
         found["length_alone"] = {name: length_alone(name) for name in SMALL}
     found |= {"default": default_score(verdicts), "versions": versions(), "machine": machine()}
     write_json(folder / f"{NAME}.json", found)
     path = folder / f"{NAME}.md"
     write_text_atomic(path, with_reading(page(found), path))
-    print(f"{found['default']}: {path}")
+    return path

@@ -4,16 +4,15 @@ Of each class one table is made: most rows are images of the class, the junk are
 columns are principal components of these rows, junk included. Shares of junk and numbers of columns differ from class
 to class, so that there is something of everything.
 
-python -m studies class_tables OUT --data mnist,fashion-mnist     # then: python -m studies detection OUT
+python -m studies class-tables OUT --data mnist,fashion-mnist     # then: python -m studies detection OUT
 """
 
-import sys
+import argparse
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-from pscd.cli.flags import Parser, parse_names
 from pscd.errors import UserError
 from studies.images.sets import load_images
 
@@ -54,15 +53,13 @@ def write_tables(tables: Iterable[tuple[str, np.ndarray, np.ndarray]], out: Path
     return n
 
 
-def main() -> int:
-    parser = Parser("python -m studies class_tables", description=__doc__.splitlines()[0])
+def flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this study."""
     parser.add_argument("out", type=Path, help="folder for the tables")
     parser.add_argument("--data", default="mnist,fashion-mnist", help="sets of images, by comma (default: %(default)s)")
-    args = parser.parse_args()
-    try:
-        for data in parse_names(args.data):
-            write_tables(class_tables(data), args.out)
-    except UserError as error:
-        print(f"class_tables: {error}", file=sys.stderr)
-        return 2
-    return 0
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write the tables of each set of images."""
+    for data in args.data.split(","):
+        write_tables(class_tables(data.strip()), args.out)

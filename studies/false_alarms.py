@@ -1,4 +1,4 @@
-"""How often a table of one or two columns is taken for a dirty one: `python -m studies false_alarms docs/results`.
+"""How often a table of one or two columns is taken for a dirty one: `python -m studies false-alarms`.
 
 Writes a page: of so many tables of each kind, each with a seed of its own, those for which gamma auto is above 0, as
 they are and with a tenth of junk. Nothing is trained; it takes a few minutes of one core.
@@ -17,7 +17,7 @@ from pscd.presets import PRESETS
 from pscd.recipes.tables import prepare
 from pscd.rng import generator
 from pscd.version import machine
-from studies.engine.experiment import with_reading
+from studies.engine import with_reading
 from studies.engine.markdown import markdown_table
 
 Draw = Callable[[int, int, torch.Generator], Tensor]
@@ -66,7 +66,7 @@ def is_taken_for_dirty(kind: str, n: int, d: int, share: float, seed: int) -> bo
 PAGE = """\
 # How often a small table is taken for a dirty one
 
-Made by `python -m studies false_alarms docs/results --seeds {seeds} --rows {rows}`. {machine}.
+Made by `python -m studies false-alarms --seeds {seeds} --rows {rows}`. {machine}.
 
 For how many of {seeds} tables, each drawn with a seed of its own, gamma auto is above 0: as they are, and with a tenth
 of the rows replaced by ones that are spread evenly over twice the range of each column. Nothing is trained.
@@ -75,27 +75,32 @@ of the rows replaced by ones that are spread evenly over twice the range of each
 """
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="where the page goes")
-    parser.add_argument("--seeds", type=int, default=12, help="tables of each kind (12)")
-    parser.add_argument("--rows", type=int, nargs="*", default=[200, 500, 2000], help="rows of a table (200 500 2000)")
-    asked = parser.parse_args()
+def flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this study."""
+    parser.add_argument("--rows", type=int, nargs="*", help="rows of a table (default: 200 500 2000; 200 with --quick)")
+
+
+def run(args: argparse.Namespace) -> Path:
+    """Count the tables of each kind; returns the page."""
     torch.set_num_threads(1)
-    cases = [(kind, d, n) for kind in KINDS for d in (1, 2) for n in asked.rows]
+    seeds = args.seeds or (1 if args.quick else 12)
+    sizes = args.rows or ([200] if args.quick else [200, 500, 2000])
+    cases = [(kind, d, n) for kind in KINDS for d in (1, 2) for n in sizes]
     lines = [
         [
             kind,
             str(d),
             f"{n:,}",
-            *(f"{_count(kind, n, d, share, asked.seeds)} of {asked.seeds}" for share in (0.0, 0.1)),
+            *(f"{_count(kind, n, d, share, seeds)} of {seeds}" for share in (0.0, 0.1)),
         ]
         for kind, d, n in tqdm(cases)
     ]
     table = markdown_table(["rows are", "columns", "rows", "clean, taken for dirty", "with junk, seen"], lines)
-    path = asked.folder / "false-alarms.md"
-    text = PAGE.format(seeds=asked.seeds, rows=" ".join(map(str, asked.rows)), machine=machine(), table=table)
+    path = args.out / "false-alarms.md"
+    text = PAGE.format(seeds=seeds, rows=" ".join(map(str, sizes)), machine=machine(), table=table)
+    args.out.mkdir(parents=True, exist_ok=True)
     write_text_atomic(path, with_reading(text, path))
+    return path
 
 
 def _count(kind: str, n: int, d: int, share: float, seeds: int) -> int:

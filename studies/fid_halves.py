@@ -1,6 +1,6 @@
 """The FID that two disjoint sets of real images have: what sampling alone gives, and a check of the feature map.
 
-python -m studies fid_halves --data cifar10 --features inception/fid-inception-2015.pt --n 2000
+python -m studies fid-halves --data cifar10 --features inception/fid-inception-2015.pt --n 2000
 """
 
 import argparse
@@ -10,12 +10,15 @@ from pscd.metrics import frechet_distance, prdc
 from studies.images.sets import load_dataset
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this study."""
     parser.add_argument("--data", default="cifar10", help="set of images (default: cifar10)")
     parser.add_argument("--features", default="classifier", help="pixels, classifier or a TorchScript Inception")
     parser.add_argument("--n", type=int, default=2000, help="images on each side (default: 2000)")
-    args = parser.parse_args()
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the distance between the halves."""
     data = load_dataset(args.data, seed=0)
     features = load_feature_map(args.features, data, progress=True)
     x = features(data.train[: 2 * args.n])

@@ -4,6 +4,7 @@ FOLDER holds `adbench/*.npz` (tables with `X` and `y`) and `MNIST/raw` (the orig
 number has its seed; numbers that are there already in the output are not computed again.
 """
 
+import argparse
 import json
 import os
 import time
@@ -14,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pscd.cli.flags import Parser
-from studies.engine.parallel import Result
+from studies.engine import Result
 
 TABLES = (
     "14_glass",
@@ -39,7 +39,7 @@ BENCH_ROUNDS = 7
 def _gaussians() -> Iterator[tuple[str, Callable[[], Result]]]:
     from studies.paper import contamination_gaussian as study
 
-    for settings in study._cells(quick=False, seeds=1):
+    for settings in study._runs(quick=False, seeds=1):
         name = f"gaussian/ratio {settings['ratio']:g}, gamma {settings['gamma']:g}"
         yield name, lambda settings=settings: _only(study._compute(settings), "kl", "exact_kl")
 
@@ -48,7 +48,7 @@ def _toys() -> Iterator[tuple[str, Callable[[], Result]]]:
     from studies.paper import toys_2d as study
 
     for name in TOYS:
-        settings = study.cell(name, study.MANY, 1.0, 0, quick=False)
+        settings = study.toy_settings(name, study.MANY, 1.0, 0, quick=False)
         yield f"toys-2d/{name}, gamma 1", lambda s=settings: _only(study.compute(s), "mmd", "mmd_density", "kl")
 
 
@@ -137,13 +137,15 @@ def _only(result: Result, *names: str) -> Result:
     return {name: result.get(name) for name in (*names, "error") if name in result}
 
 
-def main() -> None:
-    """Compute what is missing, and print all numbers."""
-    parser = Parser("python -m studies guard", description=__doc__)
+def flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this study."""
     parser.add_argument("folder", type=Path, help="has adbench/*.npz and MNIST/raw")
     parser.add_argument("--out", type=Path, default=Path("results/guard.json"), help="file of the numbers")
     parser.add_argument("--only", default="", help="parts to compute: those whose names begin so")
-    args = parser.parse_args()
+
+
+def run(args: argparse.Namespace) -> None:
+    """Compute what is missing, and print all numbers."""
     numbers = json.loads(args.out.read_text()) if args.out.is_file() else {}
     parts = [_gaussians(), _detector(args.folder), _cells(), _bench(), _moons(), _toys(), _digits(args.folder)]
     args.out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,13 +1,15 @@
 """What makes better images in the same time on a CPU, one change at a time.
 
-    python -m studies image_ablation docs/results       # trains what is missing; writes image-ablation.json and .md
-    python -m studies image_ablation docs/results --only "CD, learning rate 1e-3"
+    python -m studies image-ablation       # trains what is missing; writes image-ablation.json and .md
+    python -m studies image-ablation --only "CD, learning rate 1e-3"
 
 Each setting is trained on MNIST without 2,000 of its training images, and its samples are compared with these. What
 wins is then trained on all of them, with three seeds, and compared with held-out images; and on images with junk.
 """
 
+import argparse
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +23,8 @@ from pscd.metrics import aupr, frechet_distance, prdc
 from pscd.model import Model
 from pscd.presets import preset, recovering
 from pscd.training.loop import fit
-from studies.ablation import key_of, run
+from studies import ablation
+from studies.ablation import add_only, key_of
 from studies.engine.markdown import markdown_table
 from studies.images.contamination import junk
 from studies.images.sets import load_dataset, load_images
@@ -145,11 +148,11 @@ def page(found: dict[str, Any]) -> str:
     """The page in Markdown."""
 
     def rows(task: str, settings: dict[str, TrainConfig], more: tuple[str, ...] = ()) -> list[list[str]]:
-        cells = {name: found["cells"].get(key_of(config, task)) for name, config in settings.items()}
+        runs = {name: found["runs"].get(key_of(config, task)) for name, config in settings.items()}
         return [
-            [name, f"{settings[name].steps:,}", *_numbers(cell), *(f"{cell[k]:.3f}" for k in more if k in cell)]
-            for name, cell in cells.items()
-            if cell is not None
+            [name, f"{settings[name].steps:,}", *_numbers(run), *(f"{run[k]:.3f}" for k in more if k in run)]
+            for name, run in runs.items()
+            if run is not None
         ]
 
     head = ["setting", "updates", "FID", "precision", "coverage", "seconds"]
@@ -163,16 +166,16 @@ def page(found: dict[str, Any]) -> str:
     )
 
 
-def _numbers(cell: dict[str, Any]) -> list[str]:
-    if "error" in cell:
+def _numbers(run: dict[str, Any]) -> list[str]:
+    if "error" in run:
         return ["diverged", "", "", ""]
-    return [f"{cell['fid']:.1f}", f"{cell['precision']:.2f}", f"{cell['coverage']:.2f}", f"{cell['total']:.0f}"]
+    return [f"{run['fid']:.1f}", f"{run['precision']:.2f}", f"{run['coverage']:.2f}", f"{run['total']:.0f}"]
 
 
 PAGE = """\
 # What makes better digits in the same time
 
-Made by `python -m studies image_ablation docs/results`. {machine}.
+Made by `python -m studies image-ablation`. {machine}.
 
 One change at a time, one seed. FID, precision and coverage by the classifier's features, of {n:,} samples against {n:,}
 training images that the model has not seen. Seconds are those of one core, for training and sampling.
@@ -196,6 +199,14 @@ columns after it are the shares of samples, and of clean digits, that a linear c
 """
 
 
-def main() -> None:
-    tasks = {"final": FINAL, "junk": DIRTY, "choice": VARIANTS}
-    run(NAME, __doc__.splitlines()[0], tasks, measure, page, {f"{NAME}.png": key_of(WINNER, "choice")})
+TASKS = {"final": FINAL, "junk": DIRTY, "choice": VARIANTS}
+
+
+def flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this study."""
+    add_only(parser, TASKS)
+
+
+def run(args: argparse.Namespace) -> Path:
+    """Measure the settings that are missing; returns the page."""
+    return ablation.run(args, TASKS, measure, page, {f"{NAME}.png": key_of(WINNER, "choice")})

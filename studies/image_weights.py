@@ -1,4 +1,4 @@
-"""Which images `--start glance` ignores, clean and with junk: `python -m studies image_weights docs/results`.
+"""Which images `--start glance` ignores, clean and with junk: `python -m studies image-weights`.
 
 Writes a page. Nothing is trained; it takes a few minutes of one core. Sets that are not on this machine are left out.
 """
@@ -17,7 +17,7 @@ from pscd.files import write_text_atomic
 from pscd.recipes.images import weigh_images
 from pscd.rng import generator
 from pscd.version import machine
-from studies.engine.experiment import with_reading
+from studies.engine import with_reading
 from studies.engine.markdown import markdown_table
 from studies.engine.streams import StudyStream
 from studies.images.contamination import JUNK, junk
@@ -75,7 +75,7 @@ def _share(x: Tensor) -> str:
 PAGE = """\
 # Which images are ignored before training
 
-Made by `python -m studies image_weights docs/results`. {machine}.
+Made by `python -m studies image-weights`. {machine}.
 
 What `--start glance` makes of sets as they are, of their training images: images that are ignored, images that are
 near-copies of others, and the share of the weight that is lost to both.
@@ -94,14 +94,16 @@ half of its weight.
 """
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="where the page goes")
+def flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this study."""
     parser.add_argument("--sets", nargs="*", default=list(SETS), help=f"sets of images ({' '.join(SETS)})")
-    asked = parser.parse_args()
+
+
+def run(args: argparse.Namespace) -> Path:
+    """Weigh the images of each set; returns the page."""
     torch.set_num_threads(1)
-    sets = [name for name in asked.sets if _is_there(name)]
-    path = asked.folder / "image-weights.md"
+    sets = [name for name in args.sets if _is_there(name)]
+    path = args.out / "image-weights.md"
     text = PAGE.format(
         machine=machine(),
         clean=markdown_table(["set", "images", "ignored", "copies", "weight lost"], map(clean_line, tqdm(sets))),
@@ -110,7 +112,9 @@ def main() -> None:
         ),
         rare=markdown_table(["set", "pairs"], (rare_line(name) for name in tqdm(sets) if name in MAJORITIES)),
     )
+    args.out.mkdir(parents=True, exist_ok=True)
     write_text_atomic(path, with_reading(text, path))
+    return path
 
 
 def _junk_lines(sets: Sequence[str]) -> list[list[str]]:

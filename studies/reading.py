@@ -27,10 +27,14 @@ def mixed_table(n: int, seed: int = 0) -> pd.DataFrame:
     return frame.mask(rng.random(frame.shape) < 0.03)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=100_000)
-    rows = parser.parse_args().rows
+def flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this study."""
+    parser.add_argument("--rows", type=int, help="of the table (default: 100,000; 1,000 with --quick)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the seconds of each stage."""
+    rows = args.rows or (1_000 if args.quick else 100_000)
 
     def timed(name: str, work: Callable[[], Any]) -> Any:
         start, wall = time.process_time(), time.perf_counter()

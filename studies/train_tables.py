@@ -1,31 +1,30 @@
 """Does `pscd train FILE`, with nothing else said, learn from any table? Runs, runs lost, and whether junk stands out.
 
-    python -m studies train_tables TABLES --out docs/results/train-tables
+    python -m studies train-tables TABLES
 
 TABLES is a folder of `.npz` files with rows `X` and labels `y`, 1 for an anomaly, as ADBench has them. Of each table
 the normal rows, at most 3,000, are taken and a tenth of junk is added, even over the ranges of the columns. Each is
 trained on as the command line would, for gamma auto, 0 and 1, and several seeds. A run is lost if it raises, or if an
-energy or log density is not finite. Runs that were made are kept in `OUT.jsonl` and not made again.
+energy or log density is not finite.
 """
 
 import argparse
-import json
 import statistics
 import tempfile
-import time
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-import joblib
 import numpy as np
 import torch
 
 from pscd.errors import Diverged, UserError
-from pscd.files import write_json, write_text_atomic
 from pscd.metrics import auroc
 from pscd.presets import default_preset
 from pscd.runs import load, train
-from pscd.version import machine, versions
+from studies.engine import Experiment, Result, Run, Settings, run_experiment
 from studies.engine.markdown import markdown_table
 
 GAMMAS = ("auto", 0.0, 1.0)
@@ -33,42 +32,43 @@ MOST_ROWS = 3000
 JUNK = 0.1
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this study."""
     parser.add_argument("tables", type=Path, help="folder of .npz files")
-    parser.add_argument("--out", type=Path, required=True, help="files to write, without an ending")
-    parser.add_argument("--seeds", type=int, default=3, help="seeds (default: 3)")
-    parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
-    args = parser.parse_args()
-    wanted = [
-        {"table": path.stem, "gamma": gamma, "seed": seed}
-        for seed in range(args.seeds)
-        for gamma in GAMMAS
-        for path in sorted(args.tables.glob("*.npz"))
-    ]
-    kept = args.out.with_suffix(".jsonl")
-    done = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
-    keys = {(row["table"], row["gamma"], row["seed"]) for row in done}
-    missing = [w for w in wanted if tuple(w.values()) not in keys]
-    parallel = joblib.Parallel(n_jobs=args.jobs, return_as="generator_unordered")
-    for row in parallel(joblib.delayed(run)(args.tables, w) for w in missing):
-        done.append(row)
-        with kept.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-    write(done, args.out)
 
 
-def run(tables: Path, wanted: dict) -> dict:
+def run(args: argparse.Namespace) -> Path:
+    """Train on every table; returns the page."""
+    study = Experiment(
+        "train-tables",
+        "`pscd train FILE` on any table",
+        "hours",
+        3,
+        lambda quick, seeds: [
+            {"table": path.stem, "gamma": gamma, "seed": seed, "updates": 20 if quick else None}
+            for seed in range(seeds)
+            for gamma in GAMMAS
+            for path in sorted(args.tables.glob("*.npz"))
+        ],
+        partial(compute, args.tables),
+        lambda done: [],
+        lambda done, folder: [],
+        page=page,
+    )
+    return run_experiment(study, args.out, quick=args.quick, seeds=args.seeds, jobs=args.jobs)
+
+
+def compute(tables: Path, settings: Settings) -> Result:
     """One run, as `pscd train FILE --gamma G --seed S` would make it."""
-    torch.set_num_threads(1)
-    x, is_junk = dirty_table(tables / f"{wanted['table']}.npz", wanted["seed"])
-    row = {**wanted, "rows": len(x), "columns": x.shape[1]}
-    start = time.process_time()
+    x, is_junk = dirty_table(tables / f"{settings['table']}.npz", settings["seed"])
+    row = {"rows": len(x), "columns": x.shape[1]}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table.npy"
         np.save(path, x)
-        config = replace(default_preset(str(path), x.shape[1]), data=str(path), seed=wanted["seed"])
-        config = config.changed({"objective.gamma": wanted["gamma"]})
+        config = replace(default_preset(str(path), x.shape[1]), data=str(path), seed=settings["seed"])
+        config = config.changed({"objective.gamma": settings["gamma"]})
+        if settings["updates"]:
+            config = config.changed({"steps": settings["updates"]})
         try:
             model = load(train(config, Path(folder) / "run", progress=False))
             energy, log_prob = model.energies(x), model.log_prob(x)
@@ -82,7 +82,6 @@ def run(tables: Path, wanted: dict) -> dict:
         "junk_auroc": round(float(auroc(energy[~is_junk], energy[is_junk])), 4),
         "log_density": round(float(log_prob[~is_junk].mean()), 3),
         "log_z_error": round(model.log_z().error, 5),
-        "seconds": round(time.process_time() - start, 1),
     }
 
 
@@ -98,9 +97,9 @@ def dirty_table(path: Path, seed: int) -> tuple[np.ndarray, torch.Tensor]:
     return np.concatenate([clean, junk])[order], torch.from_numpy(order >= len(clean))
 
 
-def write(done: list[dict], out: Path) -> None:
-    """The page and its numbers."""
-    write_json(out.with_suffix(".json"), {"runs": done, "versions": versions(), "machine": machine()})
+def page(report: dict[str, Any], runs: Sequence[Run]) -> str:
+    """A row for each table."""
+    done = [{**run.settings, **run.result} for run in runs]
     lost = [row for row in done if row["lost"]]
     names = sorted({row["table"] for row in done})
     head = ["table", "rows", "columns", *(f"AUROC, gamma {g}" for g in GAMMAS), "auto chose 0", "seconds"]
@@ -113,11 +112,11 @@ def write(done: list[dict], out: Path) -> None:
         spent = statistics.median(row["seconds"] for row in runs) if runs else float("nan")
         sizes = [str(runs[0][key]) for key in ("rows", "columns")] if runs else ["", ""]
         rows.append([name, *sizes, *(f"{w:.3f}" for w in worst), f"{zero} of {len(auto)}", f"{spent:.0f}"])
-    seeds = 1 + max(row["seed"] for row in done)
     text = [
         "# `pscd train FILE` on any table",
         "",
-        f"Made by `python -m studies train_tables TABLES --seeds {seeds}`. {machine()}; {versions()['torch']}.",
+        f"Made by `python -m studies train-tables TABLES --seeds {report['seeds']}`. "
+        f"{report['machine']}; {report['versions']['torch']}.",
         f"{len(done)} runs, {len(lost)} lost. Normal rows of each table (at most {MOST_ROWS}), a tenth of junk.",
         "AUROC is how well the energy tells junk from other rows, in the worst seed; seconds of one core, median.",
         "",
@@ -125,4 +124,4 @@ def write(done: list[dict], out: Path) -> None:
         "",
         *(f"- lost: {row['table']}, gamma {row['gamma']}, seed {row['seed']}: {row['lost']}" for row in lost),
     ]
-    write_text_atomic(out.with_suffix(".md"), "\n".join(text).rstrip() + "\n")
+    return "\n".join(text).rstrip() + "\n"

@@ -24,13 +24,13 @@ def page(plan: Plan, report: dict[str, Any], command: str) -> str:
     numbers = report["summary"]
     cases = numbers["cases"]
     libraries = ", ".join(f"{name} {value}" for name, value in report["libraries"].items())
-    missing = report.get("cells_not_run")
+    missing = report.get("runs_left")
     parts = [
         f"# {TITLE}",
         f"Made by `{command}`.",
         _prose(
-            f"{report['machine']}; {libraries}. {len(report['cells'])} pieces of work took "
-            f"{report['cell_seconds']:.0f} s of one core in all."
+            f"{report['machine']}; {libraries}. {len(report['runs'])} runs took "
+            f"{report['run_seconds']:.0f} s of one core in all."
         ),
         *([_unfinished(missing)] if missing else []),
         f"![Each measure against the share of wrong or missing cells]({FIGURE})",
@@ -53,7 +53,7 @@ def page(plan: Plan, report: dict[str, Any], command: str) -> str:
 
 def _unfinished(missing: int) -> str:
     return _prose(
-        f"**Not complete**: {missing} pieces of work were not run; the same command goes on. Dirt that not all tables "
+        f"**Not complete**: {missing} runs are missing; the same command continues. Dirt that not all tables "
         "and methods have met yet is left out."
     )
 

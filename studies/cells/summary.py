@@ -15,7 +15,7 @@ from studies.cells.ours import NAME
 from studies.cells.rivals import SIMPLE
 from studies.cells.work import FIND, METHODS, RANK
 from studies.detection.tables import natural
-from studies.engine.experiment import CellResult, Row
+from studies.engine import Row, Run
 
 MEASURES = (
     "ap",
@@ -50,7 +50,7 @@ class Case(NamedTuple):
 Values = dict[str, dict[str, dict[int, dict[str, Any]]]]  # method, table, seed
 
 
-def summarise(done: Sequence[CellResult]) -> dict[str, Any]:
+def summarise(done: Sequence[Run]) -> dict[str, Any]:
     """All numbers that the page shows, as JSON can hold them."""
     cases = group_by_case(done)
     return {
@@ -62,7 +62,7 @@ def summarise(done: Sequence[CellResult]) -> dict[str, Any]:
     }
 
 
-def group_by_case(done: Sequence[CellResult]) -> list[tuple[Case, Values]]:
+def group_by_case(done: Sequence[Run]) -> list[tuple[Case, Values]]:
     """Results by case, without tables and cases that some method has not met yet; failures are replaced."""
     cases: dict[Case, Values] = {}
     for d in done:
@@ -188,7 +188,7 @@ def fall_lines(cases: Sequence[tuple[Case, Values]]) -> list[dict[str, Any]]:
     return [{"method": method, **_against(changes[method], changes[NAME], "auroc")} for method in rivals]
 
 
-def table_lines(done: Sequence[CellResult], cases: Sequence[tuple[Case, Values]]) -> list[dict[str, Any]]:
+def table_lines(done: Sequence[Run], cases: Sequence[tuple[Case, Values]]) -> list[dict[str, Any]]:
     """Every table with its size and, by task and method, the mean of the main measure over all dirt."""
     sizes = {(d.settings["group"], d.settings["table"]): (d.result["n"], d.result["d"]) for d in done}
     found: dict[tuple[str, str], dict[str, dict[str, list[float]]]] = {}
@@ -208,7 +208,7 @@ def table_lines(done: Sequence[CellResult], cases: Sequence[tuple[Case, Values]]
     ]
 
 
-def error_lines(done: Sequence[CellResult]) -> list[dict[str, Any]]:
+def error_lines(done: Sequence[Run]) -> list[dict[str, Any]]:
     """What failed with which words, and how often, on which tables."""
     counts: Counter[tuple[str, str, str]] = Counter()
     where: dict[tuple[str, str, str], set[str]] = {}
@@ -223,7 +223,7 @@ def error_lines(done: Sequence[CellResult]) -> list[dict[str, Any]]:
     ]
 
 
-def seconds(done: Sequence[CellResult]) -> dict[str, dict[str, float]]:
+def seconds(done: Sequence[Run]) -> dict[str, dict[str, float]]:
     """Processor seconds of a piece of work, median, by task and method."""
     spent: dict[str, dict[str, list[float]]] = {}
     for d in done:
@@ -231,7 +231,7 @@ def seconds(done: Sequence[CellResult]) -> dict[str, dict[str, float]]:
     return {task: {m: float(np.median(values)) for m, values in by.items()} for task, by in spent.items()}
 
 
-def table_rows(done: Sequence[CellResult]) -> list[Row]:
+def table_rows(done: Sequence[Run]) -> list[Row]:
     """The main measure of every case and method, in the form of the other results."""
     rows = []
     for case, values in group_by_case(done):

@@ -25,8 +25,8 @@ from studies.cells.methods import Method
 from studies.cells.ours import OURS
 from studies.cells.rivals import RIVALS
 from studies.cells.tables import LABELLED, MIXED, NUMERIC, Table
-from studies.detection.cells import code_checksum
-from studies.engine.parallel import Result, Settings
+from studies.detection.work import code_checksum
+from studies.engine import Result, Settings
 
 FIND, FILL, RANK = "find", "fill", "rank"
 METHODS: dict[str, Method] = {**OURS, **RIVALS}

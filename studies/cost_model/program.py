@@ -1,6 +1,6 @@
-"""What training together costs, on paper and here: `python -m studies cost_model` writes docs/results/cost-model.md.
+"""What training together costs, on paper and here: `python -m studies cost-model` writes docs/results/cost-model.md.
 
-python -m studies cost_model --quick      # a minute; in results/quick
+python -m studies cost-model --quick      # a minute; in results/quick
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pscd.files import write_json, write_text_atomic
 from pscd.version import machine, versions
 from studies.cost_model import measure, model
 from studies.cost_model.model import Network, Work
-from studies.engine.experiment import with_reading
+from studies.engine import with_reading
 from studies.engine.markdown import markdown_table
 from studies.timing import CASES
 
@@ -279,13 +279,14 @@ def draw(found: dict[str, Any], path: Path) -> None:
     plt.close(figure)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="few and small measurements, to see that it works")
-    parser.add_argument("--out", type=Path, help="folder (default: docs/results; results/quick with --quick)")
+def flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this study."""
     parser.add_argument("--page-only", action="store_true", help="write the page from the numbers that are there")
-    args = parser.parse_args()
-    out = args.out or Path("results/quick" if args.quick else "docs/results")
+
+
+def run(args: argparse.Namespace) -> Path:
+    """Measure, and write numbers, figure and page."""
+    out = args.out
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{NAME}.json"
     if args.page_only:
@@ -294,6 +295,6 @@ def main() -> None:
         found = report(measure_all(args.quick, lambda partly: write_json(path, partly)))
     write_json(path, found)
     draw(found, out / f"{NAME}.png")
-    text = page(found, f"python -m studies cost_model{' --quick' if args.quick else ''}")
+    text = page(found, f"python -m studies cost-model{' --quick' if args.quick else ''}")
     write_text_atomic(out / f"{NAME}.md", with_reading(text, out / f"{NAME}.md"))
-    print(f"page: {out / f'{NAME}.md'}")
+    return out / f"{NAME}.md"

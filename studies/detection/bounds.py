@@ -60,8 +60,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", type=Path, help="detection.json, as the benchmark wrote it")
     args = parser.parse_args(argv)
-    cells = read_json(args.report)["cells"]
-    found = {measure: bounds(by_table(cells, measure)) for measure in MEASURES}
+    runs = read_json(args.report)["runs"]
+    found = {measure: bounds(by_table(runs, measure)) for measure in MEASURES}
     rows = [[name, *(f"{found[m][name]:.3f}" for m in MEASURES)] for name in found["auroc"]]
     print(markdown_table([f"{OURS}, or", "AUROC", "AP"], rows))
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from studies.detection import tables
-from studies.detection.cells import CURVE_ROWS, CURVE_SHARE, Plan
 from studies.detection.detectors import AUTO, DETECTORS, NEIGHBOURS, NOT_ROBUST
+from studies.detection.work import CURVE_ROWS, CURVE_SHARE, Plan
 from studies.engine.markdown import markdown_table
 
 TITLE = "Unsupervised anomaly detection"
@@ -24,8 +24,8 @@ def page(plan: Plan, report: dict[str, Any], command: str) -> str:
         f"# {TITLE}",
         f"Made by `{command}`.",
         _prose(
-            f"{report['machine']}; {libraries}. Computing {_count(len(report['cells']), 'cell')} took "
-            f"{report['cell_seconds']:.0f} s of one core in all."
+            f"{report['machine']}; {libraries}. Computing {_count(len(report['runs']), 'run')} took "
+            f"{report['run_seconds']:.0f} s of one core in all."
         ),
         "## Protocol",
         protocol(plan),

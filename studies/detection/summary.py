@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from studies.detection.cells import Key, Plan
 from studies.detection.detectors import AUTO, DETECTORS, FOREST, NOT_ROBUST
-from studies.engine.experiment import Result, Row
+from studies.detection.work import Key, Plan
+from studies.engine import Result, Row
 
 # The tables that the defaults of EnergyDetector were first chosen on. Several were revised after a look at all of
 # them (docs/detector.md).
@@ -211,7 +211,7 @@ def errors(results: Results) -> list[dict[str, Any]]:
     return [{**key._asdict(), "error": result["error"]} for key, result in results.items() if "error" in result]
 
 
-def artefact_rows(detectors: Sequence[dict[str, Any]], seeds: int) -> list[Row]:
+def table_rows(detectors: Sequence[dict[str, Any]], seeds: int) -> list[Row]:
     """The means in the form of the paper's experiments."""
     columns = (("AUROC", "mean_auroc", "sd_over_seeds"), ("AP", "mean_ap", "ap_sd_over_seeds"))
     return [

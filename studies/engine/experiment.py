@@ -1,6 +1,6 @@
-"""What every experiment of the paper shares: cells computed in parallel and kept, one report at the end.
+"""What every experiment of the paper shares: runs computed in parallel and store, one report at the end.
 
-`studies.engine.parallel` computes and stores the cells: a killed study resumes, and changed settings never meet old
+`studies.engine.parallel` computes and stores the runs: a killed study resumes, and changed settings never meet old
 results.
 """
 
@@ -17,12 +17,12 @@ from pscd.errors import UserError
 from pscd.files import read_json, write_json, write_text_atomic, writing_to
 from pscd.version import __version__, machine, versions
 from studies.engine.markdown import markdown_table
-from studies.engine.parallel import Cells, Result, Settings, compute_missing, digest
+from studies.engine.parallel import Result, RunStore, Settings, compute_missing, digest
 
 
 @dataclass(frozen=True)
-class CellResult:
-    """The settings of a cell and what computing it gave."""
+class Run:
+    """The settings of a run and what computing it gave."""
 
     settings: Settings
     result: Result
@@ -65,39 +65,47 @@ class Experiment:
         title: of the page.
         cost: how long it takes, in words.
         seeds: number of seeds unless asked otherwise.
-        cells: settings of all cells for `(quick, seeds)`.
+        runs: settings of all runs for `(quick, seeds)`.
         compute: turns settings into a result, in a process of its own.
         rows: the table of all results.
         draw: writes the figures to a folder, and returns their paths.
         notes: what a reader should know beside the numbers.
-        cells_name: experiments that look at the same cells in different ways share them by this name.
-        keeps_runs: whether `compute` gets a folder `runs` for checkpoints, where a cell takes long.
+        store_name: experiments that look at the same runs in different ways share them by this name.
+        keeps_checkpoints: whether `compute` gets a folder `checkpoints`, where a run takes long.
         command: what follows `python -m studies`, where that is not the name alone.
-        resumes_from_page: whether the numbers in `NAME.json` are all that table, figures and notes need of a cell. Then
-            cells that are there count as computed, so that the page goes on growing in a fresh clone, too.
+        resumes_from_page: whether the numbers in `NAME.json` are all that table, figures and notes need of a run. Then
+            runs that are there count as computed, so that the page goes on growing in a fresh clone, too.
+        page: makes the page from the content of `NAME.json` and the results, where the usual one will not do.
+        extra: further entries of `NAME.json`.
+        stored: what `NAME.json` keeps of a run (default: its settings and its plain values).
+        n_threads: threads of each run; None: as many as torch takes.
     """
 
     name: str
     title: str
     cost: str
     seeds: int
-    cells: Callable[[bool, int], list[Settings]]
+    runs: Callable[[bool, int], list[Settings]]
     compute: Callable[..., Result]
-    rows: Callable[[Sequence[CellResult]], list[Row]]
-    draw: Callable[[Sequence[CellResult], Path], list[Path]]
-    notes: Callable[[Sequence[CellResult]], str] = field(default=lambda done: "")
-    cells_name: str | None = None
-    keeps_runs: bool = False
+    rows: Callable[[Sequence[Run]], list[Row]]
+    draw: Callable[[Sequence[Run], Path], list[Path]]
+    notes: Callable[[Sequence[Run]], str] = field(default=lambda done: "")
+    store_name: str | None = None
+    keeps_checkpoints: bool = False
     command: str | None = None
     resumes_from_page: bool = False
+    page: Callable[[dict[str, Any], Sequence[Run]], str] | None = None
+    extra: Callable[[Sequence[Run]], dict[str, Any]] = field(default=lambda done: {})
+    stored: Callable[[Run], dict[str, Any]] | None = None
+    n_threads: int | None = 1
 
     @property
     def family(self) -> str:
-        """What its cells are kept under."""
-        return self.cells_name or self.name
+        """What its runs are kept under."""
+        return self.store_name or self.name
 
 
-def run(
+def run_experiment(
     experiment: Experiment,
     out: Path,
     *,
@@ -106,6 +114,7 @@ def run(
     jobs: int = -1,
     show: bool = True,
     hours: float | None = None,
+    only: Callable[[Settings], bool] = lambda settings: True,
 ) -> Path:
     """Compute what is missing of an experiment and write `NAME.json`, `NAME.md` and its figures.
 
@@ -113,65 +122,72 @@ def run(
 
     Args:
         experiment: what to make.
-        out: folder of the results, and of cells computed before.
+        out: folder of the results, and of runs computed before.
         quick: whether to make a small version that only shows that everything works.
         seeds: number of seeds (default: the experiment's own, one if `quick`).
         jobs: runs at a time; -1 for one per core.
         show: whether to show a progress bar.
-        hours: after which no cell is begun any more; the page is then made of those that are done, and says so.
+        hours: after which no run is begun any more; the page is then made of those that are done, and says so.
+        only: which runs to compute, if they are missing; the page has all that are done.
 
     Returns:
         The path of the page.
 
     Raises:
-        UserError: `seeds` is below 1, `out` cannot be written to, or no cell is done.
+        UserError: `seeds` is below 1, `out` cannot be written to, or no run is done.
     """
     if seeds is not None and seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
     n_seeds = seeds or (1 if quick else experiment.seeds)
-    cells = experiment.cells(quick, n_seeds)
-    kept = Cells(out / f"{experiment.family}.cells", experiment.family)
+    runs = experiment.runs(quick, n_seeds)
+    store = RunStore(out / f"{experiment.family}.runs", experiment.family)
     with writing_to(out):
-        kept.folder.mkdir(parents=True, exist_ok=True)
+        store.folder.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
-    compute = partial(experiment.compute, runs=kept.folder / "runs") if experiment.keeps_runs else experiment.compute
-    known = _cells_of_page(out / f"{experiment.name}.json") if experiment.resumes_from_page else {}
-    missing = [s for s in cells if digest(s) not in known]
-    fresh = compute_missing(kept, missing, compute, jobs, show=show, hours=hours)
-    done = [CellResult(s, result) for s in cells if (result := kept.found(s) or known.get(digest(s))) is not None]
+    compute = (
+        partial(experiment.compute, checkpoints=store.folder / "checkpoints")
+        if experiment.keeps_checkpoints
+        else experiment.compute
+    )
+    known = _runs_of_page(out / f"{experiment.name}.json") if experiment.resumes_from_page else {}
+    missing = [s for s in runs if digest(s) not in known and only(s)]
+    fresh = compute_missing(store, missing, compute, jobs, show=show, hours=hours, n_threads=experiment.n_threads)
+    done = [Run(s, result) for s in runs if (result := store.read(s) or known.get(digest(s))) is not None]
     if not done:
-        raise UserError(f"no cell of {experiment.name} is done in {out}; give it more --hours")
+        raise UserError(f"no run of {experiment.name} is done in {out}; give it more --hours")
     figures = experiment.draw(done, out)
     report = {
         "experiment": experiment.name,
         "title": experiment.title,
         "quick": quick,
         "seeds": n_seeds,
-        **({"cells_not_run": len(cells) - len(done)} if len(done) < len(cells) else {}),
+        **({"runs_left": len(runs) - len(done)} if len(done) < len(runs) else {}),
         "rows": [row.to_dict() for row in experiment.rows(done)],
-        "cells": [{"settings": d.settings, **_scalars(d.result)} for d in done],
+        "runs": [(experiment.stored or _plain)(d) for d in done],
         "figures": [path.name for path in figures],
         "versions": versions(),
         "machine": machine(),
         "wall_time_seconds": round(time.perf_counter() - start, 1),
-        "cells_computed_in_that_time": fresh,
-        "cell_seconds": round(sum(d.result["seconds"] for d in done), 1),
+        "runs_computed_in_that_time": fresh,
+        "run_seconds": round(sum(d.result["seconds"] for d in done), 1),
+        **experiment.extra(done),
     }
     write_json(out / f"{experiment.name}.json", report)
     path = out / f"{experiment.name}.md"
+    text = experiment.page(report, done) if experiment.page else markdown(experiment, report, done)
     # What somebody wrote about the results outlives making them again.
-    write_text_atomic(path, with_reading(markdown(experiment, report, done), path))
+    write_text_atomic(path, with_reading(text, path))
     return path
 
 
-def _cells_of_page(path: Path) -> dict[str, Result]:
+def _runs_of_page(path: Path) -> dict[str, Result]:
     """Results in the JSON file of a page, by the digest of their settings; none if another version wrote it."""
     try:
         report = read_json(path)
         if report["versions"]["pscd"] != __version__:
             return {}
-        cells = [dict(cell) for cell in report["cells"]]
-        return {digest(cell.pop("settings")): cell for cell in cells}
+        runs = [dict(run) for run in report["runs"]]
+        return {digest(run.pop("settings")): run for run in runs}
     except (UserError, ValueError, KeyError, TypeError):  # there is none, or it is damaged
         return {}
 
@@ -183,13 +199,13 @@ def with_reading(text: str, page: Path) -> str:
 
 
 def mean_rows(
-    done: Sequence[CellResult],
+    done: Sequence[Run],
     key: Callable[[Settings], tuple[str, str]],
     value: str,
     published: dict[tuple[str, str], float] | None = None,
     exact: str | None = None,
 ) -> list[Row]:
-    """Mean and standard deviation over the cells of each `(row, column)`.
+    """Mean and standard deviation over the runs of each `(row, column)`.
 
     Args:
         done: results; those whose value is None, of runs that diverged, are left out.
@@ -201,7 +217,7 @@ def mean_rows(
     Returns:
         A row of the table for each pair that has a number.
     """
-    groups: dict[tuple[str, str], list[CellResult]] = {}
+    groups: dict[tuple[str, str], list[Run]] = {}
     for d in (d for d in done if d.result[value] is not None):
         groups.setdefault(key(d.settings), []).append(d)
     rows = []
@@ -221,7 +237,7 @@ def mean_rows(
     return rows
 
 
-def markdown(experiment: Experiment, report: dict[str, Any], done: Sequence[CellResult]) -> str:
+def markdown(experiment: Experiment, report: dict[str, Any], done: Sequence[Run]) -> str:
     """The page of an experiment: the command, the table with published beside measured, the figures.
 
     Args:
@@ -235,10 +251,10 @@ def markdown(experiment: Experiment, report: dict[str, Any], done: Sequence[Cell
     words = [experiment.command or experiment.name, "--quick" if report["quick"] else "", f"--seeds {report['seeds']}"]
     command = "python -m studies " + " ".join(word for word in words if word)
     lines = [f"# {experiment.title}", "", f"Made by `{command}`. {report['machine']}; {report['versions']['torch']}."]
-    lines += [f"Computing its cells took {report['cell_seconds']:.0f} s of one core in all.", ""]
-    if missing := report.get("cells_not_run"):
+    lines += [f"Computing its runs took {report['run_seconds']:.0f} s of one core in all.", ""]
+    if missing := report.get("runs_left"):
         lines += [
-            f"**Not complete**: {missing} of {missing + len(done)} cells were not run; the same command goes on.",
+            f"**Not complete**: {missing} of {missing + len(done)} runs are missing; the same command continues.",
             "",
         ]
     notes = experiment.notes(done)
@@ -277,20 +293,21 @@ def number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
-def _scalars(result: Result) -> Result:
-    """Without what is only kept to be drawn."""
-    return {name: value for name, value in result.items() if not isinstance(value, list | dict)}
+def _plain(run: Run) -> dict[str, Any]:
+    """Settings and values of a run, without what is only stored to be drawn."""
+    values = {name: value for name, value in run.result.items() if not isinstance(value, list | dict)}
+    return {"settings": run.settings, **values}
 
 
 # JSON schema of `NAME.json`.
 SCHEMA: dict[str, Any] = {
     "type": "object",
-    "required": ["experiment", "title", "quick", "seeds", "rows", "cells", "figures", "versions", "machine"],
+    "required": ["experiment", "title", "quick", "seeds", "rows", "runs", "figures", "versions", "machine"],
     "properties": {
         "experiment": {"type": "string"},
         "quick": {"type": "boolean"},
         "seeds": {"type": "integer", "minimum": 1},
-        "cells_not_run": {"type": "integer", "minimum": 1},
+        "runs_left": {"type": "integer", "minimum": 1},
         "rows": {
             "type": "array",
             "minItems": 1,
@@ -309,7 +326,7 @@ SCHEMA: dict[str, Any] = {
                 },
             },
         },
-        "cells": {"type": "array", "minItems": 1, "items": {"type": "object", "required": ["settings", "seconds"]}},
+        "runs": {"type": "array", "minItems": 1, "items": {"type": "object", "required": ["settings", "seconds"]}},
         "figures": {"type": "array", "items": {"type": "string", "pattern": r"\.png$"}},
         "versions": {"type": "object", "required": ["pscd", "torch", "python"]},
         "wall_time_seconds": {"type": "number", "minimum": 0},

@@ -1,6 +1,6 @@
 """Many pieces of work, computed in parallel on the cores of this machine, and their results stored.
 
-A cell is a dictionary of plain settings, all that decides its result, seed included. Its result is kept in a file named
+A run is a dictionary of plain settings, all that decides its result, seed included. Its result is kept in a file named
 after a digest of those settings: a killed command goes on where it was, and a change of settings never meets old
 results.
 """
@@ -13,7 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ LOOK_EVERY = 0.5  # seconds between two looks for a parent that is gone
 
 
 @dataclass(frozen=True)
-class Cells:
+class RunStore:
     """Results in a folder, each in a file named after a digest of its settings.
 
     Args:
@@ -47,15 +48,15 @@ class Cells:
     family: str
 
     def path(self, settings: Settings) -> Path:
-        """The file of a cell."""
+        """The file of a run."""
         return self.folder / f"{digest(self.family, __version__, settings)}.json"
 
-    def keep(self, settings: Settings, result: Result) -> None:
-        """Write the result of a cell."""
+    def write(self, settings: Settings, result: Result) -> None:
+        """Write the result of a run."""
         write_json(self.path(settings), sealed({"settings": settings, "result": result}), indent=None)
 
-    def found(self, settings: Settings) -> Result | None:
-        """The result of a cell; None if there is none, or its file is damaged."""
+    def read(self, settings: Settings) -> Result | None:
+        """The result of a run; None if there is none, or its file is damaged."""
         try:
             result = unsealed(read_json(self.path(settings)))["result"]
         except (UserError, ValueError, KeyError, AttributeError):
@@ -63,55 +64,57 @@ class Cells:
         return result if result and isinstance(result, dict) else None
 
     def is_missing(self, settings: Settings) -> bool:
-        """Whether a cell has to be computed: it never was, or it failed in a way that may not happen again."""
-        result = self.found(settings)
+        """Whether a run has to be computed: it never was, or it failed in a way that may not happen again."""
+        result = self.read(settings)
         return result is None or ("failed" in result and result.get("kind") != Diverged.__name__)
 
 
 def compute_missing(
-    kept: Cells,
-    cells: Sequence[Settings],
+    store: RunStore,
+    runs: Sequence[Settings],
     compute: Callable[[Settings], Result],
     jobs: int = -1,
     *,
     show: bool = True,
     hours: float | None = None,
-    unit: str = "cell",
+    unit: str = "run",
     keep_failures: bool = False,
+    n_threads: int | None = 1,
 ) -> int:
-    """Compute the cells that have no result yet, in their order, and keep each as soon as it is there.
+    """Compute the runs that have no result yet, in their order, and keep each as soon as it is there.
 
-    A process that is killed takes no other cell with it: the cells that were under way are computed again, each alone
+    A process that is killed takes no other run with it: the runs that were under way are computed again, each alone
     in a process, so that the one to blame is known.
 
     Args:
-        kept: where results are, and go.
-        cells: the settings of all cells.
+        store: where results are, and go.
+        runs: the settings of all runs.
         compute: turns settings into a result; called in another process, on one thread.
         jobs: runs at a time; -1 for one per core.
-        show: whether to show a progress bar, and after the first cell how long all may take.
-        hours: after which no cell is begun any more; None: all are.
-        unit: what a cell is called.
+        show: whether to show a progress bar, and after the first run how long all may take.
+        hours: after which no run is begun any more; None: all are.
+        unit: what a run is called.
         keep_failures: whether an error is a result, `{"failed": reason, "kind": class}`; otherwise it ends the work.
+        n_threads: threads of each run; None: as many as torch takes.
 
     Returns:
         How many were computed.
 
     Raises:
-        UserError: `jobs` is 0; or, unless failures are kept, the process of a cell was killed.
+        UserError: `jobs` is 0; or, unless failures are kept, the process of a run was killed.
     """
     if jobs == 0:
         raise UserError("--jobs must not be 0; -1 means one per core")
-    missing = [s for s in cells if kept.is_missing(s)]
+    missing = [s for s in runs if store.is_missing(s)]
     if not missing:
         return 0
     end = time.monotonic() + 3600 * (math.inf if hours is None else hours)
     in_time = takewhile(lambda _: time.monotonic() < end, missing)
-    count, n_done = 0, len(cells) - len(missing)
-    with progress_bar(len(cells), done=n_done, show=show, unit=unit) as bar:
+    count, n_done = 0, len(runs) - len(missing)
+    with progress_bar(len(runs), done=n_done, show=show, unit=unit) as bar:
         start = time.monotonic()
-        for settings, result in _computed(_Work(compute, keep_failures), in_time, len(missing), jobs):
-            kept.keep(settings, result)
+        for settings, result in _computed(_Work(compute, keep_failures, n_threads), in_time, len(missing), jobs):
+            store.write(settings, result)
             bar.update()
             count += 1
             if count == 1 and show and len(missing) > 1:
@@ -123,10 +126,10 @@ def estimate(first: float, left: int, at_a_time: int, unit: str) -> str:
     """How long the rest may take, from the time of the first.
 
     Args:
-        first: seconds that the first cell took.
-        left: cells that are not done.
-        at_a_time: cells that are computed at the same time.
-        unit: what a cell is called.
+        first: seconds that the first run took.
+        left: runs that are not done.
+        at_a_time: runs that are computed at the same time.
+        unit: what a run is called.
 
     Returns:
         A sentence.
@@ -145,22 +148,24 @@ def _at_a_time(jobs: int) -> int:
 
 @dataclass(frozen=True)
 class _Work:
-    """One cell, in the process that computes it.
+    """One run, in the process that computes it.
 
     Args:
         compute: turns settings into a result.
         keep_failures: whether an error is a result.
+        n_threads: threads of the run; None: as many as torch takes.
         parent: the process that wants it.
     """
 
     compute: Callable[[Settings], Result]
     keep_failures: bool
+    n_threads: int | None = 1
     parent: int = 0
 
     def __call__(self, settings: Settings) -> tuple[Settings, Result]:
         if os.getppid() == self.parent:
             _leave_with_parent(self.parent)
-        return timed(self._result, settings)
+        return timed(self._result, settings, self.n_threads)
 
     def _result(self, settings: Settings) -> Result:
         try:
@@ -173,21 +178,23 @@ class _Work:
             return {"failed": words, "kind": type(error).__name__}
 
 
-def timed(compute: Callable[[Settings], Result], settings: Settings) -> tuple[Settings, Result]:
-    """A cell's result with the processor's seconds it took, on one thread: the cores are shared out by cells."""
-    with threads_set(1):
+def timed(
+    compute: Callable[[Settings], Result], settings: Settings, n_threads: int | None = 1
+) -> tuple[Settings, Result]:
+    """A run's result with the processor's seconds it took; on one thread by default, as runs share the cores."""
+    with nullcontext() if n_threads is None else threads_set(n_threads):
         start = time.process_time()
         result = compute(settings)
         return settings, {**result, "seconds": round(time.process_time() - start, 2)}
 
 
-def _computed(work: _Work, cells: Iterable[Settings], n: int, jobs: int) -> Iterator[tuple[Settings, Result]]:
-    """The cells with their results, as they are finished."""
+def _computed(work: _Work, runs: Iterable[Settings], n: int, jobs: int) -> Iterator[tuple[Settings, Result]]:
+    """The runs with their results, as they are finished."""
     if jobs == 1 or n < 2:
-        yield from map(work, cells)
+        yield from map(work, runs)
         return
-    work = _Work(work.compute, work.keep_failures, os.getpid())
-    waiting = iter(cells)
+    work = replace(work, parent=os.getpid())
+    waiting = iter(runs)
     under_way: dict[str, Settings] = {}
 
     def begun() -> Iterator[Any]:
@@ -196,7 +203,7 @@ def _computed(work: _Work, cells: Iterable[Settings], n: int, jobs: int) -> Iter
             yield joblib.delayed(work)(settings)
 
     while True:
-        # One cell for each process: whatever is killed, this command or one of them, takes no more with it.
+        # One run for each process: whatever is killed, this command or one of them, takes no more with it.
         parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
         try:
             for settings, result in parallel(begun()):
@@ -210,12 +217,12 @@ def _computed(work: _Work, cells: Iterable[Settings], n: int, jobs: int) -> Iter
 
 
 def _alone(work: _Work, settings: Settings, jobs: int) -> tuple[Settings, Result]:
-    """Compute one cell in a process of its own, after some process was killed."""
+    """Compute one run in a process of its own, after some process was killed."""
     try:
         return joblib.Parallel(n_jobs=2)([joblib.delayed(work)(settings)])[0]  # 2: with 1 it would be this process
     except BrokenProcessPool:
         if not work.keep_failures:
-            raise UserError(f"a cell was not computed: {KILLED}; the same command goes on") from None
+            raise UserError(f"a run was not computed: {KILLED}; the same command continues") from None
         return settings, {"failed": KILLED, "kind": "Killed", "seconds": 0.0}
 
 

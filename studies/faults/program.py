@@ -13,7 +13,8 @@ import torch
 from pscd import EnergyDetector
 from pscd.fast import cpp
 from pscd.progress import progress_bar
-from studies.faults.command import FLAGS, bits, run
+from studies.faults.command import FLAGS, bits
+from studies.faults.command import run as train
 from studies.faults.kinds import KINDS, Reference
 from studies.reliability import MEMORY_DISK, put_table
 
@@ -21,10 +22,10 @@ from studies.reliability import MEMORY_DISK, put_table
 def reference(folder: Path) -> Reference:
     """An undisturbed run and a detector in a folder, and what they give."""
     cpp.library()  # compiled, or found, before anything is timed or forked
-    done = run(folder / "right")
+    done = train(folder / "right")
     assert done.code == 0, done.errors
     start = time.monotonic()
-    assert run(folder / "timed").code == 0
+    assert train(folder / "timed").code == 0
     seconds = time.monotonic() - start
     found = bits(folder / "right")
     assert found is not None
@@ -48,18 +49,21 @@ def inject(name: str, number: int, seed: int, right: Reference) -> str | None:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Inject faults, print the counts; returns 1 if anything was wrong."""
-    parser = argparse.ArgumentParser("python -m studies faults", description=__doc__)
+def flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this study."""
     parser.add_argument(
         "--share", type=float, default=1.0, help="of the faults of each kind, at least one (default: 1)"
     )
     parser.add_argument("--seed", type=int, default=0, help="another seed, other moments and places (default: 0)")
     parser.add_argument("--only", default="", help="kinds with this in their name")
     parser.add_argument("--write", action="store_true", help="put the counts into docs/reliability.md")
-    args = parser.parse_args(argv)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Inject faults, print the counts; returns 1 if anything was wrong."""
     torch.set_num_threads(1)
-    counts = {name: max(1, round(args.share * n)) for name, (_, n) in KINDS.items() if args.only in name}
+    share = 0.0 if args.quick else args.share
+    counts = {name: max(1, round(share * n)) for name, (_, n) in KINDS.items() if args.only in name}
     wrong: dict[str, list[str]] = {name: [] for name in counts}
     with (
         tempfile.TemporaryDirectory(dir=MEMORY_DISK) as folder,

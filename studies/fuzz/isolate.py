@@ -65,7 +65,7 @@ def wrong_file(name: str, kind: Format, seed: int, number: int) -> bytes:
     return kind.wrong(random.Random(f"{name} {seed} {number}"))
 
 
-def run(name: str, kind: Format, *, seed: int, first: int, n: int, seconds: float = 1e9) -> Outcome:
+def read_all(name: str, kind: Format, *, seed: int, first: int, n: int, seconds: float = 1e9) -> Outcome:
     """Read inputs `first` to `first + n - 1`, or as many as the seconds allow."""
     outcome, start, number = Outcome(), time.monotonic(), first
     shared = mmap.mmap(-1, 24)  # the number at which the child is, and its two counts

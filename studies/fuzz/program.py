@@ -4,9 +4,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from pscd.errors import UserError
 from pscd.files import read_json, write_json
 from studies.fuzz.formats import Format, formats
-from studies.fuzz.isolate import MEMORY, MOST_FINDINGS, SECONDS, Outcome, run, wrong_file
+from studies.fuzz.isolate import MEMORY, MOST_FINDINGS, SECONDS, Outcome, read_all, wrong_file
 from studies.reliability import PAGE, put_table
 
 BATCH = 5000  # inputs after which the counts are written
@@ -14,9 +15,8 @@ FINDINGS = Path("runs/fuzz")
 COUNTS = PAGE.with_name("results") / "fuzz.json"
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Fuzz, print a line for each format, keep the inputs that were findings; returns 1 if there are any."""
-    parser = argparse.ArgumentParser("python -m studies fuzz", description=__doc__)
+def flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this study."""
     parser.add_argument("--n", type=int, default=100_000, help="inputs for each format (default: 100000)")
     parser.add_argument("--first", type=int, default=0, help="number of the first input (default: 0)")
     parser.add_argument("--seconds", type=float, default=1e9, help="the most for each format (default: no limit)")
@@ -24,9 +24,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="formats with one of these in their names (a,b)")
     parser.add_argument("--write", action="store_true", help="put the counts into docs/reliability.md")
     parser.add_argument("--more", action="store_true", help="go on after the inputs that are counted there, up to --n")
-    args = parser.parse_args(argv)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Fuzz, print a line for each format, keep the inputs that were findings; returns 1 if there are any."""
     if args.more and not args.write:
-        parser.error("--more goes with --write")
+        raise UserError("--more goes with --write")
+    if args.quick:
+        args.n = min(args.n, 100)
     n_findings = 0
     for name, kind in formats().items():
         if any(word in name for word in args.only.split(",")):
@@ -37,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _inputs(name: str, kind: Format, args: argparse.Namespace) -> Outcome:
-    outcome = run(name, kind, seed=args.seed, first=args.first, n=args.n, seconds=args.seconds)
+    outcome = read_all(name, kind, seed=args.seed, first=args.first, n=args.n, seconds=args.seconds)
     if args.write:
         _put(name, outcome, args.seed)
     return outcome
@@ -52,7 +57,7 @@ def _more(name: str, kind: Format, args: argparse.Namespace) -> Outcome:
     new = Outcome()
     while all_.n < args.n and new.seconds < args.seconds and len(new.findings) < MOST_FINDINGS:
         n, seconds = min(BATCH, args.n - all_.n), args.seconds - new.seconds
-        batch = run(name, kind, seed=args.seed, first=all_.n, n=n, seconds=seconds)
+        batch = read_all(name, kind, seed=args.seed, first=all_.n, n=n, seconds=seconds)
         all_, new = all_.with_(batch), new.with_(batch)
         _put(name, all_, args.seed)
     return new

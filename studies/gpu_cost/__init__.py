@@ -1,1 +1,1 @@
-"""What the paper's image experiments cost, counted on a network of their size; see `python -m studies gpu_cost`."""
+"""What the paper's image experiments cost, counted on a network of their size; see `python -m studies gpu-cost`."""

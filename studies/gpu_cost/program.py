@@ -1,7 +1,7 @@
-"""What the paper's image experiments would cost on GPUs: `python -m studies gpu_cost` writes docs/gpu.md.
+"""What the paper's image experiments would cost on GPUs: `python -m studies gpu-cost` writes docs/gpu.md.
 
-python -m studies gpu_cost                # seconds: operations and memory, counted
-python -m studies gpu_cost --update       # minutes to an hour: also times a whole update of each on this CPU
+python -m studies gpu-cost                # seconds: operations and memory, counted
+python -m studies gpu-cost --update       # minutes to an hour: also times a whole update of each on this CPU
 """
 
 import argparse
@@ -141,12 +141,12 @@ def _measured(updates: dict[str, dict[str, Any]]) -> str:
 
 MEASURED = """\
 One whole update of each, at full size, in float32 on one thread of a CPU: it runs, its loss is finite and it moves the
-weights. Made by `python -m studies gpu_cost --update`; `make test-slow` repeats it."""
+weights. Made by `python -m studies gpu-cost --update`; `make test-slow` repeats it."""
 PAGE = """\
 # On a GPU
 
 **Nothing on this page was run on a GPU.** Operations and memory are counted in real updates of the paper's networks;
-hours follow from them by assumptions that are named. The counts are made by `python -m studies gpu_cost`
+hours follow from them by assumptions that are named. The counts are made by `python -m studies gpu-cost`
 ({torch}), the numbers are kept in `docs/results/gpu-cost.json`.
 
 ## The commands
@@ -237,19 +237,22 @@ gradients are not clipped by Adam's second moment, as IGEBM does.
 """
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this study."""
     parser.add_argument("--update", action="store_true", help="measure a whole update of each preset on this CPU")
     parser.add_argument("--one", choices=SHAPES, help=argparse.SUPPRESS)  # what a process of its own does
     parser.add_argument("--out", type=Path, default=DOCS, help="folder of the documentation (default: docs)")
-    asked = parser.parse_args()
-    if asked.one:
+
+
+def run(args: argparse.Namespace) -> None:
+    """Count, and write docs/gpu.md."""
+    if args.one:
         torch.set_num_threads(1)
-        print(json.dumps(one_update(asked.one)))
+        print(json.dumps(one_update(args.one)))
         return
-    kept = asked.out / "results" / "gpu-cost.json"
-    found = measure(asked.update, json.loads(kept.read_text()) if kept.is_file() else {})
+    kept = args.out / "results" / "gpu-cost.json"
+    found = measure(args.update, json.loads(kept.read_text()) if kept.is_file() else {})
     kept.parent.mkdir(parents=True, exist_ok=True)
     write_json(kept, found)
-    write_text_atomic(asked.out / "gpu.md", page(found))
-    print(f"page: {asked.out / 'gpu.md'}")
+    write_text_atomic(args.out / "gpu.md", page(found))
+    print(f"page: {args.out / 'gpu.md'}")

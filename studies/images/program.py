@@ -1,24 +1,27 @@
 """`python -m studies data`: the named sets of images on this machine; `data get NAME` downloads one and checks it."""
 
+import argparse
 from pathlib import Path
 
-from pscd.cli.flags import Parser
 from pscd.data.pictures import data_root
+from pscd.errors import UserError
 from studies.images.download import DOWNLOADS, download
 from studies.images.sets import IMAGE_SETS
 
 
-def main() -> None:
-    """List the sets, or download one."""
-    parser = Parser("python -m studies data", description=__doc__)
+def flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this study."""
     parser.add_argument("action", nargs="?", choices=("get",), help="get: download the set that is named next")
-    parser.add_argument("name", nargs="?", choices=DOWNLOADS, help="the set to download")
+    parser.add_argument("set", nargs="?", choices=DOWNLOADS, metavar="NAME", help="the set to download")
     parser.add_argument("--root", type=Path, help="folder of the files (default: what PSCD_DATA names, or the cache)")
-    args = parser.parse_args()
+
+
+def run(args: argparse.Namespace) -> None:
+    """List the sets, or download one."""
     if args.action == "get":
-        if args.name is None:
-            parser.error(f"name a set to download: {', '.join(DOWNLOADS)}")
-        for path in download(args.name, root=args.root):
+        if args.set is None:
+            raise UserError(f"name a set to download: {', '.join(DOWNLOADS)}")
+        for path in download(args.set, root=args.root):
             print(path)
         return
     root = data_root(args.root)

@@ -1,9 +1,13 @@
 """The paper: its experiments, one file per group, and its published numbers as data."""
 
+import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 from pscd.errors import UserError
-from studies.engine.experiment import Experiment, run
+from pscd.presets import PRESETS
+from studies.engine import Experiment, run_experiment
+from studies.images.contamination import JUNK
 from studies.paper.ablations_2d import ABLATIONS_2D
 from studies.paper.blame_2d import BLAME_2D
 from studies.paper.contamination_2d import CONTAMINATION_2D
@@ -23,7 +27,7 @@ from studies.paper.scratch_images import scratch_images
 from studies.paper.theory import THEORY
 from studies.paper.toys_2d import TOYS_2D_TABLE
 
-__all__ = ["EXPERIMENTS", "TABLES", "WITH_IMAGES", "Choice", "Experiment", "reproduce"]
+__all__ = ["EXPERIMENTS", "TABLES", "WITH_IMAGES", "Choice", "Experiment", "flags", "listed", "reproduce", "run"]
 
 EXPERIMENTS: dict[str, Experiment] = {
     a.name: a
@@ -59,6 +63,50 @@ WITH_IMAGES = {
 TABLES = "contamination-tables"  # its tables are a folder, given by `--data`
 
 
+def listed() -> Iterator[tuple[str, str, str]]:
+    """Name, title and cost of every experiment."""
+    for name, experiment in EXPERIMENTS.items():
+        yield name, experiment.title, experiment.cost
+    for name, make in WITH_IMAGES.items():
+        experiment = make(Choice())
+        yield name, experiment.title, experiment.cost
+    yield TABLES, "Contamination in real tables, --data FOLDER of .npz files with X and y", "6 hours"
+
+
+def flags(parser: argparse.ArgumentParser) -> None:
+    """Flags of the experiments with images or tables."""
+    images = parser.add_argument_group("experiments with images or tables")
+    images.add_argument("--data", help="set of images (default: mnist), or a folder of .npz tables")
+    images.add_argument("--preset", choices=PRESETS, help="settings of the runs (default: those for the data)")
+    images.add_argument(
+        "--features",
+        help="feature map: pixels, classifier (default) or the path of a TorchScript Inception; append @bfloat16 "
+        "to compute in bfloat16, twice as fast",
+    )
+    images.add_argument("--n", type=int, help="samples to measure (default: 5000)")
+    images.add_argument("--junk", help=f"contamination: {', '.join(JUNK)}, or another set of images (default: noise)")
+    images.add_argument("--ratio", type=float, help="share of contamination (default: 0.1)")
+    images.add_argument("--unit", choices=("nats", "spread", "both"), help="unit of gamma (default: the preset's)")
+    images.add_argument("--updates", type=int, help="updates of each run (default: the preset's)")
+
+
+def run(args: argparse.Namespace) -> Path:
+    """Reproduce the experiment `args.name`; returns its page."""
+    names = ("data", "preset", "features", "n", "junk", "ratio", "unit", "updates")
+    chosen = {name: value for name in names if (value := getattr(args, name)) is not None}
+    if (updates := chosen.get("updates", 1)) < 1:
+        raise UserError(f"--updates must be at least 1, got {updates}")
+    return reproduce(
+        args.name,
+        args.out,
+        quick=args.quick,
+        seeds=args.seeds,
+        jobs=args.jobs,
+        images=Choice(**chosen) if chosen else None,
+        hours=args.hours,
+    )
+
+
 def reproduce(
     name: str,
     out: Path | str = "results",
@@ -69,16 +117,16 @@ def reproduce(
     images: Choice | None = None,
     hours: float | None = None,
 ) -> Path:
-    """Make an experiment of the paper again. Cells that were computed before are reused.
+    """Make an experiment of the paper again. Runs that were computed before are reused.
 
     Args:
         name: of the experiment.
-        out: folder for the page, its figures and the cells.
+        out: folder for the page, its figures and the runs.
         quick: make it small: a test that everything runs, not a result.
         seeds: number of seeds (default: the experiment's own).
         jobs: runs at a time; -1 for one per core.
         images: which images, preset and feature map, for experiments that have a choice.
-        hours: after which no cell is begun any more.
+        hours: after which no run is begun any more.
 
     Returns:
         The experiment's page.
@@ -100,4 +148,4 @@ def reproduce(
         raise UserError(f"{name} has no images to choose; leave --data, --preset, --features and --n out")
     else:
         experiment = EXPERIMENTS[name]
-    return run(experiment, Path(out), quick=quick, seeds=seeds, jobs=jobs, hours=hours)
+    return run_experiment(experiment, Path(out), quick=quick, seeds=seeds, jobs=jobs, hours=hours)

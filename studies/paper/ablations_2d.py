@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pscd.data import TOYS_2D
-from studies.engine.experiment import CellResult, Experiment, Row, mean_rows
-from studies.engine.parallel import Settings
-from studies.paper.toys_2d import FAILED, MANY, cell, compute, failed
+from studies.engine import Experiment, Row, Run, Settings, mean_rows
+from studies.paper.toys_2d import FAILED, MANY, compute, failed, toy_settings
 
 SETS = ("moon", "rings")
 WITH_TAILS = ("mog", "funnel")  # where negatives drawn from r may go astray
@@ -30,18 +29,18 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def _cells(quick: bool, seeds: int) -> list[Settings]:
+def _runs(quick: bool, seeds: int) -> list[Settings]:
     names = list(VARIANTS)[:4] if quick else list(VARIANTS)
     plain = [(variant, name, seed) for seed in range(seeds) for variant in names for name in SETS]
     # Going astray is a matter of chance: more seeds.
     tails = [(variant, name, seed) for variant in ASTRAY for name in WITH_TAILS for seed in range(seeds + 2)]
     return [
-        {"variant": variant, **cell(name, MANY, 1.0, seed, quick=quick, changes=VARIANTS[variant])}
+        {"variant": variant, **toy_settings(name, MANY, 1.0, seed, quick=quick, changes=VARIANTS[variant])}
         for variant, name, seed in plain + ([] if quick else tails)
     ]
 
 
-def _rows(done: Sequence[CellResult]) -> list[Row]:
+def _rows(done: Sequence[Run]) -> list[Row]:
     rows = []
     for variant in dict.fromkeys(d.settings["variant"] for d in done):
         for name in TOYS_2D:
@@ -60,7 +59,7 @@ def _rows(done: Sequence[CellResult]) -> list[Row]:
     return rows
 
 
-def _notes(done: Sequence[CellResult]) -> str:
+def _notes(done: Sequence[Run]) -> str:
     return f"""
 PS-CD on {MANY:,} points, with gamma 1 unless said: the library's defaults with one thing changed. MMD^2 x 1e4 of
 10,000 fresh points against the model's density by quadrature; a failure is a run that the guard gave up or that
@@ -74,7 +73,7 @@ samples there, chains on q with many light ones.
 """
 
 
-def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
+def _draw(done: Sequence[Run], out: Path) -> list[Path]:
     from studies.paper import figures
 
     rows = [row for row in _rows(done) if row.column.endswith("MMD x 1e4")]
@@ -86,7 +85,7 @@ ABLATIONS_2D = Experiment(
     "The 2-D recipe with one thing changed at a time (beyond the paper)",
     "30 minutes",
     2,
-    _cells,
+    _runs,
     compute,
     _rows,
     _draw,

@@ -26,14 +26,13 @@ from pscd.objectives import Objective, PseudoSpherical
 from pscd.rng import Stream, generator
 from pscd.training.loop import fit
 from pscd.types import Energy
-from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, number, objective_label
+from studies.engine import Experiment, Result, Row, Run, Settings, mean_rows, number, objective_label
 from studies.engine.markdown import markdown_table
-from studies.engine.parallel import Result, Settings
-from studies.paper.toys_2d import MANY, cell
+from studies.paper.toys_2d import MANY, toy_settings
 
 STAGES = ("exact", "data", "sampled")
 GAMMAS = (0.0, 1.0)
-STEPS = 1500  # updates of every stage, so that a cell with quadrature takes about a minute
+STEPS = 1500  # updates of every stage, so that a run with quadrature takes about a minute
 N_TRAIN = 96  # cells per axis of the grid that the training integrates on
 SETS = ("cosine", "moon", "rings")  # a density with edges, a thin one, and one with separate modes
 QUICK_SETS = ("moon",)
@@ -165,13 +164,13 @@ def _kl_on(grids: Sequence[exact.Grid], log_p: Sequence[Tensor], model: Model) -
     )
 
 
-def _cells(quick: bool, seeds: int) -> list[Settings]:
+def _runs(quick: bool, seeds: int) -> list[Settings]:
     changes = None if quick else {"steps": STEPS}
     return [
         {
             "stage": stage,
             "n_train": 64 if quick else N_TRAIN,
-            **cell(name, MANY, gamma, seed, quick=quick, changes=changes),
+            **toy_settings(name, MANY, gamma, seed, quick=quick, changes=changes),
         }
         for gamma in GAMMAS
         for stage in STAGES
@@ -180,7 +179,7 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
     ]
 
 
-def _rows(done: Sequence[CellResult]) -> list[Row]:
+def _rows(done: Sequence[Run]) -> list[Row]:
     rows: list[Row] = []
     for measured, value in MEASURES.items():
         rows += mean_rows(
@@ -191,7 +190,7 @@ def _rows(done: Sequence[CellResult]) -> list[Row]:
     return sorted(rows, key=lambda row: list(TOYS_2D).index(row.row))
 
 
-def _values(done: Sequence[CellResult], gamma: float, stage: str, value: str) -> dict[str, float]:
+def _values(done: Sequence[Run], gamma: float, stage: str, value: str) -> dict[str, float]:
     """For each set the mean over its seeds, without runs that diverged."""
     groups: dict[str, list[float]] = {}
     for d in done:
@@ -200,7 +199,7 @@ def _values(done: Sequence[CellResult], gamma: float, stage: str, value: str) ->
     return {name: statistics.mean(values) for name, values in groups.items()}
 
 
-def _mean_table(done: Sequence[CellResult]) -> str:
+def _mean_table(done: Sequence[Run]) -> str:
     """A table of means over the sets: one line for each objective and scoring rule, one column for each stage."""
     rows = []
     # A set without a number somewhere is left out everywhere: the means are to be compared.
@@ -213,7 +212,7 @@ def _mean_table(done: Sequence[CellResult]) -> str:
     return markdown_table(["mean over the sets", *STAGES], rows)
 
 
-def _rule_line(done: Sequence[CellResult], stage: str) -> str:
+def _rule_line(done: Sequence[Run], stage: str) -> str:
     """On how many sets each objective is the better one under its own scoring rule."""
     counts = []
     for gamma, other, measured in zip(GAMMAS, reversed(GAMMAS), RULES, strict=True):
@@ -224,13 +223,13 @@ def _rule_line(done: Sequence[CellResult], stage: str) -> str:
     return f"- *{stage}*: {', and '.join(counts)}."
 
 
-def _grid_error(done: Sequence[CellResult], stage: str) -> float | None:
+def _grid_error(done: Sequence[Run], stage: str) -> float | None:
     """The largest change of KL from the grids of training to the finer one of measuring."""
     results = [d.result for d in done if d.settings["stage"] == stage and d.result["kl"] is not None]
     return max((abs(result["kl"] - result["kl_train"]) for result in results), default=None)
 
 
-def _notes(done: Sequence[CellResult]) -> str:
+def _notes(done: Sequence[Run]) -> str:
     first = done[0].settings
     n_train, n_grid, steps = first["n_train"], first["n_grid"], first["config"]["steps"]
     errors = ", ".join(f"{number(_grid_error(done, stage))} (*{stage}*)" for stage in STAGES)
@@ -263,7 +262,7 @@ Of {len(done)} runs, {lost} diverged.
     return "\n".join(parts)
 
 
-def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
+def _draw(done: Sequence[Run], out: Path) -> list[Path]:
     from studies.paper import figures
 
     rows = [replace(row, column=row.column.removesuffix(": KL")) for row in _rows(done) if row.column.endswith(": KL")]
@@ -276,7 +275,7 @@ BLAME_2D = Experiment(
     "(beyond the paper)",
     "25 minutes",
     1,
-    _cells,
+    _runs,
     compute,
     _rows,
     _draw,

@@ -12,9 +12,8 @@ from torch.nn import functional
 from pscd.config import TrainConfig
 from pscd.data.pixels import to_unit
 from pscd.objectives import PseudoSpherical
-from studies.engine.experiment import CellResult, number, objective_label
+from studies.engine import Result, Run, Settings, number, objective_label
 from studies.engine.markdown import markdown_table
-from studies.engine.parallel import Result, Settings
 
 BOTH = {"nats": "per nat", "spread": "per spread"}  # the units of `--unit both`, and what a table calls them
 
@@ -33,11 +32,11 @@ def unit_of(settings: Settings) -> str:
     return BOTH[objective.unit] if isinstance(objective, PseudoSpherical) and settings["gamma"] != 0 else ""
 
 
-def naming(done: Sequence[CellResult]) -> Callable[[Settings], str]:
+def naming(done: Sequence[Run]) -> Callable[[Settings], str]:
     """What a page calls its models: by gamma, and by the unit of gamma too if the page has both.
 
     Args:
-        done: all cells of the page.
+        done: all runs of the page.
 
     Returns:
         A function from settings to a name.
@@ -58,29 +57,29 @@ are longer.
 """
 
 
-def differences(models: Sequence[CellResult]) -> str:
+def differences(models: Sequence[Run]) -> str:
     """A table of the FID of each gamma less that of CD with the same seed, with intervals; empty for one seed.
 
     Args:
-        models: cells of `compute`; those that diverged are left out.
+        models: runs of `compute`; those that diverged are left out.
 
     Returns:
         Markdown.
     """
     name = naming(models)
-    by_name: dict[str, dict[int, CellResult]] = {}
+    by_name: dict[str, dict[int, Run]] = {}
     for d in models:
         if d.result["fid"] is not None:
             by_name.setdefault(name(d.settings), {})[d.settings["seed"]] = d
     cd = objective_label(0.0)
     base, rows = by_name.get(cd, {}), []
-    for label, cells_of in by_name.items():
-        found = [d.result["fid"] - base[seed].result["fid"] for seed, d in cells_of.items() if seed in base]
+    for label, runs_of in by_name.items():
+        found = [d.result["fid"] - base[seed].result["fid"] for seed, d in runs_of.items() if seed in base]
         shown = "" if label == cd or len(found) < 2 else _interval(found)
-        config = TrainConfig.from_dict(next(iter(cells_of.values())).settings["config"])
+        config = TrainConfig.from_dict(next(iter(runs_of.values())).settings["config"])
         temperature = getattr(config.sampler, "temperature", 1.0)
         means = (
-            fmean(values) if (values := [d.result[k] for d in cells_of.values() if k in d.result]) else None
+            fmean(values) if (values := [d.result[k] for d in runs_of.values() if k in d.result]) else None
             for k in MECHANISM
         )
         rows.append([label, shown, f"{temperature:.3g}", *map(number, means)])

@@ -19,9 +19,8 @@ from pscd.presets import PRESETS
 from pscd.rng import Stream, generator
 from pscd.training.loop import fit
 from studies.baselines.tables import FlowDensity
-from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, number
+from studies.engine import Experiment, Result, Row, Run, Settings, mean_rows, number
 from studies.engine.markdown import markdown_table
-from studies.engine.parallel import Result, Settings
 from studies.engine.streams import StudyStream
 
 N_DATA, STEPS = 20_000, 2_000
@@ -75,13 +74,13 @@ def configuration(method: str, ratio: float, seed: int, *, quick: bool) -> Train
     return replace(config, steps=STEPS, seed=seed, n_data=N_DATA).changed(QUICK if quick else {})
 
 
-def _cells(quick: bool, seeds: int) -> list[Settings]:
+def _runs(quick: bool, seeds: int) -> list[Settings]:
     """What matters most comes first, so that a run that is stopped has seen it."""
-    cells: list[Settings] = []
+    runs: list[Settings] = []
     for seed in range(seeds):
         for method, kind, ratio, name in _plan(quick, seed):
             size = {"n_data": 600, "n_grid": 96, "n_fresh": 200} if quick else {"n_data": N_DATA, "n_grid": N_GRID}
-            cell = {
+            run = {
                 "set": name,
                 "kind": kind,
                 "ratio": ratio,
@@ -91,11 +90,11 @@ def _cells(quick: bool, seeds: int) -> list[Settings]:
                 **size,
             }
             if method in FLOWS:
-                cell |= {"alpha": ratio if method == "trimmed flow" else 0.0, "steps": 40 if quick else STEPS}
+                run |= {"alpha": ratio if method == "trimmed flow" else 0.0, "steps": 40 if quick else STEPS}
             else:
-                cell |= {"config": configuration(method, ratio, seed, quick=quick).to_dict()}
-            cells.append(cell)
-    return cells
+                run |= {"config": configuration(method, ratio, seed, quick=quick).to_dict()}
+            runs.append(run)
+    return runs
 
 
 def _plan(quick: bool, seed: int) -> Iterator[tuple[str, str, float, str]]:
@@ -154,7 +153,7 @@ def measure(energy: Callable[[Tensor], Tensor], settings: Settings) -> Result:
 
     Args:
         energy: of rows in the units of the data, up to a constant.
-        settings: of the cell.
+        settings: of the run.
 
     Returns:
         `kl`, `mmd` and `auroc`, by name.
@@ -187,7 +186,7 @@ def share_ignored(notes: Sequence[str]) -> float:
     return float(found[1]) / 100 if found else 0.0
 
 
-def limit(done: Sequence[CellResult], settings: Settings) -> float | None:
+def limit(done: Sequence[Run], settings: Settings) -> float | None:
     """The KL that is aimed at: one and a half times that of CD on clean data of the same seed, plus .01."""
     for d in done:
         s = d.settings
@@ -196,7 +195,7 @@ def limit(done: Sequence[CellResult], settings: Settings) -> float | None:
     return None
 
 
-def _methods(done: Sequence[CellResult]) -> list[str]:
+def _methods(done: Sequence[Run]) -> list[str]:
     there = {d.settings["method"] for d in done}
     return [m for m in (*METHODS, *FLOWS) if m in there]
 
@@ -209,7 +208,7 @@ def _label(settings: Settings) -> str:
     )
 
 
-def _rows(done: Sequence[CellResult]) -> list[Row]:
+def _rows(done: Sequence[Run]) -> list[Row]:
     rows: list[Row] = []
     for value in ("kl", "mmd", "auroc", "ignored"):
         kept = [d for d in done if value != "ignored" or d.settings["method"] in ("auto", "gamma 1")]
@@ -221,10 +220,10 @@ def _rows(done: Sequence[CellResult]) -> list[Row]:
 NAMES = {"kl": "KL(clean || q)", "mmd": "MMD x 1e4", "auroc": "AUROC of junk", "ignored": "share of rows ignored"}
 
 
-def summary(done: Sequence[CellResult]) -> str:
-    """For each kind and ratio: per method the mean over the sets, the worst, and how many cells meet the targets."""
-    head = ["junk", "method", "cells", "KL, mean", "KL, worst", "MMD, mean", "MMD, worst", "AUROC, mean", "meet both"]
-    groups: dict[tuple[float, str], list[CellResult]] = {}
+def summary(done: Sequence[Run]) -> str:
+    """For each kind and ratio: per method the mean over the sets, the worst, and how many runs meet the targets."""
+    head = ["junk", "method", "runs", "KL, mean", "KL, worst", "MMD, mean", "MMD, worst", "AUROC, mean", "meet both"]
+    groups: dict[tuple[float, str], list[Run]] = {}
     for d in done:
         groups.setdefault((d.settings["ratio"], d.settings["kind"]), []).append(d)
     lines = []
@@ -246,22 +245,22 @@ def summary(done: Sequence[CellResult]) -> str:
 KINDS_ORDER = {"none": 0, **{kind: i + 1 for i, kind in enumerate(KINDS)}}
 
 
-def _of(done: Sequence[CellResult], value: str, reduce: Callable[[list[float]], float]) -> str:
+def _of(done: Sequence[Run], value: str, reduce: Callable[[list[float]], float]) -> str:
     return number(reduce([d.result[value] for d in done])) if done else LOST
 
 
-def meets(done: Sequence[CellResult], cell: CellResult) -> bool:
-    """Whether a cell meets both targets, of MMD and of KL."""
-    wanted = limit(done, cell.settings)
-    if cell.result["kl"] is None or wanted is None:
+def meets(done: Sequence[Run], run: Run) -> bool:
+    """Whether a run meets both targets, of MMD and of KL."""
+    wanted = limit(done, run.settings)
+    if run.result["kl"] is None or wanted is None:
         return False
-    return bool(cell.result["mmd"] <= MMD_LIMIT and cell.result["kl"] <= wanted)
+    return bool(run.result["mmd"] <= MMD_LIMIT and run.result["kl"] <= wanted)
 
 
-def per_set(done: Sequence[CellResult]) -> str:
+def per_set(done: Sequence[Run]) -> str:
     """KL / MMD of every set, junk and method, means over the seeds."""
     methods = _methods(done)
-    groups: dict[str, dict[str, list[CellResult]]] = {}
+    groups: dict[str, dict[str, list[Run]]] = {}
     for d in done:
         groups.setdefault(_label(d.settings), {}).setdefault(d.settings["method"], []).append(d)
     lines = []
@@ -278,7 +277,7 @@ def per_set(done: Sequence[CellResult]) -> str:
     return markdown_table(["set, junk", "KL aimed at", *methods, "auto ignores"], lines)
 
 
-def clusters(done: Sequence[CellResult]) -> str:
+def clusters(done: Sequence[Run]) -> str:
     """What becomes of the far cluster: ignored or not, and whether the notes name it."""
     lines = [
         [
@@ -293,7 +292,7 @@ def clusters(done: Sequence[CellResult]) -> str:
     return markdown_table(["set, cluster", "seed", "share of rows ignored", "named in the notes"], sorted(lines))
 
 
-def _notes(done: Sequence[CellResult]) -> str:
+def _notes(done: Sequence[Run]) -> str:
     lost = sum(d.result["kl"] is None for d in done)
     seeds = ", ".join(str(s) for s in sorted({d.settings["seed"] for d in done}))
     return f"""
@@ -308,9 +307,9 @@ rows of highest energy in each batch; it is told the true share of junk, and at 
 *flow*: zuko's neural spline flow by maximum likelihood; *trimmed flow* is told the share too. {STEPS} updates each;
 *auto* ends earlier if held-out rows have gained nothing for long.
 
-A cell *meets both* targets if MMD^2 x 1e4 is at most {MMD_LIMIT:g} and KL at most {KL_FACTOR:g} times that of CD on
+A run *meets both* targets if MMD^2 x 1e4 is at most {MMD_LIMIT:g} and KL at most {KL_FACTOR:g} times that of CD on
 clean data of the same set and seed plus {KL_EXTRA:g}. Of {len(done)} runs {lost} gave up or left the box of the
-quadrature. Seeds that were run: {seeds}; {_what_ran(done)}. Means are over the cells that were run, of which methods
+quadrature. Seeds that were run: {seeds}; {_what_ran(done)}. Means are over the runs that were run, of which methods
 may have different ones where the page is not complete.
 
 {summary(done)}
@@ -327,7 +326,7 @@ All of it:
 """
 
 
-def _what_ran(done: Sequence[CellResult]) -> str:
+def _what_ran(done: Sequence[Run]) -> str:
     """Which ratios each method was run with."""
     parts = []
     for method in _methods(done):
@@ -336,7 +335,7 @@ def _what_ran(done: Sequence[CellResult]) -> str:
     return "ratios: " + "; ".join(parts)
 
 
-def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
+def _draw(done: Sequence[Run], out: Path) -> list[Path]:
     from studies.paper import figures
 
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
@@ -354,11 +353,11 @@ def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
     return [figures.against_ratio(panels, limits, out / "contamination-2d.png", quantity="KL(clean || q)")]
 
 
-def _line(cells: Sequence[CellResult], method: str) -> list[tuple[float, float]]:
+def _line(runs: Sequence[Run], method: str) -> list[tuple[float, float]]:
     """Mean KL over the seeds at each ratio; trimming nothing is CD, and a flow."""
     same = {"trim": "CD", "trimmed flow": "flow"}
     by_ratio: dict[float, list[float]] = {}
-    for d in cells:
+    for d in runs:
         s = d.settings
         is_mine = s["method"] == (same.get(method, method) if s["ratio"] == 0 else method)
         if is_mine and d.result["kl"] is not None:
@@ -371,7 +370,7 @@ CONTAMINATION_2D = Experiment(
     "Junk in six 2-D sets: CD, robust training, trimming and flows",
     "4 hours",
     3,
-    _cells,
+    _runs,
     _compute,
     _rows,
     _draw,

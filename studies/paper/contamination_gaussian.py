@@ -9,8 +9,7 @@ from torch import Tensor
 from pscd.data import contaminate
 from pscd.data.toys import CLEAN_1D, CONTAMINATION_1D, contaminated_1d
 from pscd.rng import generator
-from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, objective_label
-from studies.engine.parallel import Result, Settings
+from studies.engine import Experiment, Result, Row, Run, Settings, mean_rows, objective_label
 from studies.engine.streams import StudyStream
 from studies.paper import published
 from studies.paper.gaussian_fit import at_once, exact_optimum, train_gaussian, training_settings
@@ -31,7 +30,7 @@ def robust_start(x: Tensor) -> tuple[float, float]:
     return float(median), 1.4826 * float((x - median).abs().median())
 
 
-def _cells(quick: bool, seeds: int) -> list[Settings]:
+def _runs(quick: bool, seeds: int) -> list[Settings]:
     return [
         {"ratio": ratio, "gamma": gamma, "seed": seed, **training_settings(quick)}
         for ratio in RATIOS
@@ -57,7 +56,7 @@ def _compute(settings: Settings) -> Result:
     }
 
 
-def _rows(done: Sequence[CellResult]) -> list[Row]:
+def _rows(done: Sequence[Run]) -> list[Row]:
     def key(settings: Settings) -> tuple[str, str]:
         return f"ratio {settings['ratio']:g}", objective_label(settings["gamma"])
 
@@ -69,7 +68,7 @@ def _rows(done: Sequence[CellResult]) -> list[Row]:
     return mean_rows(done, key, "kl", table, exact="exact_kl")
 
 
-def _notes(done: Sequence[CellResult]) -> str:
+def _notes(done: Sequence[Run]) -> str:
     return """
 KL(p || q) between the clean distribution, N(-1, 0.5), and the Gaussian fitted to data of which a fraction comes
 from N(2, 0.05) (variances), the paper's Table 2. *exact* is the optimum of the objective by quadrature,
@@ -81,7 +80,7 @@ line of gamma 2 lies below the figure.
 """
 
 
-def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
+def _draw(done: Sequence[Run], out: Path) -> list[Path]:
     from studies.paper import figures
 
     return [figures.contamination(_rows(done), out / "contamination-gaussian.png")]
@@ -92,7 +91,7 @@ CONTAMINATION_GAUSSIAN = Experiment(
     "Robustness to contamination on Gaussian data (Table 2)",
     "8 minutes",
     3,
-    _cells,
+    _runs,
     _compute,
     _rows,
     _draw,

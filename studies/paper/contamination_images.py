@@ -24,8 +24,7 @@ from pscd.model import Model
 from pscd.rng import generator
 from pscd.training import checkpoint
 from pscd.training.loop import fit
-from studies.engine.experiment import CellResult, Experiment, Row, mean_rows
-from studies.engine.parallel import Result, Settings, digest
+from studies.engine import Experiment, Result, Row, Run, Settings, digest, mean_rows
 from studies.engine.streams import StudyStream
 from studies.images.contamination import junk
 from studies.images.sets import load_dataset
@@ -59,7 +58,7 @@ CURVE_LINES = (
 )
 
 
-def cells(
+def runs(
     choice: Choice,
     quick: bool,
     seeds: int,
@@ -67,18 +66,18 @@ def cells(
     stages: int = STAGES,
     updates: int = STAGE,
 ) -> list[Settings]:
-    """A cell for each seed, with all its lines, which share a warm-up.
+    """A run for each seed, with all its lines, which share a warm-up.
 
     Args:
         choice: of images, preset and features.
         quick: whether to make it small.
-        seeds: number of cells.
+        seeds: number of runs.
         lines: ways to go on.
         stages: measurements after the warm-up.
         updates: between two of them.
 
     Returns:
-        The settings of each cell.
+        The settings of each run.
     """
     made = []
     for seed in range(seeds):
@@ -102,15 +101,16 @@ def cells(
     return made
 
 
-def compute(settings: Settings, runs: Path) -> Result:
+def compute(settings: Settings, checkpoints: Path) -> Result:
     """Warm up, then for every line go on and measure at every stage; training that was done before is kept."""
     warm = TrainConfig.from_dict(settings["warm"])
     data = load_dataset(warm.data, seed=warm.seed)
     feature_map = load_feature_map(settings["features"], data)
     real = _kept(
-        runs / f"{digest(feature_map.name, settings['n'])}.pt", lambda: feature_map(data.held_out[: settings["n"]])
+        checkpoints / f"{digest(feature_map.name, settings['n'])}.pt",
+        lambda: feature_map(data.held_out[: settings["n"]]),
     )
-    folder = runs / digest(settings["warm"])
+    folder = checkpoints / digest(settings["warm"])
     model = fit(data.train, warm, label=data.train_labels, folder=folder, progress=True)
     before = measure(model, data, real, feature_map, settings, folder)
     lines = []
@@ -170,7 +170,7 @@ def measure(
         data: real images.
         real: features of held-out images.
         feature_map: that gave them.
-        settings: of the cell.
+        settings: of the run.
         folder: of the run.
 
     Returns:
@@ -238,12 +238,12 @@ def contamination_images(choice: Choice) -> Experiment:
         f"{title} (Table 6 and Figure 7, at the size of a CPU)" if is_paper else title,
         "60 minutes",
         2,
-        lambda quick, seeds: cells(choice, quick, seeds, lines),
+        lambda quick, seeds: runs(choice, quick, seeds, lines),
         compute,
         _rows,
         lambda done, out: _draw(done, out / f"{name}.png"),
         _notes,
-        keeps_runs=True,
+        keeps_checkpoints=True,
         command=f"contamination-images {choice.options}",
     )
 
@@ -256,13 +256,13 @@ def robustness_images(choice: Choice) -> Experiment:
         f"Robustness and ESS over gamma on {choice.data}, in spreads of the energy and in nats",
         "30 minutes",
         1,
-        lambda quick, seeds: cells(choice, quick, seeds, CURVE_LINES, stages=1, updates=CURVE),
+        lambda quick, seeds: runs(choice, quick, seeds, CURVE_LINES, stages=1, updates=CURVE),
         compute,
         _rows,
         lambda done, out: _draw_curve(done, out / f"{name}.png"),
         _notes,
-        cells_name=f"contamination-images-{choice.data}",
-        keeps_runs=True,
+        store_name=f"contamination-images-{choice.data}",
+        keeps_checkpoints=True,
         command=f"robustness-images {choice.options}",
     )
 
@@ -274,12 +274,12 @@ def label(way: Settings) -> str:
     return name if way["contaminated"] else f"{name}, clean images"
 
 
-def _lines(done: Sequence[CellResult]) -> list[CellResult]:
-    """A cell for each line."""
-    return [CellResult({**d.settings, **way}, way) for d in done for way in d.result["lines"]]
+def _lines(done: Sequence[Run]) -> list[Run]:
+    """A run for each line."""
+    return [Run({**d.settings, **way}, way) for d in done for way in d.result["lines"]]
 
 
-def _rows(done: Sequence[CellResult]) -> list[Row]:
+def _rows(done: Sequence[Run]) -> list[Row]:
     is_cifar = done[0].settings["data"] == "cifar10"
     lines = _lines(done)
     rows: list[Row] = []
@@ -296,13 +296,13 @@ def _rows(done: Sequence[CellResult]) -> list[Row]:
     last = {"weight_of_noise": "share of the weight on noise", "ess": "ESS of the data"}
     last |= {"auroc": "AUROC of junk among the images", "ap": "AP of junk among the images"}
     for value, column in ((value, f"{words}, last") for value, words in last.items()):
-        kept = [CellResult(d.settings, d.result["stages"][-1]) for d in lines if value in d.result["stages"][-1]]
+        kept = [Run(d.settings, d.result["stages"][-1]) for d in lines if value in d.result["stages"][-1]]
         rows += mean_rows(kept, lambda s, c=column: (label(s), c), value)  # type: ignore[misc]
     order = list(dict.fromkeys(label(d.settings) for d in lines))
     return sorted(rows, key=lambda row: order.index(row.row))
 
 
-def _draw(done: Sequence[CellResult], path: Path) -> list[Path]:
+def _draw(done: Sequence[Run], path: Path) -> list[Path]:
     from studies.paper import figures
 
     first = _lines(done[:1])
@@ -316,7 +316,7 @@ def _draw(done: Sequence[CellResult], path: Path) -> list[Path]:
     return [figures.image_grids(grids, path)]
 
 
-def _draw_curve(done: Sequence[CellResult], path: Path) -> list[Path]:
+def _draw_curve(done: Sequence[Run], path: Path) -> list[Path]:
     from studies.paper import figures
 
     found: dict[str, list[tuple[float, Result]]] = {"spread": [], "nats": []}
@@ -328,7 +328,7 @@ def _draw_curve(done: Sequence[CellResult], path: Path) -> list[Path]:
     return [figures.robustness(found, before, path)]
 
 
-def _notes(done: Sequence[CellResult]) -> str:
+def _notes(done: Sequence[Run]) -> str:
     warm, config = (TrainConfig.from_dict(done[0].settings[name]) for name in ("warm", "after"))
     stage = done[0].result["lines"][0]["stages"][0]
     lost = [label(d.settings) for d in _lines(done) if d.result["stages"][-1]["fid"] is None]

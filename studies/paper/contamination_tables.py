@@ -17,9 +17,8 @@ from pscd.presets import for_rows
 from pscd.rng import generator
 from pscd.training.loop import fit
 from studies.baselines.tables import FlowDensity, GaussianMixtureDensity, KernelDensity
-from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, number
+from studies.engine import Experiment, Result, Row, Run, Settings, mean_rows, number
 from studies.engine.markdown import markdown_table
-from studies.engine.parallel import Result, Settings
 from studies.engine.streams import StudyStream
 from studies.paper.contamination_2d import share_ignored
 
@@ -117,7 +116,7 @@ def split(clean: Tensor, odd: Tensor, kind: str, ratio: float, seed: int) -> tup
     return torch.cat([train, inside]), held, fresh
 
 
-def _cells(folder: Path, quick: bool, seeds: int) -> list[Settings]:
+def _runs(folder: Path, quick: bool, seeds: int) -> list[Settings]:
     """What matters most comes first, so that a run that is stopped has seen it."""
     tables = usable(folder)
     checks = {path: f"{zlib.crc32(path.read_bytes()):08x}" for path in tables}
@@ -142,7 +141,7 @@ def _cells(folder: Path, quick: bool, seeds: int) -> list[Settings]:
 
 
 def _configuration(path: Path, method: str) -> Settings:
-    """Ours with all its settings, so that a change of a default is a change of the cell."""
+    """Ours with all its settings, so that a change of a default is a change of the run."""
     if method not in (OURS, *NEXT):
         return {}
     gamma = {} if method == OURS else {"objective.gamma": float(method.split()[1])}
@@ -209,22 +208,22 @@ def _label(settings: Settings) -> str:
     return f"{settings['kind']} {settings['ratio']:g}" if settings["ratio"] else "clean"
 
 
-def _grouped(done: Sequence[CellResult]) -> dict[str, dict[str, dict[str, list[CellResult]]]]:
-    """Cells by kind and ratio, by table, and by method."""
-    groups: dict[str, dict[str, dict[str, list[CellResult]]]] = {}
+def _grouped(done: Sequence[Run]) -> dict[str, dict[str, dict[str, list[Run]]]]:
+    """Runs by kind and ratio, by table, and by method."""
+    groups: dict[str, dict[str, dict[str, list[Run]]]] = {}
     for d in sorted(done, key=lambda d: (d.settings["ratio"] > 0, d.settings["kind"], d.settings["ratio"])):
         of_table = groups.setdefault(_label(d.settings), {}).setdefault(d.settings["table"], {})
         of_table.setdefault(d.settings["method"], []).append(d)
     return groups
 
 
-def _mean(cells: Sequence[CellResult], value: str) -> float | None:
+def _mean(runs: Sequence[Run], value: str) -> float | None:
     """The mean over the seeds; None if a run of them failed."""
-    values = [d.result[value] for d in cells]
+    values = [d.result[value] for d in runs]
     return None if not values or any(v is None for v in values) else sum(values) / len(values)
 
 
-def above(table: dict[str, list[CellResult]], rivals: Sequence[str]) -> bool | None:
+def above(table: dict[str, list[Run]], rivals: Sequence[str]) -> bool | None:
     """Whether ours finds clean rows likelier than every one of the rivals that were run; None: nothing to compare."""
     ours, theirs = table.get(OURS), [table[m] for m in rivals if m in table]
     if not ours or not theirs:
@@ -232,10 +231,10 @@ def above(table: dict[str, list[CellResult]], rivals: Sequence[str]) -> bool | N
     mine = _mean(ours, "log_prob")
     if mine is None:
         return False
-    return all((other := _mean(cells, "log_prob")) is None or mine > other for cells in theirs)
+    return all((other := _mean(runs, "log_prob")) is None or mine > other for runs in theirs)
 
 
-def summary(done: Sequence[CellResult]) -> str:
+def summary(done: Sequence[Run]) -> str:
     """For each kind of junk and ratio: on how many tables ours is on top, and means over the tables that all have."""
     methods = [m for m in METHODS if any(d.settings["method"] == m for d in done)]
     lines = []
@@ -256,7 +255,7 @@ def summary(done: Sequence[CellResult]) -> str:
     return markdown_table(["junk", "above all rivals", "above the mixture", *methods], lines)
 
 
-def per_table(done: Sequence[CellResult]) -> str:
+def per_table(done: Sequence[Run]) -> str:
     """Mean log density of clean held-out rows of every table and kind of junk."""
     methods = [m for m in METHODS if any(d.settings["method"] == m for d in done)]
     lines = []
@@ -271,7 +270,7 @@ def per_table(done: Sequence[CellResult]) -> str:
     return markdown_table(["table", "junk", *methods, "auto ignores"], lines)
 
 
-def _rows(done: Sequence[CellResult]) -> list[Row]:
+def _rows(done: Sequence[Run]) -> list[Row]:
     rows: list[Row] = []
     for value, name in (("log_prob", "log density of clean rows"), ("auroc", "AUROC of junk")):
         rows += mean_rows(
@@ -282,7 +281,7 @@ def _rows(done: Sequence[CellResult]) -> list[Row]:
     return sorted(rows, key=lambda row: row.row)
 
 
-def _notes(done: Sequence[CellResult]) -> str:
+def _notes(done: Sequence[Run]) -> str:
     tables = sorted({d.settings["table"] for d in done})
     failed = [d for d in done if d.result["log_prob"] is None]
     not_run = [m for m in METHODS if all(d.settings["method"] != m for d in done)]
@@ -314,7 +313,7 @@ All of it:
 """
 
 
-def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
+def _draw(done: Sequence[Run], out: Path) -> list[Path]:
     from studies.paper import figures
 
     gaps: dict[str, dict[str, list[float]]] = {}
@@ -335,7 +334,7 @@ def contamination_tables(folder: Path) -> Experiment:
         "Junk in real tables: log density of clean rows, against other densities",
         "6 hours",
         1,
-        partial(_cells, folder),
+        partial(_runs, folder),
         partial(_compute, folder),
         _rows,
         _draw,

@@ -15,8 +15,7 @@ from torch import Tensor
 from pscd import discrete
 from pscd.losses import pseudo_spherical
 from pscd.rng import generator
-from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, number
-from studies.engine.parallel import Result, Settings
+from studies.engine import Experiment, Result, Row, Run, Settings, mean_rows, number
 from studies.engine.streams import StudyStream
 
 D = 8  # variables, each -1 or 1
@@ -44,7 +43,7 @@ LOCALISED: dict[str, tuple[float, float, float | None]] = {
 METHODS = (MLE, SCORE, WARM, PSCD, PSCD_WARM, *LOCALISED)
 
 
-def _cells(quick: bool, seeds: int) -> list[Settings]:
+def _runs(quick: bool, seeds: int) -> list[Settings]:
     return [
         {
             "method": method,
@@ -100,7 +99,7 @@ def contrast(
         machine: what is trained.
         x: all states.
         rows: indices of the states in the data.
-        settings: of the cell.
+        settings: of the run.
         generator: source of randomness.
     """
     steps, batch = settings["steps"], settings["batch"]
@@ -119,12 +118,12 @@ def contrast(
 
 
 def fit(x: Tensor, rows: Tensor, settings: Settings) -> discrete.BoltzmannMachine:
-    """A machine fitted by the cell's method, from parameters 0.
+    """A machine fitted by the run's method, from parameters 0.
 
     Args:
         x: all states.
         rows: indices of the states in the data.
-        settings: of the cell.
+        settings: of the run.
 
     Returns:
         The fitted machine.
@@ -163,17 +162,17 @@ def _compute(settings: Settings) -> Result:
     }
 
 
-def _rows(done: Sequence[CellResult]) -> list[Row]:
+def _rows(done: Sequence[Run]) -> list[Row]:
     return mean_rows(done, lambda s: (f"n = {s['n']}, {CONTAMINATIONS[s['data']]}", s["method"]), "kl")
 
 
-def _pick(done: Sequence[CellResult], method: str, name: str, **settings: object) -> list[float]:
-    """A result of a method's cells with these settings, in the order of the seeds."""
+def _pick(done: Sequence[Run], method: str, name: str, **settings: object) -> list[float]:
+    """A result of a method's runs with these settings, in the order of the seeds."""
     chosen = [d for d in done if d.settings["method"] == method]
     return [d.result[name] for d in chosen if all(d.settings[key] == value for key, value in settings.items())]
 
 
-def _notes(done: Sequence[CellResult]) -> str:
+def _notes(done: Sequence[Run]) -> str:
     sizes, states = sorted({d.settings["n"] for d in done}), 2 ** done[0].settings["d"]
     large = sizes[-1]
     seen = ", ".join(f"{statistics.mean(_pick(done, MLE, 'seen', n=n, data='clean')):.0f} at n = {n}" for n in sizes)
@@ -231,7 +230,7 @@ Junk on one state can be as heavy as a mode (the likeliest states of the true ma
 """
 
 
-def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
+def _draw(done: Sequence[Run], out: Path) -> list[Path]:
     from studies.paper import figures
 
     return [figures.bars(_rows(done), out / "discrete.png", quantity="KL(p || q)", floor=0.001)]
@@ -242,7 +241,7 @@ DISCRETE = Experiment(
     "A Boltzmann machine: exact, localised and sampled scores (beyond the paper)",
     "3 minutes",
     5,
-    _cells,
+    _runs,
     _compute,
     _rows,
     _draw,

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from pscd.data.toys import GaussianMixture1d
 from pscd.images import grids
 from pscd.plots import save
-from studies.engine.experiment import Row
+from studies.engine import Row
 
 CYCLE = ["#1b6ca8", "#d1603d", "#3a7d44", "#7b4ea3", "#b8860b", "#444444", "#c2185b", "#00838f"]
 

@@ -8,8 +8,7 @@ from pscd import exact
 from pscd.data.toys import MIXTURE_1D
 from pscd.energies import Quadratic
 from pscd.rng import generator
-from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, objective_label
-from studies.engine.parallel import Result, Settings
+from studies.engine import Experiment, Result, Row, Run, Settings, mean_rows, objective_label
 from studies.engine.streams import StudyStream
 from studies.paper.gaussian_fit import (
     GAMMAS,
@@ -29,7 +28,7 @@ def gaussian_entropy(sd: float) -> float:
     return 0.5 * math.log(2 * math.pi * math.e * sd**2)
 
 
-def _cells(quick: bool, seeds: int) -> list[Settings]:
+def _runs(quick: bool, seeds: int) -> list[Settings]:
     branches = [(gamma, "broad") for gamma in GAMMAS] + [(2.0, "narrow")]
     return [
         {"gamma": gamma, "branch": branch, "seed": seed, **training_settings(quick)}
@@ -61,7 +60,7 @@ def _branch(settings: Settings) -> str:
     return f"{objective_label(settings['gamma'])}, {settings['branch']} branch"
 
 
-def _rows(done: Sequence[CellResult]) -> list[Row]:
+def _rows(done: Sequence[Run]) -> list[Row]:
     rows: list[Row] = []
     for value in ("mean", "sd", "entropy"):
         rows += mean_rows(done, in_column(_branch, value), value, exact=f"exact_{value}")
@@ -69,7 +68,7 @@ def _rows(done: Sequence[CellResult]) -> list[Row]:
     return sorted(rows, key=lambda r: order.index(r.row))
 
 
-def _notes(done: Sequence[CellResult]) -> str:
+def _notes(done: Sequence[Run]) -> str:
     scores = {_branch(d.settings): d.result["exact_score"] for d in done}
     broad, narrow = scores.get("gamma 2, broad branch", math.nan), scores.get("gamma 2, narrow branch", math.nan)
     better = "narrow" if narrow > broad else "broad"
@@ -82,7 +81,7 @@ gamma = 2 the score has two maxima, and the higher one is the {better} branch (b
 """
 
 
-def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
+def _draw(done: Sequence[Run], out: Path) -> list[Path]:
     from studies.paper import figures
 
     fits = {_branch(d.settings): (d.result, d.settings["gamma"]) for d in done if d.settings["seed"] == 0}
@@ -95,7 +94,7 @@ GAMMA_1D = Experiment(
     "One Gaussian fitted to a mixture, for six gammas (Figure 1)",
     "3 minutes",
     3,
-    _cells,
+    _runs,
     _compute,
     _rows,
     _draw,

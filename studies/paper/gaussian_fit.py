@@ -14,7 +14,7 @@ from pscd.energies import Quadratic
 from pscd.objectives import Objective, PseudoSpherical
 from pscd.sampling import Mala
 from pscd.training.loop import fit
-from studies.engine.parallel import Settings
+from studies.engine import Settings
 
 GAMMAS = (-0.5, 0.0, 0.1, 0.5, 1.0, 2.0)
 HALF_WIDTH = 60.0  # below gamma = 0 the integrands have long tails

@@ -1,6 +1,6 @@
 """The paper's tables of images: FID by objective, the effect of gamma, samples, out-of-distribution scores.
 
-One cell trains one model and measures everything, so that the four experiments share their cells. The sizes are
+One run trains one model and measures everything, so that the four experiments share their runs. The sizes are
 those of a CPU: published numbers, of networks and runs a thousand times larger, stand beside as another experiment.
 """
 
@@ -22,8 +22,7 @@ from pscd.objectives import PseudoSpherical
 from pscd.presets import MEASURED, PRESETS
 from pscd.rng import Stream, generator
 from pscd.training.loop import fit
-from studies.engine.experiment import CellResult, Experiment, Row, mean_rows
-from studies.engine.parallel import Result, Settings, digest
+from studies.engine import Experiment, Result, Row, Run, Settings, digest, mean_rows
 from studies.images.sets import load_dataset
 from studies.paper import published
 from studies.paper.comparison import APART, BOTH, differences, gradient_agreement, naming, unit_of
@@ -108,7 +107,7 @@ class Choice:
         return self.data if self.unit in (None, "both") else f"{self.data}-{self.unit}"
 
 
-def cells(choice: Choice, gammas: Sequence[float], quick: bool, seeds: int) -> list[Settings]:
+def runs(choice: Choice, gammas: Sequence[float], quick: bool, seeds: int) -> list[Settings]:
     """A model for each gamma and seed, with all that decides its numbers.
 
     Args:
@@ -118,7 +117,7 @@ def cells(choice: Choice, gammas: Sequence[float], quick: bool, seeds: int) -> l
         seeds: number of seeds.
 
     Returns:
-        The settings of each cell.
+        The settings of each run.
     """
     both = [replace(choice, unit=unit) for unit in BOTH] if choice.unit == "both" else [choice]
     pairs = [(one, gamma) for i, one in enumerate(both) for gamma in gammas if gamma != 0 or i == 0]
@@ -136,16 +135,20 @@ def cells(choice: Choice, gammas: Sequence[float], quick: bool, seeds: int) -> l
     ]
 
 
-def compute(settings: Settings, runs: Path) -> Result:
+def compute(settings: Settings, checkpoints: Path) -> Result:
     """Train, and measure what comes out against images that training has not seen."""
     if "background" in settings:
-        return _compute_background(settings, runs)
+        return _compute_background(settings, checkpoints)
     config = TrainConfig.from_dict(settings["config"])
     data = load_dataset(config.data, seed=config.seed)
     rows: list[dict[str, float]] = []
     try:
         model = fit(
-            data.train, config, label=data.train_labels, folder=runs / digest(settings["config"]), log=rows.append
+            data.train,
+            config,
+            label=data.train_labels,
+            folder=checkpoints / digest(settings["config"]),
+            log=rows.append,
         )
     except Diverged as error:
         return {"fid": None, "error": error.reason, **dict.fromkeys(PRDC)}
@@ -168,12 +171,12 @@ def compute(settings: Settings, runs: Path) -> Result:
     }
 
 
-def _compute_background(settings: Settings, runs: Path) -> Result:
+def _compute_background(settings: Settings, checkpoints: Path) -> Result:
     """Train a model of noisy images, and keep its energies of the images that the other models are judged by."""
     config = TrainConfig.from_dict(settings["background"])
     data = load_dataset(config.data, seed=config.seed)
     try:
-        model = fit(data.train, config, label=data.train_labels, folder=runs / digest(settings["background"]))
+        model = fit(data.train, config, label=data.train_labels, folder=checkpoints / digest(settings["background"]))
     except Diverged as error:
         return {"error": error.reason}
     others = other_images(data, config.data, settings["n"], config.seed)
@@ -215,23 +218,23 @@ def decode(kept: Result) -> Tensor:
     return torch.frombuffer(bytearray(base64.b64decode(kept["bytes"])), dtype=torch.uint8).view(kept["shape"])
 
 
-# --- the four ways to look at the cells ---
+# --- the four ways to look at the runs ---
 
 
-def _artefact(
+def _experiment(
     choice: Choice,
     name: str,
     title: str,
     where: str,
-    rows: Callable[[Sequence[CellResult]], list[Row]],
-    draw: Callable[[Sequence[CellResult], Path], list[Path]] = lambda done, path: [],
+    rows: Callable[[Sequence[Run]], list[Row]],
+    draw: Callable[[Sequence[Run], Path], list[Path]] = lambda done, path: [],
     gammas: Sequence[float] = GAMMAS,
     seeds: int = 2,
     backgrounds: bool = False,
     resumes_from_page: bool = True,
 ) -> Experiment:
-    def all_cells(quick: bool, seeds: int) -> list[Settings]:
-        models = cells(choice, gammas, quick, seeds)
+    def all_runs(quick: bool, seeds: int) -> list[Settings]:
+        models = runs(choice, gammas, quick, seeds)
         n = 100 if quick else choice.n
         configs = (choice.config(0.0, seed, quick=quick) for seed in range(seeds if backgrounds else 0))
         return [*models, *(background_settings(config, n) for config in configs)]
@@ -241,13 +244,13 @@ def _artefact(
         f"{title} ({where}, at the size of a CPU)",
         f"{len(gammas) * seeds * 5} minutes, none of it for models that were trained for another",
         seeds,
-        all_cells,
+        all_runs,
         compute,
         rows,
         lambda done, out: draw(done, out / f"{name}-{choice.suffix}.png"),
         lambda done: _notes(done, where) + (f"\n{score_summary(scores_of(done))}" if backgrounds else ""),
-        cells_name=f"images-{choice.data}",
-        keeps_runs=True,
+        store_name=f"images-{choice.data}",
+        keeps_checkpoints=True,
         command=f"{name} {choice.options}",
         resumes_from_page=resumes_from_page,
     )
@@ -255,19 +258,19 @@ def _artefact(
 
 def images_fid(choice: Choice) -> Experiment:
     """FID by objective."""
-    return _artefact(choice, "images-fid", f"FID of CD and PS-CD on {choice.data}", "Table 1", _fid_rows)
+    return _experiment(choice, "images-fid", f"FID of CD and PS-CD on {choice.data}", "Table 1", _fid_rows)
 
 
 def images_gamma(choice: Choice) -> Experiment:
     """Density, coverage, precision and recall by gamma."""
     title = f"The effect of gamma on {choice.data}"
-    return _artefact(choice, "images-gamma", title, "Table 4", _gamma_rows, _draw_gamma)
+    return _experiment(choice, "images-gamma", title, "Table 4", _gamma_rows, _draw_gamma)
 
 
 def images_samples(choice: Choice) -> Experiment:
     """Grids of samples."""
     title = f"Samples of CD and PS-CD on {choice.data}"
-    return _artefact(
+    return _experiment(
         choice, "images-samples", title, "Figure 5", _fid_rows, _draw_samples, seeds=1, resumes_from_page=False
     )
 
@@ -275,16 +278,16 @@ def images_samples(choice: Choice) -> Experiment:
 def ood(choice: Choice) -> Experiment:
     """AUROC against other sets of images, of the energy and of every other score."""
 
-    def rows(done: Sequence[CellResult]) -> list[Row]:
+    def rows(done: Sequence[Run]) -> list[Row]:
         return [*ood_rows(done, choice.data), *scores_of(done)]
 
     title = f"Out-of-distribution detection with models of {choice.data}"
-    return _artefact(
+    return _experiment(
         choice, "ood", title, "Table 5", rows, gammas=(0.0, 1.0), backgrounds=True, resumes_from_page=False
     )
 
 
-def _fid_rows(done: Sequence[CellResult]) -> list[Row]:
+def _fid_rows(done: Sequence[Run]) -> list[Row]:
     data, name = done[0].settings["data"], naming(done)
     known = published.CIFAR10_FID if data == "cifar10" else {}
     table = {(data, name(d.settings)): known[g] for d in done if (g := d.settings["gamma"]) in known}
@@ -292,7 +295,7 @@ def _fid_rows(done: Sequence[CellResult]) -> list[Row]:
     return [*rows, *mean_rows(done[:1], lambda s: (s["data"], "training images"), "fid_data")]
 
 
-def _gamma_rows(done: Sequence[CellResult]) -> list[Row]:
+def _gamma_rows(done: Sequence[Run]) -> list[Row]:
     rows: list[Row] = []
     model = naming(done)
     known = published.CIFAR10_GAMMA if done[0].settings["data"] == "cifar10" else {}
@@ -306,7 +309,7 @@ def _gamma_rows(done: Sequence[CellResult]) -> list[Row]:
     return sorted(rows, key=lambda row: order.index(row.row))
 
 
-def _draw_gamma(done: Sequence[CellResult], path: Path) -> list[Path]:
+def _draw_gamma(done: Sequence[Run], path: Path) -> list[Path]:
     from studies.paper import figures
 
     names = (*PRDC, "ess_pos", "fid")
@@ -326,14 +329,14 @@ def _draw_gamma(done: Sequence[CellResult], path: Path) -> list[Path]:
     return [figures.over_gamma(panels, path)]
 
 
-def _draw_samples(done: Sequence[CellResult], path: Path) -> list[Path]:
+def _draw_samples(done: Sequence[Run], path: Path) -> list[Path]:
     from studies.paper import figures
 
     first, name = [d for d in done if d.settings["seed"] == 0 and "samples" in d.result], naming(done)
     return [figures.image_grids({name(d.settings): decode(d.result["samples"]) for d in first}, path)]
 
 
-def _notes(done: Sequence[CellResult], where: str) -> str:
+def _notes(done: Sequence[Run], where: str) -> str:
     models = [d for d in done if "background" not in d.settings]
     one = next((d for d in models if d.result["fid"] is not None), None)
     if one is None:

@@ -15,11 +15,10 @@ from statistics import fmean
 from typing import Literal
 
 from pscd.config import TrainConfig
-from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, number, objective_label
+from studies.engine import Experiment, Row, Run, Settings, mean_rows, number, objective_label
 from studies.engine.markdown import markdown_table
-from studies.engine.parallel import Settings
 from studies.paper.images import Choice
-from studies.paper.scratch_images import COLUMNS, FALSE_ALARMS, GAMMA, LINES, cell, compute, label
+from studies.paper.scratch_images import COLUMNS, FALSE_ALARMS, GAMMA, LINES, compute, label, run_settings
 
 # What collections of digits may hold, and how much of it: letters, clothes, and what cameras and scripts do to images.
 KINDS = (
@@ -48,7 +47,7 @@ def kinds_of(choice: Choice) -> list[Choice]:
     return [replace(choice, junk=kind, ratio=ratio) for kind, ratio in KINDS if kind != choice.data]
 
 
-def junk_cells(choice: Choice, quick: bool, seeds: int, ways: Sequence[Way] = WAYS) -> list[Settings]:
+def junk_runs(choice: Choice, quick: bool, seeds: int, ways: Sequence[Way] = WAYS) -> list[Settings]:
     """Every way to train, on clean images and with each kind of junk.
 
     Args:
@@ -58,7 +57,7 @@ def junk_cells(choice: Choice, quick: bool, seeds: int, ways: Sequence[Way] = WA
         ways: CD, and PS-CD with the short warm-up and weighed images.
 
     Returns:
-        The settings of each cell; what matters most comes first.
+        The settings of each run; what matters most comes first.
     """
     kinds = kinds_of(choice)
     if quick:  # what needs no other set of images
@@ -66,7 +65,7 @@ def junk_cells(choice: Choice, quick: bool, seeds: int, ways: Sequence[Way] = WA
 
     def every_way(of: Choice, seed: int, *, contaminated: bool) -> list[Settings]:
         return [
-            cell(of, gamma, warmup, seed, contaminated=contaminated, quick=quick, start=start)
+            run_settings(of, gamma, warmup, seed, contaminated=contaminated, quick=quick, start=start)
             for (gamma, warmup), start in ways
         ]
 
@@ -77,7 +76,7 @@ def junk_cells(choice: Choice, quick: bool, seeds: int, ways: Sequence[Way] = WA
     return made
 
 
-def warm_cells(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
+def warm_runs(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
     """The same after a warm-up: CD on clean images, one run for each seed, from which every way goes on.
 
     Args:
@@ -86,16 +85,16 @@ def warm_cells(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
         seeds: number of seeds.
 
     Returns:
-        The settings of each cell.
+        The settings of each run.
     """
 
     def after(settings: Settings) -> Settings:
-        warm = cell(choice, 0.0, 0.0, settings["seed"], contaminated=False, quick=quick)["config"]
+        warm = run_settings(choice, 0.0, 0.0, settings["seed"], contaminated=False, quick=quick)["config"]
         changes = {"steps": 10 if quick else WARM_UPDATES, "seed": LATER + settings["seed"]}
         config = TrainConfig.from_dict(settings["config"]).changed(changes)
         return {**settings, "config": config.to_dict(), "warm": warm}
 
-    return [after(settings) for settings in junk_cells(choice, quick, seeds, WARM_WAYS)]
+    return [after(settings) for settings in junk_runs(choice, quick, seeds, WARM_WAYS)]
 
 
 def _kind(settings: Settings) -> str:
@@ -109,7 +108,7 @@ def _objective(settings: Settings) -> str:
     return objective_label(settings["gamma"]) + weighed
 
 
-def _rows(done: Sequence[CellResult]) -> list[Row]:
+def _rows(done: Sequence[Run]) -> list[Row]:
     rows: list[Row] = []
     for value, words in COLUMNS.items():
         kept = [d for d in done if value in d.result and (d.settings["contaminated"] or value == "fid")]
@@ -118,23 +117,23 @@ def _rows(done: Sequence[CellResult]) -> list[Row]:
     return sorted(rows, key=lambda row: order.index(row.row))
 
 
-def _draw(done: Sequence[CellResult], path: Path) -> list[Path]:
+def _draw(done: Sequence[Run], path: Path) -> list[Path]:
     from studies.paper import figures
 
     rows = mean_rows(done, lambda s: (_kind(s), _objective(s)), "fid")
     return [figures.bars(rows, path, quantity="FID", floor=None, missing="diverged")]
 
 
-def summary(done: Sequence[CellResult]) -> str:
+def summary(done: Sequence[Run]) -> str:
     """A line for each kind of junk: FID of both objectives, how far above clean CD, and whether junk is found and made.
 
     Args:
-        done: cells; those that diverged have no FID.
+        done: runs; those that diverged have no FID.
 
     Returns:
         Markdown.
     """
-    by: dict[tuple[str, str], list[CellResult]] = {}
+    by: dict[tuple[str, str], list[Run]] = {}
     for d in done:
         by.setdefault((_kind(d.settings), _objective(d.settings)), []).append(d)
     objectives = list(dict.fromkeys(name for _, name in by))
@@ -151,26 +150,26 @@ def summary(done: Sequence[CellResult]) -> str:
     return markdown_table(["junk", *head, "junk that looks like junk"], lines)
 
 
-def _mean(cells: Sequence[CellResult], value: str) -> str:
+def _mean(runs: Sequence[Run], value: str) -> str:
     """The mean of a value over the runs that have one, which those that diverged have not."""
-    found = [d.result[value] for d in cells if d.result.get(value) is not None]
+    found = [d.result[value] for d in runs if d.result.get(value) is not None]
     return number(fmean(found)) if found else ""
 
 
-def _fid(cells: Sequence[CellResult], clean: Sequence[CellResult]) -> str:
+def _fid(runs: Sequence[Run], clean: Sequence[Run]) -> str:
     """Mean FID, how far it is above that of clean images with the same seeds, and how many runs diverged."""
-    if not cells:
+    if not runs:
         return ""
-    fids = {d.settings["seed"]: d.result["fid"] for d in cells if d.result["fid"] is not None}
+    fids = {d.settings["seed"]: d.result["fid"] for d in runs if d.result["fid"] is not None}
     base = {d.settings["seed"]: d.result["fid"] for d in clean if d.result["fid"] is not None}
     both = fids.keys() & base.keys()
     above = fmean(fids[s] for s in both) / fmean(base[s] for s in both) - 1 if both else 0.0
-    lost = f"{len(cells) - len(fids)} of {len(cells)} diverged" if len(fids) < len(cells) else ""
+    lost = f"{len(runs) - len(fids)} of {len(runs)} diverged" if len(fids) < len(runs) else ""
     told = f"{fmean(fids.values()):.1f} ({above:+.0%})" if fids else ""
     return "; ".join(filter(None, (told, lost)))
 
 
-def _notes(done: Sequence[CellResult]) -> str:
+def _notes(done: Sequence[Run]) -> str:
     settings, config = done[0].settings, TrainConfig.from_dict(done[0].settings["config"])
     name = next((d.result["feature_map"] for d in done if "feature_map" in d.result), settings["features"])
     if "warm" in settings:
@@ -197,19 +196,19 @@ All of it:
 
 def junk_images(choice: Choice) -> Experiment:
     """Junk of many kinds, which the paper has not."""
-    return _artefact(
-        choice, "junk-images", f"Training from scratch on {choice.data} with junk that people have", junk_cells
+    return _experiment(
+        choice, "junk-images", f"Training from scratch on {choice.data} with junk that people have", junk_runs
     )
 
 
 def warm_junk_images(choice: Choice) -> Experiment:
     """Junk of many kinds after a warm-up on clean images, as in the paper's Table 6."""
     title = f"Training on {choice.data} with junk that people have, after a warm-up on clean images"
-    return _artefact(choice, "warm-junk-images", title, warm_cells)
+    return _experiment(choice, "warm-junk-images", title, warm_runs)
 
 
-def _artefact(
-    choice: Choice, command: str, title: str, cells: Callable[[Choice, bool, int], list[Settings]]
+def _experiment(
+    choice: Choice, command: str, title: str, runs: Callable[[Choice, bool, int], list[Settings]]
 ) -> Experiment:
     name = f"{command}-{choice.data}"
     return Experiment(
@@ -217,13 +216,13 @@ def _artefact(
         title,
         "70 minutes",
         3,
-        lambda quick, seeds: cells(choice, quick, seeds),
+        lambda quick, seeds: runs(choice, quick, seeds),
         compute,
         _rows,
         lambda done, out: _draw(done, out / f"{name}.png"),
         _notes,
-        cells_name=f"scratch-images-{choice.data}",
-        keeps_runs=True,
+        store_name=f"scratch-images-{choice.data}",
+        keeps_checkpoints=True,
         command=f"{command} {choice.options}",
         resumes_from_page=True,
     )

@@ -11,14 +11,13 @@ from pscd import exact
 from pscd.data.toys import CLEAN_1D, MIXTURE_1D, GaussianMixture1d
 from pscd.energies import Quadratic
 from pscd.errors import UserError
-from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, objective_label
-from studies.engine.parallel import Result, Settings
+from studies.engine import Experiment, Result, Row, Run, Settings, mean_rows, objective_label
 from studies.paper.gaussian_fit import GAMMAS, GRID, HALF_WIDTH, exact_optimum, in_column
 
 CASES: dict[str, GaussianMixture1d] = {"well-specified": CLEAN_1D, "mis-specified": MIXTURE_1D}
 
 
-def _cells(quick: bool, seeds: int) -> list[Settings]:
+def _runs(quick: bool, seeds: int) -> list[Settings]:
     size = {"n": 6 if quick else 80, "half_width": HALF_WIDTH}
     return [{"case": case, "gamma": gamma, **size} for case in CASES for gamma in GAMMAS]
 
@@ -64,7 +63,7 @@ def _compute(settings: Settings) -> Result:
     return {"mean": start[0], "sd": start[1], "exact_mean": mean, "exact_sd": sd, "surface": surface}
 
 
-def _rows(done: Sequence[CellResult]) -> list[Row]:
+def _rows(done: Sequence[Run]) -> list[Row]:
     rows: list[Row] = []
     for value in ("mean", "sd"):
         rows += mean_rows(
@@ -76,7 +75,7 @@ def _rows(done: Sequence[CellResult]) -> list[Row]:
     return rows
 
 
-def _notes(done: Sequence[CellResult]) -> str:
+def _notes(done: Sequence[Run]) -> str:
     return """
 The gamma-divergence over the mean and the deviation of one Gaussian, by quadrature. *exact* is its minimum,
 *measured* the lowest point of the drawn grid, which lies within one cell of it. Well-specified, data from
@@ -86,7 +85,7 @@ narrow component. Variances throughout. These are the paper's Figures 3 and 4.
 """
 
 
-def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
+def _draw(done: Sequence[Run], out: Path) -> list[Path]:
     from studies.paper import figures
 
     paths = []
@@ -101,7 +100,7 @@ LANDSCAPES = Experiment(
     "Objective landscapes, well- and mis-specified (Figures 3 and 4)",
     "2 minutes",
     1,
-    _cells,
+    _runs,
     _compute,
     _rows,
     _draw,

@@ -10,12 +10,12 @@ from pscd import exact
 from pscd.data import TOYS_2D
 from pscd.rng import generator
 from studies import theory
-from studies.engine.parallel import Result, Settings
+from studies.engine import Result, Settings
 from studies.engine.streams import StudyStream
 from studies.paper.bounded_model import GAMMAS, GRID, Linear, data_density, optimum
 
 
-def lemma_cells(quick: bool, seeds: int) -> list[Settings]:
+def lemma_runs(quick: bool, seeds: int) -> list[Settings]:
     """Each lemma over many random densities."""
     tries = 5 if quick else 500
     return [{"check": name, "tries": tries} for name in LEMMAS]
@@ -90,7 +90,7 @@ def _proper(settings: Settings) -> Result:
     return {"distance": farthest, "smallest_divergence": smallest, "holds": farthest < 1e-6 and smallest > 0}
 
 
-def grid_cells(quick: bool = False) -> list[Settings]:
+def grid_runs(quick: bool = False) -> list[Settings]:
     """The measuring instrument itself, on every toy of the plane whose density is known; on the first if `quick`."""
     known = [name for name, toy in TOYS_2D.items() if toy.log_density is not None]
     return [{"check": "quadrature", "set": name} for name in (known[:1] if quick else known)]

@@ -26,8 +26,7 @@ from pscd.objectives import (
 from pscd.objectives.nce import Noise
 from pscd.rng import generator
 from pscd.training.initial import init_state
-from studies.engine.experiment import CellResult, Experiment, Row, mean_rows
-from studies.engine.parallel import Result, Settings
+from studies.engine import Experiment, Result, Row, Run, Settings, mean_rows
 from studies.engine.streams import StudyStream
 from studies.paper.gaussian_fit import GRID, best_gaussian, exact_optimum, gaussian_config, train_gaussian
 from studies.paper.objectives_2d import BLOCK, RIVALS, ROUNDS, cost_rows, relative_costs, split
@@ -116,10 +115,10 @@ def _bound(log_ratio: Tensor, p: Tensor, q: Tensor, f: losses.Divergence) -> Ten
     return (p * f.slope(log_ratio)).sum() - (q * f.conjugate(log_ratio)).sum()
 
 
-# --- the cells ---
+# --- the runs ---
 
 
-def _cells(quick: bool, seeds: int) -> list[Settings]:
+def _runs(quick: bool, seeds: int) -> list[Settings]:
     size = {**(QUICK if quick else FULL), "schedule": "constant", "restart": 0.0}
     configs = {name: gaussian_config(o, {**size, "seed": 0}).to_dict()["objective"] for name, o in RIVALS_1D.items()}
     cost = {"rounds": 2 if quick else ROUNDS, "block": 1 if quick else BLOCK, "objectives": configs, **size}
@@ -165,7 +164,7 @@ def failed(result: Result) -> bool:
 # --- the page ---
 
 
-def _rows(done: Sequence[CellResult]) -> list[Row]:
+def _rows(done: Sequence[Run]) -> list[Row]:
     runs, cost = split(done)
     rows = list(cost_rows(cost.result["costs"]))
     names = dict.fromkeys(d.settings["objective"] for d in runs)
@@ -177,7 +176,7 @@ def _rows(done: Sequence[CellResult]) -> list[Row]:
     return sorted(rows, key=lambda row: list(names).index(row.row))
 
 
-def _notes(done: Sequence[CellResult]) -> str:
+def _notes(done: Sequence[Run]) -> str:
     runs, cost = split(done)
     size = runs[0].settings
     return f"""
@@ -192,7 +191,7 @@ parameters: hence their cost. *time of an update* is measured in turns in one pr
 """
 
 
-def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
+def _draw(done: Sequence[Run], out: Path) -> list[Path]:
     from studies.paper import figures
 
     runs, _ = split(done)
@@ -208,7 +207,7 @@ OBJECTIVES_1D = Experiment(
     "One Gaussian fitted to a mixture, by every objective (beyond the paper)",
     "10 minutes",
     5,
-    _cells,
+    _runs,
     _compute,
     _rows,
     _draw,

@@ -15,9 +15,8 @@ from pscd.objectives import FEBM, OBJECTIVES, Objective, PseudoSpherical
 from pscd.rng import Stream, generator
 from pscd.training.initial import init_state
 from pscd.training.loop import train_step
-from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, number
+from studies.engine import Experiment, Result, Row, Run, Settings, mean_rows, number
 from studies.engine.markdown import markdown_table
-from studies.engine.parallel import Result, Settings
 from studies.paper import toys_2d
 from studies.paper.toys_2d import EMPTY, FAILED, failed, histogram, windows
 
@@ -91,14 +90,14 @@ def cost_rows(costs: dict[str, list[float]]) -> list[Row]:
     return rows
 
 
-def failure_rows(done: Sequence[CellResult]) -> list[Row]:
+def failure_rows(done: Sequence[Run]) -> list[Row]:
     """How many runs of each objective failed."""
     names = dict.fromkeys(d.settings["objective"] for d in done)
     groups = {name: [d for d in done if d.settings["objective"] == name] for name in names}
     return [Row(name, "failures", float(sum(map(failed, group))), n=len(group)) for name, group in groups.items()]
 
 
-def split(done: Sequence[CellResult]) -> tuple[list[CellResult], CellResult]:
+def split(done: Sequence[Run]) -> tuple[list[Run], Run]:
     """The runs, and the measurement of time."""
     (cost,) = [d for d in done if "rounds" in d.settings]
     return [d for d in done if "rounds" not in d.settings], cost
@@ -107,7 +106,7 @@ def split(done: Sequence[CellResult]) -> tuple[list[CellResult], CellResult]:
 # --- objectives-2d ---
 
 
-def _cells(quick: bool, seeds: int) -> list[Settings]:
+def _runs(quick: bool, seeds: int) -> list[Settings]:
     def run(label: str, name: str, seed: int) -> Settings:
         config = TrainConfig(data=name, objective=RIVALS[label], seed=seed, steps=STEPS)
         settings = toys_2d.run_settings(config, quick=quick, n_grid=N_GRID, n_fresh=N_FRESH)
@@ -128,7 +127,7 @@ def _compute(settings: Settings) -> Result:
     return {"costs": relative_costs(configs, x, rounds=settings["rounds"], block=settings["block"])}
 
 
-def _rows(done: Sequence[CellResult]) -> list[Row]:
+def _rows(done: Sequence[Run]) -> list[Row]:
     runs, cost = split(done)
     rows = [*cost_rows(cost.result["costs"]), *failure_rows(runs)]
     ended = [d for d in runs if d.result["mmd"] is not None]
@@ -143,7 +142,7 @@ def _key(what: str) -> Callable[[Settings], tuple[str, str]]:
     return lambda settings: (settings["objective"], f"{settings['set']}: {what}")
 
 
-def _notes(done: Sequence[CellResult]) -> str:
+def _notes(done: Sequence[Run]) -> str:
     runs, cost = split(done)
     update = 1e3 * statistics.median(cost.result["costs"][REFERENCE])
     steps = runs[0].settings["config"]["steps"]
@@ -171,9 +170,9 @@ All of it:
 
 
 def _table(
-    runs: Sequence[CellResult],
+    runs: Sequence[Run],
     show: Callable[[list[Result]], str],
-    cost: CellResult | None = None,
+    cost: Run | None = None,
     *,
     floor: bool = False,
 ) -> str:
@@ -202,7 +201,7 @@ def _table(
     return markdown_table(["objective", *sets, *(["time", "failures"] if cost is not None else [])], rows)
 
 
-def _floor(runs: Sequence[CellResult], name: str) -> str:
+def _floor(runs: Sequence[Run], name: str) -> str:
     """MMD of data against data: the same points for all objectives, so that one of them tells it."""
     of_one = [d for d in runs if d.settings["objective"] == REFERENCE and d.settings["set"] == name]
     values = [d.result["mmd_data"] for d in of_one if d.result["mmd"] is not None]
@@ -220,7 +219,7 @@ def _mean_kl(results: list[Result]) -> str:
     return number(statistics.mean(r["kl"] for r in results)) if results and "kl" in results[0] else "none"
 
 
-def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
+def _draw(done: Sequence[Run], out: Path) -> list[Path]:
     from studies.paper import figures
 
     runs, _ = split(done)
@@ -242,7 +241,7 @@ OBJECTIVES_2D = Experiment(
     "All objectives on the six 2-D sets (beyond the paper)",
     "90 minutes",
     5,
-    _cells,
+    _runs,
     _compute,
     _rows,
     _draw,

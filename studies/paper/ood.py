@@ -10,8 +10,7 @@ from pscd.data import Dataset, as_shape, gaussian_noise, interpolations, uniform
 from pscd.errors import UserError
 from pscd.metrics import aupr, auroc, fpr_at_95
 from pscd.rng import generator
-from studies.engine.experiment import CellResult, Row, mean_rows, objective_label
-from studies.engine.parallel import Result, Settings
+from studies.engine import Result, Row, Run, Settings, mean_rows, objective_label
 from studies.engine.streams import StudyStream
 from studies.images.sets import IMAGE_SETS, load_images
 from studies.paper import published
@@ -86,11 +85,11 @@ def measure_ood(
     return found
 
 
-def ood_rows(done: Sequence[CellResult], data: str) -> list[Row]:
+def ood_rows(done: Sequence[Run], data: str) -> list[Row]:
     """AUROC, AUPR with its balance and FPR at 95 % by set and objective."""
     rows: list[Row] = []
     for other in (name for name in [*MADE, *OTHERS] if any(name in d.result.get("ood", {}) for d in done)):
-        kept = [CellResult(d.settings, d.result["ood"][other]) for d in done if other in d.result.get("ood", {})]
+        kept = [Run(d.settings, d.result["ood"][other]) for d in done if other in d.result.get("ood", {})]
         size = kept[0].result
         share = size["n_out"] / (size["n_in"] + size["n_out"])
         for value, label in (("auroc", "AUROC"), ("aupr", f"AUPR, {share:.2f} outside"), ("fpr_at_95", "FPR at 95 %")):

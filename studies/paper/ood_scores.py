@@ -1,7 +1,7 @@
 """Every score of strange images beside the energy: what models measure of each set, and how well each score tells them.
 
-Cells keep what was measured of every image, so that scores are computed from it when the table is made. The background
-model of a seed is a cell of its own, which all objectives share.
+Runs keep what was measured of every image, so that scores are computed from it when the table is made. The background
+model of a seed is a run of its own, which all objectives share.
 """
 
 import base64
@@ -17,9 +17,8 @@ from pscd.data import Dataset
 from pscd.images.scores import DEFAULT, SCORES, combined, measures
 from pscd.metrics import auroc
 from pscd.model import Model
-from studies.engine.experiment import CellResult, Row, mean_rows, objective_label
+from studies.engine import Result, Row, Run, Settings, mean_rows, objective_label
 from studies.engine.markdown import markdown_table
-from studies.engine.parallel import Result, Settings
 
 INSIDE, KNOWN = "inside", "known"  # held-out images: those that are judged, and those that scores compare with
 OF_A_MODEL, OF_A_BACKGROUND = ("energy", "bits", "gradient"), ("background",)
@@ -71,7 +70,7 @@ def _decode(text: str) -> Tensor:
 
 
 def background_settings(config: TrainConfig, n: int) -> Settings:
-    """The cell of a background model: the same training by CD, on images with noise.
+    """The run of a background model: the same training by CD, on images with noise.
 
     Args:
         config: of the model for this seed.
@@ -109,25 +108,25 @@ def aurocs(measured: Result, background: Result | None = None) -> dict[str, dict
     return tables
 
 
-def score_rows(done: Sequence[CellResult]) -> list[Row]:
+def score_rows(done: Sequence[Run]) -> list[Row]:
     """AUROC of every score but the energy by set and objective, and of all of them on average over the sets.
 
     Args:
-        done: cells of models and of backgrounds; those that were computed before measures were kept are left out.
+        done: runs of models and of backgrounds; those that were computed before measures were kept are left out.
 
     Returns:
         Rows of the table.
     """
     backgrounds = {d.settings["seed"]: d.result.get("measures") for d in done if "background" in d.settings}
-    cells: list[CellResult] = []
+    runs: list[Run] = []
     for d in done:
         if "background" in d.settings or "measures" not in d.result:
             continue
         for by, table in aurocs(d.result["measures"], backgrounds.get(d.settings["seed"])).items():
             for kind, value in {**table, MEAN: fmean(table.values())}.items():
                 if by != "energy" or kind == MEAN:
-                    cells.append(CellResult({**d.settings, "set": kind, "by": by}, {"auroc": value}))
-    return mean_rows(cells, lambda s: (s["set"], column(objective_label(s["gamma"]), s["by"])), "auroc")
+                    runs.append(Run({**d.settings, "set": kind, "by": by}, {"auroc": value}))
+    return mean_rows(runs, lambda s: (s["set"], column(objective_label(s["gamma"]), s["by"])), "auroc")
 
 
 def score_summary(rows: Sequence[Row]) -> str:

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from pscd.data.toys import GaussianMixture1d
-from studies.engine.experiment import CellResult, Experiment, Row
-from studies.engine.parallel import Result, Settings
+from studies.engine import Experiment, Result, Row, Run, Settings
 
 CLEAN, RATIO = GaussianMixture1d((1.0,), (0.0,), (1.0,)), 0.1
 DIRTY = GaussianMixture1d((1 - RATIO, RATIO), (0.0, 5.0), (1.0, 0.3**2))
@@ -53,7 +52,7 @@ def flow(log_q: Tensor, log_p: Tensor, gamma: float, cell: float, times: Tensor,
     return seen
 
 
-def _cells(quick: bool, seeds: int) -> list[Settings]:
+def _runs(quick: bool, seeds: int) -> list[Settings]:
     size = {"n": 400, "times": 12, "until": 20.0, "step": 0.05} if quick else _FULL
     return [{"start": start, "gamma": gamma, **size} for start in STARTS for gamma in GAMMAS]
 
@@ -87,7 +86,7 @@ def _compute(settings: Settings) -> Result:
     }
 
 
-def _rows(done: Sequence[CellResult]) -> list[Row]:
+def _rows(done: Sequence[Run]) -> list[Row]:
     names = {
         "weight_then": f"weight of the junk at time {SHOWN:g}",
         "weight_at_the_end": "at the end",
@@ -102,7 +101,7 @@ def _rows(done: Sequence[CellResult]) -> list[Row]:
     ]
 
 
-def _notes(done: Sequence[CellResult]) -> str:
+def _notes(done: Sequence[Run]) -> str:
     return f"""
 Data: N(0, 1), of which {RATIO:.0%} is junk, N(5, .3) (deviation). The model is a density on a fine grid that can be
 anything, and follows the natural gradient of the gamma-score,
@@ -119,7 +118,7 @@ those of updates; the order of the curves is what carries over.
 """
 
 
-def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
+def _draw(done: Sequence[Run], out: Path) -> list[Path]:
     from studies.paper import figures
 
     x, _ = line(done[0].settings["n"])
@@ -136,7 +135,7 @@ PATH = Experiment(
     "Why the start decides: the gamma-score's gradient flow from three starts",
     "1 minute",
     1,
-    _cells,
+    _runs,
     _compute,
     _rows,
     _draw,

@@ -1,6 +1,6 @@
 """Rivals on images: f-EBM through the same trainer; NCSN, Glow and PixelCNN++ as they are, at the size of a CPU.
 
-CD and PS-CD stand beside, from the cells of `images-fid`.
+CD and PS-CD stand beside, from the runs of `images-fid`.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,8 +17,7 @@ from pscd.training.loop import fit
 from studies.baselines import FITS, ImageModel
 from studies.baselines import load as load_baseline
 from studies.baselines.ncsn import NCSN
-from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, objective_label
-from studies.engine.parallel import Result, Settings, digest
+from studies.engine import Experiment, Result, Row, Run, Settings, digest, mean_rows, objective_label
 from studies.images.sets import load_dataset
 from studies.paper import images
 from studies.paper.images import SHOWN, Choice, decode, encode
@@ -29,7 +28,7 @@ GAMMAS = (0.0, 1.0)
 L2 = 0.1  # of energy and critic, as the preset has it for the energy
 
 
-def cells(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
+def runs(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
     """CD and PS-CD as `images-fid` has them, f-EBM with its four divergences, and the baselines.
 
     Args:
@@ -38,9 +37,9 @@ def cells(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
         seeds: number of seeds.
 
     Returns:
-        The settings of each cell.
+        The settings of each run.
     """
-    found = images.cells(choice, GAMMAS, quick, seeds)
+    found = images.runs(choice, GAMMAS, quick, seeds)
     plain = {"data": choice.data, "features": choice.features, "n": 100 if quick else choice.n}
     for seed in range(seeds):
         config = choice.config(0.0, seed, quick=quick).changed({"energy.classes": 0})
@@ -52,25 +51,25 @@ def cells(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
     return found
 
 
-def compute(settings: Settings, runs: Path) -> Result:
+def compute(settings: Settings, checkpoints: Path) -> Result:
     """Train and measure one method."""
     if "method" not in settings:
-        return images.compute(settings, runs)
+        return images.compute(settings, checkpoints)
     if "config" not in settings:
-        return _compute_baseline(settings, runs)
+        return _compute_baseline(settings, checkpoints)
     config = TrainConfig.from_dict(settings["config"])
     data = load_dataset(config.data, seed=config.seed)
     try:
-        model = fit(data.train, config, folder=runs / digest(settings["config"]))
+        model = fit(data.train, config, folder=checkpoints / digest(settings["config"]))
     except Diverged as error:
         return {"fid": None, "error": error.reason}
     samples = to_bytes(model.sample(settings["n"], seed=config.seed))
     return _measured(samples, model.energies, data, settings)
 
 
-def _compute_baseline(settings: Settings, runs: Path) -> Result:
+def _compute_baseline(settings: Settings, checkpoints: Path) -> Result:
     data, name, seed = load_dataset(settings["data"], seed=settings["seed"]), settings["method"], settings["seed"]
-    path = runs / f"{name}-{digest(settings)}.safetensors"
+    path = checkpoints / f"{name}-{digest(settings)}.safetensors"
     if path.is_file():
         model: ImageModel = load_baseline(path)
     else:
@@ -103,13 +102,13 @@ def rivals_images(choice: Choice) -> Experiment:
         f"Rivals on {choice.data}: FID and out-of-distribution detection (Tables 1 and 5, at the size of a CPU)",
         "90 minutes",
         1,
-        lambda quick, seeds: cells(choice, quick, seeds),
+        lambda quick, seeds: runs(choice, quick, seeds),
         compute,
         _rows,
         lambda done, out: _draw(done, out / f"{name}.png"),
         _notes,
-        cells_name=f"images-{choice.data}",
-        keeps_runs=True,
+        store_name=f"images-{choice.data}",
+        keeps_checkpoints=True,
         command=f"rivals-images {choice.options}",
     )
 
@@ -119,25 +118,25 @@ def label(settings: Settings) -> str:
     return str(settings["method"]) if "method" in settings else objective_label(settings["gamma"])
 
 
-def _rows(done: Sequence[CellResult]) -> list[Row]:
+def _rows(done: Sequence[Run]) -> list[Row]:
     rows = mean_rows(done, lambda s: (label(s), "FID"), "fid")
     raw = [d for d in done if "fid_without_denoising" in d.result]
     rows += mean_rows(raw, lambda s: (label(s), "FID without denoising"), "fid_without_denoising")
     for other in (*MADE, *OTHERS):
-        kept = [CellResult(d.settings, d.result["ood"][other]) for d in done if other in d.result.get("ood", {})]
+        kept = [Run(d.settings, d.result["ood"][other]) for d in done if other in d.result.get("ood", {})]
         rows += mean_rows(kept, lambda s, other=other: (label(s), f"AUROC, {other}"), "auroc")  # type: ignore[misc]
     order = list(dict.fromkeys(label(d.settings) for d in done))
     return sorted(rows, key=lambda row: order.index(row.row))
 
 
-def _draw(done: Sequence[CellResult], path: Path) -> list[Path]:
+def _draw(done: Sequence[Run], path: Path) -> list[Path]:
     from studies.paper import figures
 
     first = [d for d in done if d.settings["seed"] == 0 and "samples" in d.result]
     return [figures.image_grids({label(d.settings): decode(d.result["samples"]) for d in first}, path)]
 
 
-def _notes(done: Sequence[CellResult]) -> str:
+def _notes(done: Sequence[Run]) -> str:
     one = next(d for d in done if d.result.get("fid_data") is not None)
     return f"""
 FID with {one.result["feature_map"]}, {one.result["n_measured"]} samples; training images give

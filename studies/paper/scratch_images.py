@@ -22,8 +22,7 @@ from pscd.metrics import frechet_distance
 from pscd.rng import generator
 from pscd.training import checkpoint
 from pscd.training.loop import fit
-from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, objective_label
-from studies.engine.parallel import Result, Settings, digest
+from studies.engine import Experiment, Result, Row, Run, Settings, digest, mean_rows, objective_label
 from studies.engine.streams import StudyStream
 from studies.images.contamination import junk
 from studies.images.sets import load_dataset
@@ -95,7 +94,7 @@ def looks_like_junk(samples: Tensor, data: Dataset, kind: str, feature_map: Feat
     return dict(zip(("like_junk", "junk_seen"), shares, strict=True))
 
 
-def cell(
+def run_settings(
     choice: Choice,
     gamma: float,
     warmup: float,
@@ -134,7 +133,7 @@ def cell(
     }
 
 
-def cells(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
+def runs(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
     """A run for each seed, line, and clean or dirty images.
 
     Args:
@@ -143,26 +142,26 @@ def cells(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
         seeds: number of seeds.
 
     Returns:
-        The settings of each cell; what matters most comes first.
+        The settings of each run; what matters most comes first.
     """
     return [
-        cell(choice, gamma, warmup, seed, contaminated=contaminated, quick=quick)
+        run_settings(choice, gamma, warmup, seed, contaminated=contaminated, quick=quick)
         for seed in range(seeds)
         for contaminated in (True, False)
         for gamma, warmup in LINES
     ]
 
 
-def compute(settings: Settings, runs: Path) -> Result:
+def compute(settings: Settings, checkpoints: Path) -> Result:
     """Train, from random weights or from a `warm` run, sample, and measure against clean images not trained on."""
     config = TrainConfig.from_dict(settings["config"])
     data = load_dataset(config.data, seed=settings["seed"])
     x, is_junk = training_images(data, settings)
     of_a_run = ("config", "contaminated", "ratio", "junk", "warm")
-    folder = runs / digest(*(settings[name] for name in of_a_run if name in settings))
+    folder = checkpoints / digest(*(settings[name] for name in of_a_run if name in settings))
     try:
         if "warm" in settings:
-            checkpoint.branch(_warm_run(TrainConfig.from_dict(settings["warm"]), data, runs), folder)
+            checkpoint.branch(_warm_run(TrainConfig.from_dict(settings["warm"]), data, checkpoints), folder)
         model = fit(x, config, folder=folder)
     except Diverged as error:
         return {"error": error.reason, **dict.fromkeys(COLUMNS)}
@@ -181,16 +180,16 @@ def compute(settings: Settings, runs: Path) -> Result:
     }
 
 
-def _warm_run(config: TrainConfig, data: Dataset, runs: Path) -> Path:
-    """The folder of a run on clean images, trained by the first cell that asks for it."""
-    folder = runs / digest(config.to_dict())
+def _warm_run(config: TrainConfig, data: Dataset, checkpoints: Path) -> Path:
+    """The folder of a run on clean images, trained by the first run that asks for it."""
+    folder = checkpoints / digest(config.to_dict())
     if not folder.is_dir():
-        # Under a name of its own until it is done: another cell may want the same run at the same time.
+        # Under a name of its own until it is done: another run may want the same run at the same time.
         own = folder.with_suffix(f".{os.getpid()}")
         fit(data.train, config, folder=own)
         try:
             own.rename(folder)
-        except OSError:  # the other cell was faster, and its run is the same
+        except OSError:  # the other run was faster, and its run is the same
             shutil.rmtree(own)
     return folder
 
@@ -202,7 +201,7 @@ def label(settings: Settings) -> str:
     return f"{name}{warm}{'' if settings['contaminated'] else ', clean images'}"
 
 
-def _rows(done: Sequence[CellResult]) -> list[Row]:
+def _rows(done: Sequence[Run]) -> list[Row]:
     rows: list[Row] = []
     for value, words in COLUMNS.items():
         kept = [d for d in done if value in d.result]
@@ -211,14 +210,14 @@ def _rows(done: Sequence[CellResult]) -> list[Row]:
     return sorted(rows, key=lambda row: order.index(row.row))
 
 
-def _draw(done: Sequence[CellResult], path: Path) -> list[Path]:
+def _draw(done: Sequence[Run], path: Path) -> list[Path]:
     from studies.paper import figures
 
     first = [d for d in done if d.settings["seed"] == 0 and "samples" in d.result]
     return [figures.image_grids({label(d.settings): decode(d.result["samples"]) for d in first}, path)]
 
 
-def _notes(done: Sequence[CellResult]) -> str:
+def _notes(done: Sequence[Run]) -> str:
     settings, config = done[0].settings, TrainConfig.from_dict(done[0].settings["config"])
     name = next((d.result["feature_map"] for d in done if "feature_map" in d.result), settings["features"])
     lost = sum(d.result["fid"] is None for d in done)
@@ -239,12 +238,12 @@ def scratch_images(choice: Choice) -> Experiment:
         f"Training from scratch on {choice.data} with {choice.ratio:.0%} of {choice.junk}",
         "50 minutes",
         3,
-        lambda quick, seeds: cells(choice, quick, seeds),
+        lambda quick, seeds: runs(choice, quick, seeds),
         compute,
         _rows,
         lambda done, out: _draw(done, out / f"{name}.png"),
         _notes,
-        cells_name=f"scratch-images-{choice.data}",
-        keeps_runs=True,
+        store_name=f"scratch-images-{choice.data}",
+        keeps_checkpoints=True,
         command=f"scratch-images {choice.options}",
     )

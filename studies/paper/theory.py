@@ -11,8 +11,7 @@ from pscd import exact
 from pscd.losses import pseudo_spherical
 from pscd.rng import generator
 from studies import theory
-from studies.engine.experiment import CellResult, Experiment, Row
-from studies.engine.parallel import Result, Settings
+from studies.engine import Experiment, Result, Row, Run, Settings
 from studies.engine.streams import StudyStream
 from studies.paper.bounded_model import (
     FEATURE_BOUND,
@@ -27,7 +26,7 @@ from studies.paper.bounded_model import (
     optimum,
     smoothness,
 )
-from studies.paper.lemma_checks import LEMMAS, check_grid, grid_cells, lemma_cells
+from studies.paper.lemma_checks import LEMMAS, check_grid, grid_runs, lemma_runs
 
 ALPHA = 0.5  # relative gradient error that the convergence theorems allow
 DELTA = 0.05  # probability with which their bounds may fail
@@ -41,7 +40,7 @@ SCHEDULES = {
 # --- Theorems 3 and 4: the estimator ---
 
 
-def _estimator_cells(quick: bool, seeds: int) -> list[Settings]:
+def _estimator_runs(quick: bool, seeds: int) -> list[Settings]:
     exponents = (2, 3) if quick else (2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6)
     return [
         {"check": "estimator", "gamma": gamma, "n": round(10**k), "repeats": 10 if quick else (400 if k < 5 else 100)}
@@ -74,7 +73,7 @@ def _estimator(settings: Settings) -> Result:
 # --- Theorem 5 and Corollary 1: SGD ---
 
 
-def _sgd_cells(quick: bool, seeds: int) -> list[Settings]:
+def _sgd_runs(quick: bool, seeds: int) -> list[Settings]:
     lengths = (16, 64) if quick else (16, 64, 256, 1024, 4096)
     runs = 2 if quick else 10
     return [
@@ -139,7 +138,7 @@ def _loss(log_p: Tensor, theta: Tensor, gamma: float) -> float:
 # --- Theorems 7 and 8: convex problems ---
 
 
-def _convex_cells(quick: bool, seeds: int) -> list[Settings]:
+def _convex_runs(quick: bool, seeds: int) -> list[Settings]:
     lengths = (16, 64) if quick else (16, 64, 256, 1024)
     return [
         {"check": kind, "steps": steps, "gamma": 0.1, "runs": 2 if quick else 10, "batch": 1024}
@@ -197,9 +196,9 @@ def _convex(settings: Settings) -> Result:
 # --- the experiment ---
 
 
-def _cells(quick: bool, seeds: int) -> list[Settings]:
-    groups = (_estimator_cells, _sgd_cells, _convex_cells, lemma_cells)
-    return [cell for group in groups for cell in group(quick, seeds)] + grid_cells(quick)
+def _runs(quick: bool, seeds: int) -> list[Settings]:
+    groups = (_estimator_runs, _sgd_runs, _convex_runs, lemma_runs)
+    return [cell for group in groups for cell in group(quick, seeds)] + grid_runs(quick)
 
 
 def _compute(settings: Settings) -> Result:
@@ -214,7 +213,7 @@ def slope(pairs: Sequence[tuple[float, float]]) -> float:
     return float(((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum())
 
 
-def series(done: Sequence[CellResult], check: str, by: str, x: str, y: str) -> dict[str, list[tuple[float, float]]]:
+def series(done: Sequence[Run], check: str, by: str, x: str, y: str) -> dict[str, list[tuple[float, float]]]:
     """Points (x, y) of a check.
 
     Args:
@@ -234,7 +233,7 @@ def series(done: Sequence[CellResult], check: str, by: str, x: str, y: str) -> d
     return lists
 
 
-def _rows(done: Sequence[CellResult]) -> list[Row]:
+def _rows(done: Sequence[Run]) -> list[Row]:
     rows = [
         Row("estimator (Theorem 3)", f"slope of log error over log N, {name}", slope(points), exact=-0.5)
         for name, points in series(done, "estimator", "gamma", "n", "rms_error").items()
@@ -259,7 +258,7 @@ def _rows(done: Sequence[CellResult]) -> list[Row]:
     return rows
 
 
-def _notes(done: Sequence[CellResult]) -> str:
+def _notes(done: Sequence[Run]) -> str:
     j = next(d.result["convexity"] for d in done if d.settings["check"] == "convex")
     return f"""
 The model is theta . (sin x, cos 2x) on [-3, 3], bounded as the theorems ask (K = {RADIUS * FEATURE_BOUND:g}, L =
@@ -281,7 +280,7 @@ SGD, so a steeper slope is better than promised).
 """
 
 
-def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
+def _draw(done: Sequence[Run], out: Path) -> list[Path]:
     from studies.paper import figures
 
     estimator = series(done, "estimator", "gamma", "n", "rms_error")
@@ -309,7 +308,7 @@ THEORY = Experiment(
     "The paper's theorems and lemmas, checked against quadrature",
     "6 minutes",
     1,
-    _cells,
+    _runs,
     _compute,
     _rows,
     _draw,

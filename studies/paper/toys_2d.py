@@ -17,9 +17,8 @@ from pscd.model import Model
 from pscd.objectives import PseudoSpherical
 from pscd.rng import Stream, generator
 from pscd.training.loop import fit
-from studies.engine.experiment import CellResult, Experiment, Row, mean_rows, number, objective_label
+from studies.engine import Experiment, Result, Row, Run, Settings, mean_rows, number, objective_label
 from studies.engine.markdown import markdown_table
-from studies.engine.parallel import Result, Settings
 from studies.paper import published
 
 # Cells of the quadrature per axis: doubling them changes log Z of a trained model by less than 1e-5.
@@ -35,12 +34,12 @@ VALUES = ("mmd", "mmd_density", "kl")  # of the summary; KL where the data densi
 QUICK = {"steps": 20, "energy.width": 16, "energy.depth": 2, "jump_components": 4, "buffer_size": 1000}
 
 
-def cell(
+def toy_settings(
     name: str, n_data: int, gamma: float, seed: int, *, quick: bool, changes: dict[str, Any] | None = None
 ) -> Settings:
     """A run with the library's defaults; only data, gamma, seed, and what `changes` says, differ.
 
-    The whole configuration is part of the cell, so that a change of a default is a change of its settings.
+    The whole configuration is part of the run, so that a change of a default is a change of its settings.
 
     Args:
         name: of the toy.
@@ -51,7 +50,7 @@ def cell(
         changes: settings to replace in the configuration, named with dots.
 
     Returns:
-        The settings of the cell.
+        The settings of the run.
     """
     config = TrainConfig(data=name, n_data=n_data, objective=PseudoSpherical(gamma=gamma), seed=seed)
     return {"gamma": gamma, **run_settings(config, quick=quick, changes=changes)}
@@ -65,7 +64,7 @@ def run_settings(
     n_grid: int = N_GRID,
     n_fresh: int = N_FRESH,
 ) -> Settings:
-    """The settings of a cell that trains on a toy and measures.
+    """The settings of a run that trains on a toy and measures.
 
     Args:
         config: of the run.
@@ -75,7 +74,7 @@ def run_settings(
         n_fresh: fresh points, and samples, to measure by.
 
     Returns:
-        The settings of the cell.
+        The settings of the run.
     """
     config = config.changed({**(QUICK if quick else {}), **(changes or {})})
     size = {"n_grid": 96, "n_fresh": 1000} if quick else {"n_grid": n_grid, "n_fresh": n_fresh}
@@ -88,7 +87,7 @@ def compute(settings: Settings) -> Result:
     A run that diverged, or whose model has left the box of the quadrature, has an error instead of numbers.
 
     Args:
-        settings: of the cell.
+        settings: of the run.
 
     Returns:
         The numbers by name.
@@ -107,7 +106,7 @@ def compute(settings: Settings) -> Result:
     return result
 
 
-def failed(done: CellResult) -> bool:
+def failed(done: Run) -> bool:
     """Whether a run diverged, or ended far from the data."""
     return done.result["mmd_density"] is None or done.result["mmd_density"] > FAILED
 
@@ -146,7 +145,7 @@ def measure(model: Model, name: str, seed: int, *, n_grid: int, n_fresh: int) ->
 
 
 def stray_mass(log_p: Tensor, log_q: Tensor, grid: exact.Grid, emptiest: float = 1e-4) -> float:
-    """The mass of q where p has next to none: in the emptiest cells, which together hold `emptiest` of p.
+    """The mass of q where p has next to none: in the emptiest runs, which together hold `emptiest` of p.
 
     Args:
         log_p: log density of the data on the grid, `(M,)`.
@@ -181,13 +180,13 @@ def windows(names: Iterable[str]) -> dict[str, tuple[float, float]]:
     return {name: TOYS_2D[name].figure_window for name in names}
 
 
-def _cells(quick: bool, seeds: int) -> list[Settings]:
+def _runs(quick: bool, seeds: int) -> list[Settings]:
     """CD and gamma 1 with every seed; other gammas, and few training points, with two."""
     grid = [(MANY, gamma, seeds) for gamma in (0.0, 1.0)]
     grid += [(MANY, gamma, min(seeds, 2)) for gamma in (-0.5, 0.5, 2.0)]
     grid += [(FEW, gamma, min(seeds, 2)) for gamma in (0.0, 1.0)]
     return [
-        cell(name, n, gamma, seed, quick=quick)
+        toy_settings(name, n, gamma, seed, quick=quick)
         for n, gamma, count in (grid[:2] if quick else grid)
         for name in TOYS_2D
         for seed in range(count)
@@ -200,7 +199,7 @@ def label(settings: Settings) -> str:
     return name if settings["n_data"] == MANY else f"{name}, {settings['n_data']} points"
 
 
-def _rows(done: Sequence[CellResult]) -> list[Row]:
+def _rows(done: Sequence[Run]) -> list[Row]:
     table = {
         (name, f"{objective_label(gamma)}: MMD, {kind}"): value
         for name, columns in published.TOYS_2D.items()
@@ -219,7 +218,7 @@ def _rows(done: Sequence[CellResult]) -> list[Row]:
     return sorted(rows, key=lambda row: list(TOYS_2D).index(row.row))
 
 
-def _notes(done: Sequence[CellResult]) -> str:
+def _notes(done: Sequence[Run]) -> str:
     lost = sum(map(failed, done))
     slowest = max(d.result["seconds"] for d in done)
     return f"""
@@ -237,7 +236,7 @@ All of it:
 """
 
 
-def _summary(done: Sequence[CellResult]) -> str:
+def _summary(done: Sequence[Run]) -> str:
     """The published table again, with ours beside: means over the seeds, MMD^2 x 1e4."""
     head = ["set"]
     for gamma in (0.0, 1.0):
@@ -266,7 +265,7 @@ def _is_drawn(settings: Settings) -> bool:
     return settings["seed"] == 0 and settings["n_data"] == MANY and settings.get("gamma", 0.0) in (0.0, 1.0)
 
 
-def _draw(done: Sequence[CellResult], out: Path) -> list[Path]:
+def _draw(done: Sequence[Run], out: Path) -> list[Path]:
     from studies.paper import figures
 
     first = [d for d in done if _is_drawn(d.settings)]
@@ -284,7 +283,7 @@ TOYS_2D_TABLE = Experiment(
     "Six 2-D sets, CD and PS-CD (Table 3 and Figure 2)",
     "60 minutes",
     5,
-    _cells,
+    _runs,
     compute,
     _rows,
     _draw,

@@ -118,7 +118,7 @@ def measure_mmd(points: int) -> dict[str, Any]:
     return {"points": points, **in_process({"mmd": points})}
 
 
-def cells(quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
+def runs(quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     axes, rounds = (QUICK_AXES, QUICK_ROUNDS) if quick else (AXES, ROUNDS)
     found: dict[str, Callable[[], dict[str, Any]]] = {
         axis: (lambda axis=axis, sizes=sizes: measure_axis(axis, sizes, rounds)) for axis, sizes in axes.items()

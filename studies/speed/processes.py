@@ -93,7 +93,7 @@ def turn(updates: int, parts: int = 1) -> float:
     return seconds
 
 
-def cells(quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
+def runs(quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     rounds, updates = (QUICK_ROUNDS, QUICK_UPDATES) if quick else (ROUNDS, UPDATES)
     return {CASE: lambda: measure(rounds, updates)}
 

@@ -202,7 +202,7 @@ def _over_seeds(
     }
 
 
-def cells(quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
+def runs(quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     cap, grid, sets, seeds = (2.0, GRID[:1], SETS[:1], SEEDS[:1]) if quick else (CAP, GRID, SETS, SEEDS)
     found: dict[str, Callable[[], dict[str, Any]]] = {}
     absent = rivals.missing_peers()

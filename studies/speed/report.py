@@ -10,7 +10,7 @@ from studies.speed.quality import CAP, IN_A_ROW, THRESHOLD
 from studies.speed.rivals import PEERS
 from studies.speed.updates import OURS, PLAIN
 
-Results = dict[str, dict[str, Any]]  # part, then cell
+Results = dict[str, dict[str, Any]]  # part, then run
 
 FASTER_THAN_PEERS = {"mlp-2": 2.0, "mlp-20": 2.0, "conv": 1.4}
 LARGEST_PSCD_OVER_CD = 1.02
@@ -51,25 +51,25 @@ def interval(value: dict[str, float]) -> str:
     return f"{value['median']:.2f} ({value['low']:.2f} to {value['high']:.2f})"
 
 
-def _of_updates(cells: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for name, cell in cells.items():
-        for rival, value in cell["times_ours"].items():
+def _of_updates(runs: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for name, run in runs.items():
+        for rival, value in run["times_ours"].items():
             who, objective = rival.rsplit(" ", 1)
             least = 1.0 if who == PLAIN else FASTER_THAN_PEERS.get(name)
             if least is not None:
-                yield _at_least(f"{cell['title']}: {objective}, {who} over {OURS}", least, value)
-    for cell in cells.values():
-        yield _at_most(f"{cell['title']}: PS-CD over CD", LARGEST_PSCD_OVER_CD, cell["pscd_over_cd"])
+                yield _at_least(f"{run['title']}: {objective}, {who} over {OURS}", least, value)
+    for run in runs.values():
+        yield _at_most(f"{run['title']}: PS-CD over CD", LARGEST_PSCD_OVER_CD, run["pscd_over_cd"])
     for name, most in LARGEST_OVER_BOUND.items():
-        if name in cells:
-            cell = cells[name]
-            yield _at_most(f"{cell['title']}: sampler over its matrix products", most, cell["sampler_over_bound"])
+        if name in runs:
+            run = runs[name]
+            yield _at_most(f"{run['title']}: sampler over its matrix products", most, run["sampler_over_bound"])
 
 
-def _of_quality(cells: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for data in dict.fromkeys(cell["data"] for cell in cells.values()):
-        ours = best(cells, OURS, data)
-        rivals = [found for name in PEERS if (found := best(cells, name, data)) is not None]
+def _of_quality(runs: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for data in dict.fromkeys(run["data"] for run in runs.values()):
+        ours = best(runs, OURS, data)
+        rivals = [found for name in PEERS if (found := best(runs, name, data)) is not None]
         if ours is None or not rivals:
             continue
         what = f"{data}: seconds to quality, best peer over {OURS}"
@@ -81,29 +81,29 @@ def _of_quality(cells: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield _at_least(what, FASTER_TO_QUALITY, theirs / ours["seconds"], "" if reached else "more than ")
 
 
-def best(cells: dict[str, Any], who: str, data: str) -> dict[str, Any] | None:
+def best(runs: dict[str, Any], who: str, data: str) -> dict[str, Any] | None:
     """The setting that was quickest, or any if none arrived; None if nothing was measured."""
-    mine = [cell for cell in cells.values() if cell["who"] == who and cell["data"] == data]
-    return min(mine, key=lambda cell: (cell["seconds"] is None, _seconds(cell)), default=None)
+    mine = [run for run in runs.values() if run["who"] == who and run["data"] == data]
+    return min(mine, key=lambda run: (run["seconds"] is None, _seconds(run)), default=None)
 
 
-def _seconds(cell: dict[str, Any]) -> float:
+def _seconds(run: dict[str, Any]) -> float:
     """Seconds to quality; of one that never got there, the seconds that it was given (more, if it ended by itself)."""
-    return cell["seconds"] if cell["seconds"] is not None else max(cell["trained"], CAP * cell["diverged"])
+    return run["seconds"] if run["seconds"] is not None else max(run["trained"], CAP * run["diverged"])
 
 
-def _of_growth(cells: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _of_growth(runs: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for axis, most in LARGEST_SLOPE.items():
-        if axis in cells:
-            yield _at_most(f"exponent of time over {axis}", most, cells[axis]["time_slope"])
-    if "steps" in cells:
-        memory = cells["steps"]["mib"]
+        if axis in runs:
+            yield _at_most(f"exponent of time over {axis}", most, runs[axis]["time_slope"])
+    if "steps" in runs:
+        memory = runs["steps"]["mib"]
         yield _at_most("memory over steps, largest over smallest", SAME_MEMORY, max(memory) / max(min(memory), 0.1))
 
 
-def _of_processes(cells: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for cell in cells.values():
-        yield _at_least(f"{cell['title']}: two processes, speed-up", SPEED_UP, cell["speed_up"])
+def _of_processes(runs: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for run in runs.values():
+        yield _at_least(f"{run['title']}: two processes, speed-up", SPEED_UP, run["speed_up"])
 
 
 def page(report: dict[str, Any]) -> str:
@@ -135,17 +135,17 @@ def _versions(report: dict[str, Any]) -> str:
     return ", ".join(f"{name} {version}" for name, version in report["versions"].items())
 
 
-def _updates(cells: dict[str, Any]) -> list[str]:
-    columns = list(dict.fromkeys(name for cell in cells.values() for name in cell["milliseconds"]))
-    rows = [[c["title"], *(_number(c["milliseconds"].get(name)) for name in columns)] for c in cells.values()]
+def _updates(runs: dict[str, Any]) -> list[str]:
+    columns = list(dict.fromkeys(name for run in runs.values() for name in run["milliseconds"]))
+    rows = [[c["title"], *(_number(c["milliseconds"].get(name)) for name in columns)] for c in runs.values()]
     lines = ["## One update", "", "Milliseconds, medians:", "", markdown_table(["", *columns], rows), ""]
-    rivals = list(dict.fromkeys(name for cell in cells.values() for name in cell["times_ours"]))
+    rivals = list(dict.fromkeys(name for run in runs.values() for name in run["times_ours"]))
     rows = []
-    for cell in cells.values():
-        ratios = [interval(cell["times_ours"][name]) if name in cell["times_ours"] else "" for name in rivals]
-        own = [interval(cell["pscd_over_cd"]), interval(cell["sampler_over_bound"]), cell["gradients"]]
-        own.append(", ".join(map(str, cell["threads"].values())))
-        rows.append([cell["title"], str(cell["rounds"]), *ratios, *own])
+    for run in runs.values():
+        ratios = [interval(run["times_ours"][name]) if name in run["times_ours"] else "" for name in rivals]
+        own = [interval(run["pscd_over_cd"]), interval(run["sampler_over_bound"]), run["gradients"]]
+        own.append(", ".join(map(str, run["threads"].values())))
+        rows.append([run["title"], str(run["rounds"]), *ratios, *own])
     lines += [
         f"How many times longer than {OURS} under the same objective, what PS-CD costs beside CD, and the sampler"
     ]
@@ -154,48 +154,48 @@ def _updates(cells: dict[str, Any]) -> list[str]:
         "",
     ]
     head = ["", "rounds", *rivals, "PS-CD over CD", "sampler over bound", "gradients", "threads"]
-    return [*lines, markdown_table(head, rows), *_first_use(cells)]
+    return [*lines, markdown_table(head, rows), *_first_use(runs)]
 
 
-def _first_use(cells: dict[str, Any]) -> list[str]:
+def _first_use(runs: dict[str, Any]) -> list[str]:
     """What compiling costs, and when that is paid for."""
-    compiled = [cell for cell in cells.values() if cell.get("without_cpp")]
+    compiled = [run for run in runs.values() if run.get("without_cpp")]
     if not compiled:
         return []
-    seconds = statistics.median(cell["compile_seconds"] for cell in compiled)
+    seconds = statistics.median(run["compile_seconds"] for run in compiled)
     lines = ["", f"Without C++, by hand in torch, an update takes longer. Compiling takes {seconds:.1f} s, once on a"]
     lines += ["machine, which is won back after so many updates:", ""]
     rows = []
-    for cell in compiled:
-        gained = (cell["without_cpp"]["median"] - 1) * cell["milliseconds"][f"{OURS} CD"] / 1e3
-        paid = f"{cell['compile_seconds'] / gained:,.0f}" if gained > 0 else "never"
-        rows.append([cell["title"], interval(cell["without_cpp"]), paid])
+    for run in compiled:
+        gained = (run["without_cpp"]["median"] - 1) * run["milliseconds"][f"{OURS} CD"] / 1e3
+        paid = f"{run['compile_seconds'] / gained:,.0f}" if gained > 0 else "never"
+        rows.append([run["title"], interval(run["without_cpp"]), paid])
     return [*lines, markdown_table(["", "without C++ over with", "updates"], rows)]
 
 
-def _quality(cells: dict[str, Any]) -> list[str]:
+def _quality(runs: dict[str, Any]) -> list[str]:
     lines = ["## Time to quality", ""]
     lines += [f"Seconds of training until the MMD^2 of 5,000 samples against fresh data is below {THRESHOLD:g} for"]
     lines += [f"{IN_A_ROW} looks in a row, the median of the seeds in brackets; with the number of threads that was"]
     lines += ["faster in a trial. The last column is the lowest that was seen with the first seed:", ""]
     rows = []
-    for cell in cells.values():
-        seconds = "diverged" if cell["diverged"] else f"not in {cell['trained']:.0f}"
-        if cell["seconds"] is not None:
-            each = ("late" if one is None else f"{one:.1f}" for one in cell["each"])
-            seconds = f"{cell['seconds']:.1f} ({', '.join(each)})"
-        lowest = min((value for _, value in cell["looks"]), default=float("nan"))
-        rows.append([cell["data"], cell["who"], cell["setting"], str(cell["threads"]), seconds, f"{1e4 * lowest:.2f}"])
+    for run in runs.values():
+        seconds = "diverged" if run["diverged"] else f"not in {run['trained']:.0f}"
+        if run["seconds"] is not None:
+            each = ("late" if one is None else f"{one:.1f}" for one in run["each"])
+            seconds = f"{run['seconds']:.1f} ({', '.join(each)})"
+        lowest = min((value for _, value in run["looks"]), default=float("nan"))
+        rows.append([run["data"], run["who"], run["setting"], str(run["threads"]), seconds, f"{1e4 * lowest:.2f}"])
     return [*lines, markdown_table(["data", "", "settings", "threads", "seconds", "MMD^2 x 1e4"], rows)]
 
 
-def _growth(cells: dict[str, Any]) -> list[str]:
+def _growth(runs: dict[str, Any]) -> list[str]:
     lines = ["## Growth", ""]
-    axes = [cell for name, cell in cells.items() if name != "mmd"]
+    axes = [run for name, run in runs.items() if name != "mmd"]
     rows = []
-    for cell in axes:
-        sizes, times, memory = (", ".join(f"{v:,.6g}" for v in cell[key]) for key in ("sizes", "milliseconds", "mib"))
-        rows.append([cell["axis"], sizes, times, f"{cell['time_slope']:.2f}", memory, f"{cell['memory_slope']:.2f}"])
+    for run in axes:
+        sizes, times, memory = (", ".join(f"{v:,.6g}" for v in run[key]) for key in ("sizes", "milliseconds", "mib"))
+        rows.append([run["axis"], sizes, times, f"{run['time_slope']:.2f}", memory, f"{run['memory_slope']:.2f}"])
     if rows:
         lines += [f"One PS-CD update of an {BASE.title}; exponents of the power laws that fit best. Memory is what is"]
         lines += [
@@ -203,22 +203,22 @@ def _growth(cells: dict[str, Any]) -> list[str]:
             "",
         ]
         lines += [markdown_table(["over", "sizes", "milliseconds", "exponent", "peak MiB", "exponent"], rows), ""]
-    if "mmd" in cells:
-        cell = cells["mmd"]
-        size = f"{cell['points']:,} x {cell['points']:,} points"
-        lines += [f"MMD of {size}: {cell['seconds']:.0f} s, and {cell['mib']:.0f} MiB at its peak."]
+    if "mmd" in runs:
+        run = runs["mmd"]
+        size = f"{run['points']:,} x {run['points']:,} points"
+        lines += [f"MMD of {size}: {run['seconds']:.0f} s, and {run['mib']:.0f} MiB at its peak."]
     return lines
 
 
-def _processes(cells: dict[str, Any]) -> list[str]:
+def _processes(runs: dict[str, Any]) -> list[str]:
     lines = ["## Two processes", ""]
-    for cell in cells.values():
-        one, two = (statistics.median(cell["milliseconds"][n]) for n in ("1", "2"))
-        lines += [f"{cell['title']}, one thread each: {one:.0f} ms with one process, {two:.0f} ms with two,"]
+    for run in runs.values():
+        one, two = (statistics.median(run["milliseconds"][n]) for n in ("1", "2"))
+        lines += [f"{run['title']}, one thread each: {one:.0f} ms with one process, {two:.0f} ms with two,"]
         lines += [
-            f"{interval(cell['speed_up'])} times as fast, medians of {cell['rounds']} turns. Two processes that train"
+            f"{interval(run['speed_up'])} times as fast, medians of {run['rounds']} turns. Two processes that train"
         ]
-        lines += [f"half of the batch each without knowing of each other: {interval(cell['allowed'])}."]
+        lines += [f"half of the batch each without knowing of each other: {interval(run['allowed'])}."]
     return lines
 
 

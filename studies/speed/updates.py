@@ -61,12 +61,12 @@ def contestants(case: Case) -> dict[str, Task]:
     return tasks
 
 
-def cells(quick: bool, rounds: int | None) -> dict[str, Callable[[], dict[str, Any]]]:
+def runs(quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     """What there is to measure, by name."""
     chosen = ["mlp-2"] if quick else list(CASES)
 
     def count(name: str) -> int:
         # An update of the ResNet takes a second or more.
-        return rounds or (3 if quick else 30 if name == "resnet" else 40)
+        return 3 if quick else 30 if name == "resnet" else 40
 
     return {name: (lambda name=name: measure(CASES[name], count(name))) for name in chosen}

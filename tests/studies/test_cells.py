@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from studies.__main__ import main
 from studies.cells import corruptions, measures, ours, report, speed, summary, tables, work
 from studies.cells.cellmcd import given_others
 from studies.cells.corruptions import KINDS, SWAP, Dirty, corrupt, hide, number_columns, without
@@ -15,10 +16,9 @@ from studies.cells.goals import goals
 from studies.cells.measures import centre, coverage, ranking, value_errors
 from studies.cells.methods import Filled, Found, Method, Numbers
 from studies.cells.ours import OURS
-from studies.cells.program import main
 from studies.cells.rivals import RIVALS, SIMPLE, _mean_fill, one_column
 from studies.cells.tables import LABELLED, MIXED, NUMERIC, Table
-from studies.engine.experiment import CellResult
+from studies.engine import Run
 
 
 def rng(seed=0):
@@ -395,7 +395,7 @@ def small(monkeypatch, tmp_path):
 
 def test_a_quick_run_writes_page_numbers_and_figure_and_goes_on(small, capsys):
     out = small / "out"
-    assert main(["--data", str(small), "--quick", "--out", str(out)]) == 0
+    assert main(["cells", "--data", str(small), "--quick", "--jobs", "1", "--out", str(out)]) == 0
     page = (out / "cells.md").read_text()
     report = json.loads((out / "cells.json").read_text())
     assert (out / "cells.png").stat().st_size > 10_000
@@ -417,8 +417,8 @@ def test_a_quick_run_writes_page_numbers_and_figure_and_goes_on(small, capsys):
 
     capsys.readouterr()
     work.METHODS["EnergyDetector"] = Method(breaks, breaks, breaks)  # nothing is computed again
-    assert main(["--data", str(small), "--quick", "--out", str(out)]) == 0
-    assert json.loads((out / "cells.json").read_text())["cells_computed_in_that_time"] == 0
+    assert main(["cells", "--data", str(small), "--quick", "--jobs", "1", "--out", str(out)]) == 0
+    assert json.loads((out / "cells.json").read_text())["runs_computed_in_that_time"] == 0
 
 
 @pytest.mark.parametrize(
@@ -427,15 +427,15 @@ def test_a_quick_run_writes_page_numbers_and_figure_and_goes_on(small, capsys):
         (["--data", "nowhere"], "no such folder"),
         (["--only", "magic"], "no table magic; there are: tiny, other"),
         (["--methods", "magic"], "no method 'magic'; there are: EnergyDetector; "),
-        (["--seeds", "0"], "--seeds must be at least 1"),
+        (["--seeds", "0"], "--seeds: must be a whole number of at least 1"),
         (["--max-rows", "5"], "--max-rows must be at least 50"),
         (["--max-columns", "1"], "--max-columns must be at least 3"),
-        (["--jobs", "0"], "--jobs must not be 0"),
+        (["--jobs", "0"], "--jobs: must be a whole number of at least 1"),
     ],
 )
 def test_wrong_arguments_are_told_in_one_line(small, capsys, monkeypatch, arguments, words):
     monkeypatch.chdir(small)
-    assert main([*arguments, "--out", "new"]) == 2
+    assert main(["cells", *arguments, "--out", "new"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
     assert not (small / "new").exists()
@@ -472,7 +472,7 @@ def test_a_run_that_is_stopped_has_met_every_kind_of_table_and_of_dirt(small):
 def result(method, table, seed, ap=None, wrong=0.05, group=NUMERIC, task="find", **more):
     settings = {"task": task, "group": group, "wrong": wrong, "missing": 0.0, "mechanism": "at random"}
     values = {"n": 10, "d": 2, "method_seconds": 1.0, **({} if ap is None else {"ap": ap}), **more}
-    return CellResult({**settings, "method": method, "table": table, "seed": seed}, values)
+    return Run({**settings, "method": method, "table": table, "seed": seed}, values)
 
 
 def test_means_are_over_tables_and_deviations_over_seeds():
@@ -506,7 +506,7 @@ def test_falls_are_compared_table_by_table():
     for (method, missing), values in aurocs.items():
         for table, auroc in zip("ab", values, strict=True):
             found = result(method, table, 0, wrong=0.0, group=LABELLED, task="rank", auroc=auroc)
-            done.append(CellResult({**found.settings, "missing": missing}, found.result))
+            done.append(Run({**found.settings, "missing": missing}, found.result))
     (fall,) = summary.summarise(done)["falls"]
     assert fall["method"] == "isotree"
     assert (fall["wins"], fall["losses"]) == (1, 1)

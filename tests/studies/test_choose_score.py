@@ -1,5 +1,4 @@
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -7,7 +6,8 @@ import torch
 
 from pscd.data import Images
 from studies import choose_score
-from studies.engine.experiment import with_reading
+from studies.__main__ import main
+from studies.engine import with_reading
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -23,14 +23,12 @@ def report(folder, name, **scores):
     (folder / f"ood-{name}.json").write_text(json.dumps({"rows": rows}))
 
 
-def test_the_default_is_read_off_the_tables_of_two_sets(tmp_path, monkeypatch, capsys):
+def test_the_default_is_read_off_the_tables_of_two_sets(tmp_path):
     report(tmp_path, "a", energy={"noise": 0.5, "b": 0.3}, gradient={"noise": 0.9, "b": 0.8})
     report(tmp_path, "b", energy={"noise": 0.6, "a": 0.4}, gradient={"noise": 0.7, "a": 0.9})
     report(tmp_path, "old", energy={"noise": 1.0})
-    monkeypatch.setattr(sys, "argv", ["choose_score", str(tmp_path)])
-    choose_score.main()
-    choose_score.main()  # its own file is no table
-    assert capsys.readouterr().out.startswith("gradient: ")
+    assert main(["choose-score", "--out", str(tmp_path)]) == 0
+    assert main(["choose-score", "--out", str(tmp_path)]) == 0  # its own file is no table
     found = json.loads((tmp_path / "ood-choice.json").read_text())
     assert list(found["tables"]) == ["a", "b"]
     assert found["verdicts"][0] == {
@@ -41,11 +39,9 @@ def test_the_default_is_read_off_the_tables_of_two_sets(tmp_path, monkeypatch, c
     assert "| a | gradient | 0.700 | 0.850 | 0.400 |" in page
 
 
-def test_one_set_is_not_enough(tmp_path, monkeypatch, capsys):
+def test_one_set_is_not_enough(tmp_path, capsys):
     report(tmp_path, "a", energy={"noise": 0.5}, gradient={"noise": 0.9})
-    monkeypatch.setattr(sys, "argv", ["choose_score", str(tmp_path)])
-    with pytest.raises(SystemExit, match="2"):
-        choose_score.main()
+    assert main(["choose-score", "--out", str(tmp_path)]) == 2
     assert "at least two sets" in capsys.readouterr().err
 
 

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from pscd import distributed
+from studies.__main__ import main
 from studies.cost_model import measure, model, program
 from studies.cost_model.model import Network, Work
 from studies.timing import CASES, Training
@@ -79,8 +80,7 @@ def test_the_page_is_written_from_the_numbers(tmp_path, monkeypatch):
         "updates": 10,
     }
     (tmp_path / "cost-model.json").write_text(json.dumps(found))
-    monkeypatch.setattr("sys.argv", ["x", "--page-only", "--out", str(tmp_path)])
-    program.main()
+    assert main(["cost-model", "--page-only", "--out", str(tmp_path)]) == 0
     page = (tmp_path / "cost-model.md").read_text()
     written = json.loads((tmp_path / "cost-model.json").read_text())
     two = written["compared"][0]

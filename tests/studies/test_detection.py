@@ -8,12 +8,13 @@ from sklearn.base import BaseEstimator
 from sklearn.metrics import roc_auc_score
 
 from pscd.errors import UserError
-from studies.detection import bounds, cells, report, summary, tables
-from studies.detection.cells import Key, Plan, make_plan, measure, settings_of
+from studies.__main__ import main
+from studies.detection import bounds, report, summary, tables, work
 from studies.detection.detectors import AUTO, DETECTORS, FOREST, NOT_ROBUST, QUICK
-from studies.detection.program import main, split_names
+from studies.detection.program import split_names
 from studies.detection.rivals import RIVALS, Detector
 from studies.detection.tables import Facts
+from studies.detection.work import Key, Plan, make_plan, measure, settings_of
 
 SEEN = []  # name, rows and seed of every fit of a stub
 
@@ -47,7 +48,7 @@ def stub(name, kind=Stub, **flags):
 def stubs(monkeypatch):
     """The detectors of a quick run, without their libraries; all other names are gone."""
     SEEN.clear()
-    cells._warm_up.cache_clear()
+    work._warm_up.cache_clear()
     known = {name: stub(name, own=name in (AUTO, NOT_ROBUST), random=name != "ECOD") for name in QUICK}
     for name in list(DETECTORS):
         monkeypatch.delitem(DETECTORS, name)
@@ -112,9 +113,9 @@ X, Y = np.ones((4, 2)), np.array([0, 0, 1, 0])
 )
 def test_what_is_wrong_with_a_table_is_told_in_one_line(tmp_path, capsys, stubs, arrays, words):
     np.savez(tmp_path / "bad.npz", **arrays)
-    assert main([str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    assert main(["detection", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("studies detection: ")
+    assert line.startswith("studies: ")
     assert "bad.npz" in line
     assert words in line
 
@@ -126,15 +127,15 @@ def test_what_is_wrong_with_a_table_is_told_in_one_line(tmp_path, capsys, stubs,
         (["empty"], "no .npz file"),
         (["data", "--only", "3_no"], "no table 3_no; there are 2_small, 10_large, 14_glass"),
         (["data", "--detectors", "magic"], "unknown detector 'magic'"),
-        (["data", "--seeds", "0"], "--seeds must be at least 1"),
+        (["data", "--seeds", "0"], "--seeds: must be a whole number of at least 1"),
         (["data", "--max-rows", "5"], "--max-rows must be at least 20"),
-        (["data", "--jobs", "0"], "--jobs must not be 0"),
+        (["data", "--jobs", "0"], "--jobs: must be a whole number of at least 1"),
     ],
 )
 def test_wrong_arguments_are_told_in_one_line(folder, capsys, stubs, monkeypatch, arguments, words):
     monkeypatch.chdir(folder.parent)
     (folder.parent / "empty").mkdir()
-    assert main([*arguments, "--out", "out"]) == 2
+    assert main(["detection", *arguments, "--out", "out"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
     assert not (folder.parent / "out").exists()
@@ -151,10 +152,10 @@ def test_a_missing_library_is_named_with_what_to_install(folder, capsys, stubs, 
         raise ModuleNotFoundError("No module named 'pyod'", name="pyod")
 
     monkeypatch.setitem(DETECTORS, "ECOD", Detector(make, lambda made, x: x))
-    assert main([str(folder), "--out", str(folder / "out")]) == 2
+    assert main(["detection", str(folder), "--out", str(folder / "out")]) == 2
     assert (
         capsys.readouterr().err
-        == "studies detection: ECOD needs pyod; from a clone of the repository: pip install '.[detection]'\n"
+        == "studies: ECOD needs pyod; from a clone of the repository: pip install '.[detection]'\n"
     )
 
 
@@ -231,12 +232,12 @@ def test_contamination_has_the_share_the_place_and_the_box_that_are_documented()
     assert not np.array_equal(extra, tables.contamination(x, 0.1, seed=1))
 
 
-# --- cells ---
+# --- runs ---
 
 
 def test_every_detector_gets_the_same_rows_ours_as_they_are(folder, stubs):
     plan = make_plan(folder, seeds=2, max_rows=200, only=["10_large"])
-    for settings in cells.all_settings(plan):
+    for settings in work.all_settings(plan):
         if settings["extra"] == 0:
             measure(folder, settings)
     x, y = tables.read(folder / "10_large.npz")
@@ -251,7 +252,7 @@ def test_every_detector_gets_the_same_rows_ours_as_they_are(folder, stubs):
 def test_a_detector_without_randomness_is_run_once_on_the_same_rows(folder, stubs):
     plan = make_plan(folder, seeds=3, max_rows=200)
     seeds = {
-        (name, table): {s["seed"] for s in cells.all_settings(plan) if (s["detector"], s["set"]) == (name, table)}
+        (name, table): {s["seed"] for s in work.all_settings(plan) if (s["detector"], s["set"]) == (name, table)}
         for name in ("ECOD", FOREST)
         for table in ("2_small", "10_large")
     }
@@ -296,7 +297,7 @@ def test_code_counts_without_comments_and_docstrings(tmp_path, monkeypatch):
     texts = {"one": "def f():\n    return 1\n", "same": '"""Text."""\ndef f():\n    """More."""\n    return 1  # why\n'}
     for name, text in {**texts, "other": "def f():\n    return 2\n"}.items():
         (tmp_path / f"detection_{name}.py").write_text(text)
-    one, same, other = (cells.code_checksum(f"detection_{name}") for name in ("one", "same", "other"))
+    one, same, other = (work.code_checksum(f"detection_{name}") for name in ("one", "same", "other"))
     assert one == same != other
 
 
@@ -408,7 +409,7 @@ def test_groups_and_sets_by_hand(numbers):
 
 
 def run(folder, out, *more):
-    return main([str(folder), "--out", str(out), "--jobs", "1", *more])
+    return main(["detection", str(folder), "--out", str(out), "--jobs", "1", *more])
 
 
 def test_a_quick_run_writes_page_numbers_and_figures_and_resumes(folder, tmp_path, stubs, capsys):
@@ -416,8 +417,8 @@ def test_a_quick_run_writes_page_numbers_and_figures_and_resumes(folder, tmp_pat
     assert run(folder, out, "--quick") == 0
     written = json.loads((out / "detection.json").read_text())
     # Three sets by four detectors, and one level of the curve by three of them.
-    assert len(written["cells"]) == len(list((out / "detection.cells").glob("*.json"))) == 15
-    assert {"auroc", "ap", "seconds", "n", "d", "anomaly_share"} <= written["cells"][0].keys()
+    assert len(written["runs"]) == len(list((out / "detection.runs").glob("*.json"))) == 15
+    assert {"auroc", "ap", "seconds", "n", "d", "anomaly_share"} <= written["runs"][0].keys()
     assert written["figures"] == ["detection.png", "detection-contamination.png"]
     assert written["summary"]["contamination"]["sets"] == ["14_glass"]
     page = (out / "detection.md").read_text()
@@ -459,12 +460,12 @@ def test_every_rival_finds_what_is_far_away(name):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 3))
     x[:4] += rng.choice([-8.0, 8.0], size=(4, 3))
-    scores, known = cells.detect(name, x, seed=0)
+    scores, known = work.detect(name, x, seed=0)
     assert set(np.argsort(scores)[-4:]) == {0, 1, 2, 3}
     assert known["fit_seconds"] > 0
     assert RIVALS[name].configuration()
     if not RIVALS[name].random:
-        assert np.array_equal(scores, cells.detect(name, x, seed=1)[0])
+        assert np.array_equal(scores, work.detect(name, x, seed=1)[0])
 
 
 def test_bounds_by_hand(tmp_path, capsys):
@@ -484,6 +485,6 @@ def test_bounds_by_hand(tmp_path, capsys):
         "EnergyDetector": pytest.approx(0.6),
     }
     path = tmp_path / "detection.json"
-    path.write_text(json.dumps({"cells": made}))
+    path.write_text(json.dumps({"runs": made}))
     bounds.main([str(path)])
     assert "| EnergyDetector | 0.600 | 0.300 |" in capsys.readouterr().out

@@ -1,10 +1,9 @@
-import sys
-
 import pytest
 import torch
 
 from pscd.rng import generator
 from studies import false_alarms
+from studies.__main__ import main
 from studies.false_alarms import KINDS, is_taken_for_dirty, with_junk
 
 
@@ -34,11 +33,10 @@ def test_junk_is_seen_and_its_absence_too():
 
 def test_a_line_for_every_kind(tmp_path, monkeypatch):
     monkeypatch.setattr(false_alarms, "is_taken_for_dirty", lambda kind, n, d, share, seed: share > 0 or seed == 0)
-    monkeypatch.setattr(sys, "argv", ["false_alarms", str(tmp_path), "--seeds", "3", "--rows", "50", "60"])
     (tmp_path / "false-alarms.reading.md").write_text("So it is.\n")
-    false_alarms.main()
+    assert main(["false-alarms", "--out", str(tmp_path), "--seeds", "3", "--rows", "50", "60"]) == 0
     text = (tmp_path / "false-alarms.md").read_text()
-    assert "`python -m studies false_alarms docs/results --seeds 3 --rows 50 60`" in text
+    assert "`python -m studies false-alarms --seeds 3 --rows 50 60`" in text
     assert "| exponential | 2 | 60 | 1 of 3 | 3 of 3 |" in text
     assert text.count("of 3 | ") == 2 * 2 * len(KINDS)
     assert text.endswith("So it is.\n")

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from pscd.files import write_tensors
+from studies.__main__ import main
 from studies.faults import command, kinds, program
 from studies.faults.kinds import KINDS
 from studies.reliability import put_table
@@ -61,7 +62,7 @@ def test_counts_go_to_the_page(right, tmp_path, monkeypatch, capsys):
         "bad": (lambda folder, rng, right: "wrong number: 5" if rng.random() < 2 else None, 2),
     }
     monkeypatch.setattr(program, "KINDS", made)
-    assert program.main(["--write"]) == 1
+    assert main(["faults", "--write"]) == 1
     assert "| fine | 3 | 0 | 0 | 0 | 0 |" in page.read_text()
     assert "| bad | 2 | 0 | 2 | 0 | 0 |" in page.read_text()
     assert "number 1: wrong number: 5" in capsys.readouterr().out

@@ -7,10 +7,11 @@ import signal
 import pytest
 
 from pscd.errors import UserError
+from studies.__main__ import main
 from studies.fuzz import formats as kinds
 from studies.fuzz import isolate, program
 from studies.fuzz.formats import Format
-from studies.fuzz.isolate import run, wrong_file
+from studies.fuzz.isolate import read_all, wrong_file
 from studies.reliability import put_table
 
 SHARE = 0.25  # seconds for each format; .ci/run takes a minute for all of them
@@ -37,7 +38,7 @@ def test_right_files_are_read(formats, tmp_path):
 
 def test_wrong_files_give_a_value_or_one_line(formats):
     for name, kind in formats.items():
-        outcome = run(name, kind, seed=1, first=0, n=10**6, seconds=SHARE)
+        outcome = read_all(name, kind, seed=1, first=0, n=10**6, seconds=SHARE)
         assert not outcome.findings, f"{name}: {outcome.findings}"
         assert outcome.read + outcome.refused > 0
 
@@ -64,7 +65,7 @@ def take_memory(path):
 )
 def test_whatever_else_happens_is_a_finding(monkeypatch, read, finding):
     monkeypatch.setattr(isolate, "SECONDS", 0.3)
-    outcome = run("x", Format(".x", [b"right"], read), seed=0, first=7, n=1)
+    outcome = read_all("x", Format(".x", [b"right"], read), seed=0, first=7, n=1)
     assert list(outcome.findings) == [7]
     assert finding in outcome.findings[7]
 
@@ -75,7 +76,7 @@ def test_inputs_are_counted_and_can_be_made_again():
             raise UserError("wrong")
 
     kind = Format(".x", [b"right"], read)
-    outcome = run("x", kind, seed=0, first=0, n=50)
+    outcome = read_all("x", kind, seed=0, first=0, n=50)
     files = [wrong_file("x", kind, 0, number) for number in range(50)]
     assert files == [wrong_file("x", kind, 0, number) for number in range(50)]
     assert len(set(files)) > 30
@@ -96,8 +97,8 @@ def page(monkeypatch, tmp_path):
 def test_the_command_counts_and_keeps_its_findings(monkeypatch, tmp_path, page, capsys):
     made = {"a": Format(".a", [b"x"], lambda path: None), "b": Format(".b", [b"x"], lambda path: 1 / 0)}
     monkeypatch.setattr(program, "formats", lambda: made)
-    assert program.main(["--n", "5", "--only", "a", "--write"]) == 0
-    assert program.main(["--n", "2", "--only", "b", "--write"]) == 1
+    assert main(["fuzz", "--n", "5", "--only", "a", "--write"]) == 0
+    assert main(["fuzz", "--n", "2", "--only", "b", "--write"]) == 1
     assert "ZeroDivisionError" in capsys.readouterr().out
     assert len(list((tmp_path / "found").iterdir())) == 2
     text = page.read_text()
@@ -127,8 +128,8 @@ def test_more_inputs_are_new_ones_and_are_counted_with_those_before(monkeypatch,
     n_wrong = sum(map(long, files))
     assert 0 < sum(map(long, files[:20])) < n_wrong < program.MOST_FINDINGS
     for n, code in (20, 1), (30, 1), (30, 0):
-        assert program.main(["--n", str(n), "--seed", "3", "--write", "--more"]) == code
+        assert main(["fuzz", "--n", str(n), "--seed", "3", "--write", "--more"]) == code
     assert tried.read_text().split("\n")[:-1] == [content.hex() for content in files]
     assert f"| a | {30 - n_wrong} | {30 - n_wrong} | 0 | {n_wrong} |" in page.read_text()
-    program.main(["--n", "4", "--seed", "4", "--write", "--more"])  # another seed: counted anew
+    main(["fuzz", "--n", "4", "--seed", "4", "--write", "--more"])  # another seed: counted anew
     assert len(tried.read_text().split()) == 34

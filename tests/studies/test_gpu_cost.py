@@ -10,6 +10,7 @@ import torch
 
 import pscd
 from pscd.presets import PRESETS, preset
+from studies.__main__ import main
 from studies.gpu_cost import count as counting
 from studies.gpu_cost import program
 from studies.gpu_cost.count import Cost
@@ -88,8 +89,7 @@ def test_the_page_is_the_one_of_the_numbers():
 def test_a_small_update_is_measured(monkeypatch, capsys):
     small = preset("paper-celeba").changed({"energy.width": 2, "batch_size": 4, "sampler.n_steps": 2})
     monkeypatch.setattr(counting, "preset", lambda name: small)
-    monkeypatch.setattr(sys, "argv", ["gpu_cost", "--one", "paper-celeba"])
-    program.main()
+    assert main(["gpu-cost", "--one", "paper-celeba"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["seconds"] > 0
     assert 0 < found["change"] < 1e-5  # the learning rate is warmed up: a hundredth of 1e-4 in the first update

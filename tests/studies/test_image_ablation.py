@@ -1,5 +1,4 @@
 import json
-import sys
 
 import pytest
 import torch
@@ -8,6 +7,7 @@ from pscd.data import Dataset
 from pscd.errors import Diverged
 from pscd.presets import PRESETS
 from studies import image_ablation
+from studies.__main__ import main
 from studies.image_ablation import CD, DIRTY, FINAL, VARIANTS, WINNER, key_of, measure, page
 
 CELL = {"fid": 12.34, "precision": 0.8, "coverage": 0.7, "training": 90.0, "total": 101.4}
@@ -28,12 +28,12 @@ def test_what_was_chosen_is_a_preset():
 def test_the_page_has_a_row_for_what_was_measured():
     of_junk = {"AP of noise": 1.0, "samples like noise": 0.25, "digits like noise": 0.1}
     of_junk |= {"AP of letters": 0.5, "samples like letters": 0.0, "digits like letters": 0.2}
-    cells = {
+    runs = {
         key_of(CD, "choice"): CELL,
         key_of(VARIANTS["CD, cosine"], "choice"): {"error": "a gap"},
         key_of(DIRTY["CD"], "junk"): {**CELL, **of_junk},
     }
-    text = page({"cells": cells, "machine": "2 cores"})
+    text = page({"runs": runs, "machine": "2 cores"})
     assert "| CD, as it was | 2,000 | 12.3 | 0.80 | 0.70 | 101 |" in text
     assert "| CD, cosine | 2,000 | diverged |" in text
     assert "| CD | 2,000 | 12.3 | 0.80 | 0.70 | 101 | 1.000 | 0.250 | 0.100 | 0.500 | 0.000 | 0.200 |" in text
@@ -85,15 +85,13 @@ def test_results_are_kept_and_not_computed_again(tmp_path, monkeypatch, capsys):
         return CELL
 
     monkeypatch.setattr(image_ablation, "measure", measured)
-    monkeypatch.setattr(sys, "argv", ["image_ablation", str(tmp_path), "--only", "CD, cosine"])
-    image_ablation.main()
-    image_ablation.main()
+    words = ["image-ablation", "--out", str(tmp_path), "--only", "CD, cosine"]
+    assert main(words) == 0
+    assert main(words) == 0
     assert calls == ["choice"]
-    assert (
-        key_of(VARIANTS["CD, cosine"], "choice") in json.loads((tmp_path / "image-ablation.json").read_text())["cells"]
-    )
+    (run,) = json.loads((tmp_path / "image-ablation.json").read_text())["runs"]
+    assert run["settings"]["setting"] == "CD, cosine"
     assert "| CD, cosine |" in (tmp_path / "image-ablation.md").read_text()
-    assert "12.34" in capsys.readouterr().out
 
 
 def test_a_run_that_diverges_is_told(images, monkeypatch):

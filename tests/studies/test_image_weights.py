@@ -1,5 +1,3 @@
-import sys
-
 import pytest
 import torch
 
@@ -7,6 +5,7 @@ from pscd.data import Images
 from pscd.errors import UserError
 from pscd.rng import generator
 from studies import image_weights
+from studies.__main__ import main
 from studies.image_weights import clean_line, junk_line, rare_line
 
 
@@ -37,10 +36,9 @@ def test_lines_by_hand():
 
 
 def test_a_page_of_the_sets_that_are_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["image_weights", str(tmp_path), "--sets", "mnist", "cifar10"])
     monkeypatch.setattr(image_weights, "OTHERS", ("mnist",))
     (tmp_path / "image-weights.reading.md").write_text("So it is.\n")
-    image_weights.main()
+    assert main(["image-weights", "--out", str(tmp_path), "--sets", "mnist", "cifar10"]) == 0
     text = (tmp_path / "image-weights.md").read_text()
     assert "| mnist | 200 | 0 | 2 | 0.50% |" in text
     assert text.count("| mnist | ") == 1 + len(image_weights.JUNK) + 1

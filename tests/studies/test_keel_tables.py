@@ -1,10 +1,9 @@
-import sys
-
 import numpy as np
 import pytest
 
 from studies import keel_tables as module
-from studies.keel_tables import keel_tables, main, mixed, read
+from studies.__main__ import main
+from studies.keel_tables import keel_tables, mixed, read
 
 
 @pytest.fixture
@@ -53,10 +52,8 @@ def test_large_majorities_are_cut_and_junk_is_never_less_than_a_few(monkeypatch)
 
 
 def test_the_command(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["keel_tables", str(folder), str(tmp_path / "out")])
-    assert main() == 0
+    assert main(["keel-tables", str(folder), str(tmp_path / "out")]) == 0
     saved = np.load(tmp_path / "out" / "ecoli4.npz")
     assert (saved["X"].shape, saved["y"].sum()) == ((50, 2), 5)
-    monkeypatch.setattr(sys, "argv", ["keel_tables", str(tmp_path / "out"), str(tmp_path / "none")])
-    assert main() == 2
+    assert main(["keel-tables", str(tmp_path / "out"), str(tmp_path / "none")]) == 2
     assert "no file of KEEL" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Cells in parallel: on cores here; on real clusters of Dask and Ray where those are installed."""
+"""RunStore in parallel: on cores here; on real clusters of Dask and Ray where those are installed."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ import pytest
 from joblib.externals.loky.process_executor import BrokenProcessPool
 
 from pscd.errors import Diverged, UserError
-from studies.engine.parallel import KILLED, Cells, compute_missing
+from studies.engine.parallel import KILLED, RunStore, compute_missing
 
 ROOT = Path(__file__).parents[1]
 
@@ -36,44 +36,44 @@ def fragile(settings):
 
 @pytest.fixture
 def kept(tmp_path):
-    (tmp_path / "cells").mkdir()
-    return Cells(tmp_path / "cells", "squares")
+    (tmp_path / "runs").mkdir()
+    return RunStore(tmp_path / "runs", "squares")
 
 
 def test_cells_are_kept_by_their_settings(kept):
-    cells = [{"x": x} for x in range(3)]
-    assert compute_missing(kept, cells, square, 1, show=False) == 3
-    assert [kept.found(s)["square"] for s in cells] == [0, 1, 4]
-    assert kept.found(cells[0])["process"] == os.getpid()
-    assert compute_missing(kept, [*cells, {"x": 3}], square, 1, show=False) == 1
-    assert Cells(kept.folder, "others").found(cells[0]) is None
-    kept.path(cells[1]).write_text("{")
-    assert compute_missing(kept, cells, square, 1, show=False) == 1
+    runs = [{"x": x} for x in range(3)]
+    assert compute_missing(kept, runs, square, 1, show=False) == 3
+    assert [kept.read(s)["square"] for s in runs] == [0, 1, 4]
+    assert kept.read(runs[0])["process"] == os.getpid()
+    assert compute_missing(kept, [*runs, {"x": 3}], square, 1, show=False) == 1
+    assert RunStore(kept.folder, "others").read(runs[0]) is None
+    kept.path(runs[1]).write_text("{")
+    assert compute_missing(kept, runs, square, 1, show=False) == 1
 
 
 @pytest.mark.parametrize(
     "content", ["", "5", "[]", "{}", '{"result": 5}', '{"result": "failed"}', "[" * 10**5, "digit"]
 )
 def test_a_damaged_cell_is_computed_again(kept, content):
-    cell = {"x": 3}
-    kept.keep(cell, {"square": 9})
-    text = kept.path(cell).read_text()
-    kept.path(cell).write_text(text.replace("9", "8", 1) if content == "digit" else content)
-    assert kept.is_missing(cell)
-    assert compute_missing(kept, [cell], square, 1, show=False) == 1
-    assert kept.found(cell)["square"] == 9
+    run = {"x": 3}
+    kept.write(run, {"square": 9})
+    text = kept.path(run).read_text()
+    kept.path(run).write_text(text.replace("9", "8", 1) if content == "digit" else content)
+    assert kept.is_missing(run)
+    assert compute_missing(kept, [run], square, 1, show=False) == 1
+    assert kept.read(run)["square"] == 9
 
 
 def test_a_cell_of_an_earlier_version_has_no_checksum(kept):
     kept.path({"x": 3}).write_text('{"settings": {"x": 3}, "result": {"square": 9}}')
-    assert kept.found({"x": 3}) == {"square": 9}
+    assert kept.read({"x": 3}) == {"square": 9}
 
 
 @pytest.mark.slow
 def test_failures_are_kept_and_a_killed_process_takes_no_other_cell_with_it(kept):
-    cells = [{"x": x} for x in range(9)]
-    assert compute_missing(kept, cells, fragile, 2, show=False, keep_failures=True) == 9
-    found = {s["x"]: kept.found(s) for s in cells}
+    runs = [{"x": x} for x in range(9)]
+    assert compute_missing(kept, runs, fragile, 2, show=False, keep_failures=True) == 9
+    found = {s["x"]: kept.read(s) for s in runs}
     assert {x: r["failed"] for x, r in found.items() if "failed" in r} == {
         1: "no such file",
         2: "loss is nan",
@@ -83,13 +83,13 @@ def test_failures_are_kept_and_a_killed_process_takes_no_other_cell_with_it(kept
     assert {x: r["square"] for x, r in found.items() if "square" in r} == {x: x * x for x in (0, 4, 6, 7, 8)}
     assert os.getpid() not in {r.get("process") for r in found.values()}
     # The same command tries again what may go well now; that a run diverges is its result.
-    assert [s["x"] for s in cells if kept.is_missing(s)] == [1, 3, 5]
+    assert [s["x"] for s in runs if kept.is_missing(s)] == [1, 3, 5]
 
 
 def test_without_keeping_failures_they_end_the_work_and_what_is_done_stays(kept, monkeypatch):
     with pytest.raises(UserError, match="no such file"):
         compute_missing(kept, [{"x": 0}, {"x": 1}], fragile, 1, show=False)
-    assert kept.found({"x": 0})["square"] == 0
+    assert kept.read({"x": 0})["square"] == 0
 
     def broken(**settings):
         def compute(tasks):
@@ -99,7 +99,7 @@ def test_without_keeping_failures_they_end_the_work_and_what_is_done_stays(kept,
         return compute
 
     monkeypatch.setattr("studies.engine.parallel.joblib.Parallel", broken)
-    with pytest.raises(UserError, match=f"{KILLED}; the same command goes on"):
+    with pytest.raises(UserError, match=f"{KILLED}; the same command continues"):
         compute_missing(kept, [{"x": 6}, {"x": 7}], fragile, 2, show=False)
 
 
@@ -111,7 +111,7 @@ def test_the_first_cell_tells_how_long_all_may_take(kept, capsys):
 ORPHANS = """
 import os, sys, time
 from pathlib import Path
-from studies.engine.parallel import Cells, compute_missing
+from studies.engine import RunStore, compute_missing
 
 def slow(settings):
     (Path(sys.argv[1]) / str(settings["x"])).write_text(str(os.getpid()))
@@ -119,7 +119,7 @@ def slow(settings):
     return {"x": 1}
 
 if __name__ == "__main__":
-    compute_missing(Cells(Path(sys.argv[1]), "slow"), [{"x": 0}, {"x": 1}], slow, 2, show=False)
+    compute_missing(RunStore(Path(sys.argv[1]), "slow"), [{"x": 0}, {"x": 1}], slow, 2, show=False)
 """
 
 

@@ -1,5 +1,4 @@
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,8 @@ from pscd.data import Dataset
 from pscd.errors import Diverged
 from pscd.presets import PRESETS
 from studies import photo_ablation
-from studies.engine.experiment import with_reading
+from studies.__main__ import main
+from studies.engine import with_reading
 from studies.photo_ablation import CD, CHOSEN, FINAL, LAST, VARIANTS, key_of, measure, page
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -25,18 +25,18 @@ def test_every_setting_is_another_one():
 
 def test_the_page_has_a_row_for_what_was_measured():
     first, *_, last = VARIANTS.values()
-    cells = {
+    runs = {
         key_of(first, "choice"): {**CELL, "config": first.to_dict()},
         key_of(last, "choice"): {"error": "a gap", "config": last.to_dict()},
         key_of(CHOSEN, LAST): {**CELL, "config": CHOSEN.to_dict()},
     }
-    text = page({"cells": cells, "machine": "2 cores"})
+    text = page({"runs": runs, "machine": "2 cores"})
     assert "| CD, as it was | 600 | 150.0 | 101 |" in text
     assert "| learning rate 1e-3, steps by the spectrum | 600 | diverged |" in text
     assert "| steps by the spectrum, seed 0 | 1,400 | 150.0 | 101 |" in text
     assert "Not run to the end." in text
-    cells[key_of(CD, LAST)] = {**CELL, "fid": 200.0, "config": CD.to_dict()}
-    assert "the FID is 25% lower" in page({"cells": cells, "machine": "2 cores"})
+    runs[key_of(CD, LAST)] = {**CELL, "fid": 200.0, "config": CD.to_dict()}
+    assert "the FID is 25% lower" in page({"runs": runs, "machine": "2 cores"})
 
 
 @pytest.fixture
@@ -70,16 +70,16 @@ def seen(monkeypatch):
 
 
 def test_a_choice_looks_at_no_held_out_image_and_trains_on_none_that_chooses(seen):
-    cell = measure(CD, "choice", n=5)
+    run = measure(CD, "choice", n=5)
     real, samples = seen["features"]
     trained, chose = set(seen["x"][:, 0, 0, 0].tolist()), set(real[:, 0, 0, 0].tolist())
     assert (len(trained), len(chose), len(samples)) == (6, 3, 5)
     assert not trained & chose
     assert max(trained | chose) < 10
     assert seen["label"].tolist() == seen["x"][:, 0, 0, 0].tolist()
-    assert cell["fid"] > 0
-    assert 0 <= cell["training"] <= cell["total"]
-    assert (cell["features"], cell["config"]) == ("pixels of one channel", CD.to_dict())
+    assert run["fid"] > 0
+    assert 0 <= run["training"] <= run["total"]
+    assert (run["features"], run["config"]) == ("pixels of one channel", CD.to_dict())
 
 
 def test_the_last_word_is_on_held_out_images(seen):
@@ -104,16 +104,16 @@ def test_what_is_there_is_not_trained_again(tmp_path, monkeypatch):
         return {**CELL, "samples": photo_ablation.encode(torch.zeros(4, 3, 8, 8).byte()), "config": config.to_dict()}
 
     monkeypatch.setattr(photo_ablation, "measure", once)
-    monkeypatch.setattr(sys, "argv", ["photo_ablation", str(tmp_path), "--only", "CD, as it was, seed 0"])
-    photo_ablation.main()
+    words = ["photo-ablation", "--out", str(tmp_path)]
+    assert main([*words, "--only", "CD, as it was, seed 0"]) == 0
     assert asked == [(LAST, CD)]
-    monkeypatch.setattr(sys, "argv", ["photo_ablation", str(tmp_path)])
-    photo_ablation.main()
+    assert main(words) == 0
     assert len(asked) == 7
     assert {path.name for path in tmp_path.iterdir()} == {
-        "photo-ablation.json", "photo-ablation.md", "photo-ablation.png", "photo-ablation-before.png"
+        "photo-ablation.json", "photo-ablation.md", "photo-ablation.png", "photo-ablation-before.png",
+        "photo-ablation.runs",
     }  # fmt: skip
-    assert len(json.loads((tmp_path / "photo-ablation.json").read_text())["cells"]) == 7
+    assert len(json.loads((tmp_path / "photo-ablation.json").read_text())["runs"]) == 7
 
 
 def test_the_page_is_the_one_of_the_numbers():

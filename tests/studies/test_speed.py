@@ -3,12 +3,15 @@
 import copy
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
 from pscd import losses
 from pscd.errors import Diverged, UserError
+from studies.__main__ import main
+from studies.engine import RunStore, run_experiment
 from studies.speed import growth, processes, program, quality, report, rivals, updates
 from studies.speed.quality import Learner, time_to_quality
 from studies.timing import LR, Training
@@ -93,8 +96,19 @@ def test_not_getting_there_is_a_target_missed():
     assert (moon["met"], moon["shown"]) == (False, "not reached")
 
 
+def written(results, out, *, quick):
+    """The page of results that are stored already."""
+    runs = [{"part": part, "name": name, "quick": quick} for part, values in results.items() for name in values]
+    store = RunStore(out / "speed.runs", "speed")
+    store.folder.mkdir(parents=True, exist_ok=True)
+    for run in runs:
+        store.write(run, {"values": results[run["part"]][run["name"]], "seconds": 1.0})
+    study = replace(program.experiment(), runs=lambda quick, seeds: runs)
+    return run_experiment(study, out, quick=quick).read_text()
+
+
 def test_the_page_has_every_part_and_no_part_that_was_not_measured(tmp_path):
-    page = program.write(made_up(), tmp_path, quick=False, command="make bench").read_text()
+    page = written(made_up(), tmp_path, quick=False)
     for words in (
         "6 of 10 met",
         "| MLP | 10 | 25 |",
@@ -110,7 +124,7 @@ def test_the_page_has_every_part_and_no_part_that_was_not_measured(tmp_path):
     assert kept["results"]["growth"]["mmd"]["mib"] == 300.0
     assert kept["versions"]["torch"] == torch.__version__
     assert "cores" in kept["machine"]
-    few = program.write({"processes": made_up()["processes"]}, tmp_path, quick=True, command="x").read_text()
+    few = written({"processes": made_up()["processes"]}, tmp_path, quick=True)
     assert "Time to quality" not in few
     assert "Quick" in few
 
@@ -218,8 +232,8 @@ def test_seeds_count_by_their_median_unless_the_first_is_late(arrivals, seconds,
     monkeypatch.setattr(quality, "time_to_quality", lambda make, fresh, cap: {**run, "seconds": next(found)})
     monkeypatch.setattr(quality, "best_threads", lambda task: 1)
     monkeypatch.setattr(quality, "ours", lambda data, seed: Learner(lambda: None, []))
-    cell = quality.measure_ours("moon", (0, 1, 2), 5.0)
-    assert (cell["seconds"], cell["each"]) == (seconds, arrivals[:tried])
+    run = quality.measure_ours("moon", (0, 1, 2), 5.0)
+    assert (run["seconds"], run["each"]) == (seconds, arrivals[:tried])
 
 
 def test_a_short_success_does_not_count_and_the_cap_ends_it():
@@ -290,50 +304,45 @@ def without_peers(monkeypatch):
 
 
 def test_a_quick_row_from_the_command_line(without_peers, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(program.figure, "draw", lambda results, path: None)
-    assert program.main(["--quick", "--parts", "a,b", "--rounds", "1", "--out", str(tmp_path)]) == 0
+    monkeypatch.setattr(program.figure, "draw", lambda results, path: path)
+    assert main(["speed", "--quick", "--parts", "a,b", "--out", str(tmp_path)]) == 0
     told = capsys.readouterr()
     assert "torchebm is not installed and is left out" in told.err
-    (cell,) = json.loads((tmp_path / "speed.json").read_text())["results"]["updates"].values()
-    assert set(cell["times_ours"]) == {"plain loop CD", "plain loop PS-CD"}
-    assert set(cell["threads"]) == {"pscd", *cell["times_ours"]}
-    assert cell["milliseconds"]["bound"] > 0
+    (run,) = json.loads((tmp_path / "speed.json").read_text())["results"]["updates"].values()
+    assert set(run["times_ours"]) == {"plain loop CD", "plain loop PS-CD"}
+    assert set(run["threads"]) == {"pscd", *run["times_ours"]}
+    assert run["milliseconds"]["bound"] > 0
     assert "| tiny |" in told.out
 
 
-def test_cells_are_kept_with_resume_and_measured_anew_without(without_peers, tmp_path, monkeypatch):
-    monkeypatch.setattr(program.figure, "draw", lambda results, path: None)
-    monkeypatch.setattr(updates, "measure", lambda case, rounds: made_up()["updates"]["mlp-20"] | {"rounds": rounds})
+def test_what_was_measured_is_kept(without_peers, tmp_path, monkeypatch):
+    monkeypatch.setattr(program.figure, "draw", lambda results, path: path)
+    monkeypatch.setattr(updates, "measure", lambda case, rounds: made_up()["updates"]["mlp-20"])
 
     def run(*flags):
-        assert program.main(["--parts", "a", "--out", str(tmp_path), *flags]) == 0
-        return {
-            n: c["rounds"] for n, c in json.loads((tmp_path / "speed.json").read_text())["results"]["updates"].items()
-        }
+        assert main(["speed", "--parts", "a", "--out", str(tmp_path), *flags]) == 0
+        report = json.loads((tmp_path / "speed.json").read_text())
+        return set(report["results"]["updates"]), report["runs_computed_in_that_time"]
 
-    assert run("--only", "conv", "--rounds", "2") == {"conv": 2}
-    assert run("--resume", "--rounds", "3") == {"conv": 2, "mlp-2": 3}
-    assert run("--only", "conv", "--rounds", "4") == {"conv": 4, "mlp-2": 3}
-    assert run("--rounds", "5") == {"conv": 5, "mlp-2": 5}
+    assert run("--only", "conv") == ({"conv"}, 1)
+    assert run() == ({"conv", "mlp-2"}, 1)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"), [(["--parts", "z"], "'z'"), (["--rounds", "0"], "--rounds"), (["--only", "none"], "'none'")]
-)
+@pytest.mark.parametrize(("flags", "message"), [(["--parts", "z"], "'z'"), (["--only", "none"], "'none'")])
 def test_bad_flags_are_told_in_one_line(without_peers, flags, message, tmp_path, capsys):
-    assert program.main([*flags, "--out", str(tmp_path)]) == 2
+    assert main(["speed", *flags, "--out", str(tmp_path)]) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_parts_by_their_letters():
-    assert program.chosen_parts("a,b,c,d") == ["updates", "quality"]
+    assert program.chosen_parts("a,b,c,d") == {"updates", "quality"}
     with pytest.raises(UserError, match="unknown part"):
         program.chosen_parts("a,g")
 
 
-def test_every_part_has_quick_cells(without_peers):
-    for part in set(program.LETTERS.values()):
-        assert 1 <= len(program.cells_of(part, True, None)) <= len(program.cells_of(part, False, None))
+def test_every_part_has_quick_runs(without_peers):
+    for runs in program.PARTS.values():
+        assert 1 <= len(runs(True)) <= len(runs(False))
 
 
 @pytest.mark.parametrize("name", rivals.PEERS)

@@ -1,9 +1,9 @@
 import json
-from dataclasses import replace
 
 import numpy as np
 
 from studies import train_tables
+from studies.__main__ import main
 
 
 def test_a_small_folder_of_tables(tmp_path, monkeypatch, capsys):
@@ -12,16 +12,13 @@ def test_a_small_folder_of_tables(tmp_path, monkeypatch, capsys):
         x = rng.normal(size=(120, d))
         np.savez(tmp_path / f"{name}.npz", X=x, y=(np.arange(120) < 6).astype(int))
     monkeypatch.setattr(train_tables, "GAMMAS", ("auto",))
-    usual = train_tables.default_preset
-    monkeypatch.setattr(train_tables, "default_preset", lambda *words: replace(usual(*words), steps=20))
-    out = tmp_path / "page"
-    words = ["train_tables", str(tmp_path), "--out", str(out), "--seeds", "1", "--jobs", "1"]
-    monkeypatch.setattr("sys.argv", words)
-    train_tables.main()
-    runs = json.loads(out.with_suffix(".json").read_text())["runs"]
-    assert {row["table"] for row in runs} == {"one", "two"}
+    out = tmp_path / "out"
+    words = ["train-tables", str(tmp_path), "--quick", "--out", str(out), "--jobs", "1"]
+    assert main(words) == 0
+    page = out / "train-tables.md"
+    runs = json.loads((out / "train-tables.json").read_text())["runs"]
+    assert {row["settings"]["table"] for row in runs} == {"one", "two"}
     assert all(row["lost"] is None and row["rows"] == 127 for row in runs)
-    assert "2 runs, 0 lost" in out.with_suffix(".md").read_text()
-    before = out.with_suffix(".jsonl").read_text()
-    train_tables.main()  # nothing is left to do
-    assert out.with_suffix(".jsonl").read_text() == before
+    assert "2 runs, 0 lost" in page.read_text()
+    assert main(words) == 0  # nothing is left to do
+    assert json.loads((out / "train-tables.json").read_text())["runs_computed_in_that_time"] == 0

@@ -33,4 +33,4 @@ axes[1].legend(loc="best", fontsize="small")
 plt.show()
 
 # %%
-# The artefact :doc:`/results/path` has the numbers; :doc:`/explanations/robust` draws the consequences.
+# The experiment :doc:`/results/path` has the numbers; :doc:`/explanations/robust` draws the consequences.

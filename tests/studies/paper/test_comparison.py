@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from pscd.objectives import PseudoSpherical
-from studies.engine.experiment import CellResult
+from studies.engine import Run
 from studies.paper import Choice
 from studies.paper.comparison import differences, gradient_agreement
 
@@ -14,8 +14,8 @@ DIGITS = Choice(data="digits", features="pixels", n=60)
 
 
 def test_differences_tell_units_apart():
-    cells = [
-        CellResult(
+    runs = [
+        Run(
             {"gamma": g, "seed": s, "config": replace(DIGITS, unit=unit).config(g, s, quick=True).to_dict()}, {"fid": f}
         )
         for g, s, unit, f in (
@@ -27,7 +27,7 @@ def test_differences_tell_units_apart():
             (1.0, 1, "spread", 8.0),
         )
     ]
-    lines = differences(cells).splitlines()
+    lines = differences(runs).splitlines()
     assert [line.split("|")[1:3] for line in lines[2:]] == [
         [" CD ", "  "],
         [" gamma 1 per nat ", " 1.0 +- 0.0 "],
@@ -38,14 +38,14 @@ def test_differences_tell_units_apart():
 def test_differences_from_cd_are_of_the_same_seed():
     """10 and 14 less 8 and 10 are 2 and 4: 3 +- 12.7 sqrt(2) / sqrt(2), Student's t of one degree of freedom."""
     config = DIGITS.config(0.0, 0, quick=True).to_dict()
-    cells = [
-        CellResult({"gamma": g, "seed": s, "config": config}, {"fid": fid, "spread": 0.25, "ess_pos": 0.5})
+    runs = [
+        Run({"gamma": g, "seed": s, "config": config}, {"fid": fid, "spread": 0.25, "ess_pos": 0.5})
         for g, s, fid in ((0.0, 0, 8.0), (0.0, 1, 10.0), (1.0, 1, 14.0), (1.0, 0, 10.0), (2.0, 0, 9.0), (2.0, 1, None))
     ]
-    lines = differences(cells).splitlines()
+    lines = differences(runs).splitlines()
     assert "| gamma 1 | 3.0 +- 12.7 | 0.0002 | 0.25 | 0.5 |  |  |  |" in lines
     assert "| gamma 2 |  | 0.0002 | 0.25 | 0.5 |  |  |  |" in lines  # one seed is no interval
-    assert differences([c for c in cells if c.settings["seed"] == 0]) == ""
+    assert differences([c for c in runs if c.settings["seed"] == 0]) == ""
 
 
 class Linear(nn.Module):

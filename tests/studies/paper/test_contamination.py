@@ -12,7 +12,7 @@ from pscd.data import TOYS_2D
 from pscd.errors import UserError
 from pscd.rng import generator
 from studies.__main__ import main
-from studies.engine.experiment import SCHEMA, CellResult, Experiment, run
+from studies.engine import SCHEMA, Experiment, Run, run_experiment
 from studies.paper import EXPERIMENTS, reproduce
 from studies.paper.contamination_2d import CLUSTER, junk, limit, meets, share_ignored, wide_box
 from studies.paper.contamination_tables import above, read, split, usable
@@ -37,8 +37,8 @@ def test_tables_in_the_quick_form(tables, tmp_path, capsys):
     assert main(words) == 0
     report = json.loads((out / "contamination-tables.json").read_text())
     jsonschema.validate(report, SCHEMA)
-    assert {cell["settings"]["table"] for cell in report["cells"]} == {"one", "two"}
-    assert str(tables) not in json.dumps(report["cells"])
+    assert {run["settings"]["table"] for run in report["runs"]} == {"one", "two"}
+    assert str(tables) not in json.dumps(report["runs"])
     assert all(math.isfinite(row["measured"]) for row in report["rows"])
     page = (out / "contamination-tables.md").read_text()
     assert "Not run: gamma 0, gamma 1, flow, trimmed flow" in page
@@ -75,26 +75,26 @@ def test_split_has_the_share_of_junk_and_keeps_fresh_rows_apart(kind, tables):
 
 
 def test_above_by_hand():
-    def cell(value):
-        return [CellResult({}, {"log_prob": value})]
+    def run(value):
+        return [Run({}, {"log_prob": value})]
 
-    assert above({"auto": cell(1.0), "mixture": cell(0.5), "kernels": cell(0.9)}, ("mixture", "kernels"))
-    assert not above({"auto": cell(1.0), "mixture": cell(1.5)}, ("mixture", "kernels"))
-    assert above({"auto": cell(1.0), "mixture": cell(None)}, ("mixture",))
-    assert not above({"auto": cell(None), "mixture": cell(0.0)}, ("mixture",))
-    assert above({"auto": cell(1.0)}, ("mixture",)) is None
+    assert above({"auto": run(1.0), "mixture": run(0.5), "kernels": run(0.9)}, ("mixture", "kernels"))
+    assert not above({"auto": run(1.0), "mixture": run(1.5)}, ("mixture", "kernels"))
+    assert above({"auto": run(1.0), "mixture": run(None)}, ("mixture",))
+    assert not above({"auto": run(None), "mixture": run(0.0)}, ("mixture",))
+    assert above({"auto": run(1.0)}, ("mixture",)) is None
 
 
 def test_the_limit_is_that_of_clean_training_of_the_same_seed():
-    def cell(method, ratio, seed, kl, mmd=0.0):
-        return CellResult({"method": method, "ratio": ratio, "set": "moon", "seed": seed}, {"kl": kl, "mmd": mmd})
+    def run(method, ratio, seed, kl, mmd=0.0):
+        return Run({"method": method, "ratio": ratio, "set": "moon", "seed": seed}, {"kl": kl, "mmd": mmd})
 
-    done = [cell("CD", 0.0, 0, 0.02), cell("CD", 0.0, 1, 0.04), cell("auto", 0.1, 1, 0.06, 1.9)]
+    done = [run("CD", 0.0, 0, 0.02), run("CD", 0.0, 1, 0.04), run("auto", 0.1, 1, 0.06, 1.9)]
     assert limit(done, done[2].settings) == pytest.approx(0.07)
     assert meets(done, done[2])
-    assert not meets(done, cell("auto", 0.1, 0, 0.06, 1.9))
-    assert not meets(done, cell("auto", 0.1, 1, 0.06, 2.1))
-    assert not meets(done, cell("auto", 0.1, 1, None, None))
+    assert not meets(done, run("auto", 0.1, 0, 0.06, 1.9))
+    assert not meets(done, run("auto", 0.1, 1, 0.06, 2.1))
+    assert not meets(done, run("auto", 0.1, 1, None, None))
 
 
 def test_kinds_of_junk():
@@ -119,11 +119,11 @@ def test_the_share_is_read_off_the_notes():
 
 
 def test_what_matters_most_comes_first_and_nothing_twice():
-    cells = EXPERIMENTS["contamination-2d"].cells(False, 2)
-    assert [c["seed"] for c in cells] == sorted(c["seed"] for c in cells)
-    texts = [json.dumps(c, sort_keys=True) for c in cells]
+    runs = EXPERIMENTS["contamination-2d"].runs(False, 2)
+    assert [c["seed"] for c in runs] == sorted(c["seed"] for c in runs)
+    texts = [json.dumps(c, sort_keys=True) for c in runs]
     assert len(set(texts)) == len(texts)
-    dirty = [c for c in cells if c["seed"] == 0 and c["method"] == "trim"]
+    dirty = [c for c in runs if c["seed"] == 0 and c["method"] == "trim"]
     # Two kinds on six sets and a cluster on two, at four ratios.
     assert len(dirty) == 14 * 4
     assert all(c["config"]["objective"]["alpha"] == c["ratio"] for c in dirty)
@@ -155,7 +155,7 @@ def counted(settings):
 
 
 def test_hours_end_a_run_and_the_page_says_so(tmp_path, monkeypatch):
-    clock = iter([0.0, 0.0, 0.0, 1.0])  # when it must end, when it begins, and before two cells; then time is up
+    clock = iter([0.0, 0.0, 0.0, 1.0])  # when it must end, when it begins, and before two runs; then time is up
     monkeypatch.setattr("studies.engine.parallel.time.monotonic", lambda: next(clock, 4000.0))
     experiment = Experiment(
         "toy",
@@ -167,6 +167,6 @@ def test_hours_end_a_run_and_the_page_says_so(tmp_path, monkeypatch):
         lambda done: [],
         lambda done, out: [],
     )
-    page = run(experiment, tmp_path, jobs=1, show=False, hours=1.0)
-    assert "3 of 5 cells were not run" in page.read_text()
-    assert json.loads((tmp_path / "toy.json").read_text())["cells_not_run"] == 3
+    page = run_experiment(experiment, tmp_path, jobs=1, show=False, hours=1.0)
+    assert "3 of 5 runs are missing" in page.read_text()
+    assert json.loads((tmp_path / "toy.json").read_text())["runs_left"] == 3

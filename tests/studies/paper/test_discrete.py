@@ -2,7 +2,7 @@
 
 from pscd import discrete
 from pscd.discrete import SPINS
-from studies.engine.experiment import CellResult
+from studies.engine import Run
 from studies.paper import EXPERIMENTS
 from studies.paper.discrete import METHODS, WARM, rows_of, true_machine
 
@@ -22,7 +22,7 @@ def test_contamination_of_the_artefact():
 def test_notes_are_computed_from_the_cells():
     cold, warm = {"kl": 0.5, "score": -1.0}, {"score": -0.9}
     done = [
-        CellResult(
+        Run(
             {"method": method, "n": 500, "data": data, "d": 8, "seed": seed},
             {"seen": 90, "mode": 0.3, **(warm | {"kl": seed + 0.25} if method == WARM else cold)},
         )

@@ -1,6 +1,6 @@
 import pytest
 
-from studies.engine.experiment import Row
+from studies.engine import Row
 from studies.paper import figures
 
 

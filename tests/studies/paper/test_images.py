@@ -19,7 +19,7 @@ DIGITS = Choice(data="digits", features="pixels", n=60)
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
-    """One folder for all, so that experiments find each other's cells; no image set but the digits is there."""
+    """One folder for all, so that experiments find each other's runs; no image set but the digits is there."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PSCD_DATA", str(tmp_path_factory.mktemp("empty")))
         yield tmp_path_factory.mktemp("results")
@@ -39,7 +39,7 @@ def test_every_artefact_with_images_is_made(name, out):
 def test_artefacts_share_the_runs(out):
     reproduce("images-fid", out, quick=True, jobs=1, images=DIGITS)
     reproduce("images-gamma", out, quick=True, jobs=1, images=DIGITS)
-    assert json.loads((out / "images-gamma-digits.json").read_text())["cells_computed_in_that_time"] == 0
+    assert json.loads((out / "images-gamma-digits.json").read_text())["runs_computed_in_that_time"] == 0
 
 
 def test_noise_and_interpolations_are_always_there_to_tell_apart(out):
@@ -50,7 +50,7 @@ def test_noise_and_interpolations_are_always_there_to_tell_apart(out):
 
 
 def test_every_score_is_in_the_table_and_the_energy_once(out):
-    """The mean of the energy's AUROC, from what cells keep of each image, is that of its numbers in the table."""
+    """The mean of the energy's AUROC, from what runs keep of each image, is that of its numbers in the table."""
     reproduce("ood", out, quick=True, jobs=1, images=DIGITS)
     rows = json.loads((out / "ood-digits.json").read_text())["rows"]
     by = {(row["row"], row["column"]): row["measured"] for row in rows}
@@ -114,16 +114,16 @@ def test_a_run_that_diverges_is_told_without_a_folder_of_this_machine(tmp_path, 
         monkeypatch.setattr(module, "fit", give_up)
     monkeypatch.setattr(dirty.checkpoint, "branch", lambda *folders: None)
     config = DIGITS.config(0.0, 0, quick=True)
-    cell = {"config": config.to_dict(), "n": 60, "features": "pixels"}
+    run = {"config": config.to_dict(), "n": 60, "features": "pixels"}
     rival = replace(config, objective=FEBM(), energy=replace(config.energy, classes=0)).to_dict()
     line = {"gamma": 0.3, "unit": "spread", "seed": 0, "contaminated": False, "ratio": 0.1, "stages": 3}
     data = Dataset(torch.zeros(8, 1, 8, 8, dtype=torch.uint8), torch.zeros(4, 1, 8, 8, dtype=torch.uint8))
-    stages = dirty._go_on({**line, "after": cell["config"]}, data, data.held_out, None, tmp_path / "a")
+    stages = dirty._go_on({**line, "after": run["config"]}, data, data.held_out, None, tmp_path / "a")
     told = {"fid": None, "error": "training diverged 6 times"}
     assert stages == [told]
-    assert plain.compute(cell, tmp_path) == told | dict.fromkeys(plain.PRDC)
-    assert plain.compute({**cell, "background": cell["config"]}, tmp_path) == {"error": told["error"]}
-    assert rivals.compute({**cell, "config": rival, "method": "f-EBM"}, tmp_path) == told
+    assert plain.compute(run, tmp_path) == told | dict.fromkeys(plain.PRDC)
+    assert plain.compute({**run, "background": run["config"]}, tmp_path) == {"error": told["error"]}
+    assert rivals.compute({**run, "config": rival, "method": "f-EBM"}, tmp_path) == told
 
 
 def test_the_unit_of_gamma_and_the_updates_can_be_chosen():
@@ -138,10 +138,10 @@ def test_the_unit_of_gamma_and_the_updates_can_be_chosen():
 def test_both_units_stand_on_one_page_beside_one_cd(out):
     both = replace(DIGITS, unit="both")
     experiment = WITH_IMAGES["images-fid"](both)
-    cells = experiment.cells(False, 2)
-    assert len({json.dumps(cell, sort_keys=True) for cell in cells}) == len(cells) == 2 * (1 + 4 + 4)
-    single = [WITH_IMAGES["images-fid"](replace(DIGITS, unit=unit)).cells(False, 2) for unit in ("nats", "spread")]
-    assert all(cell in cells for part in single for cell in part)  # models of one unit are not trained again
+    runs = experiment.runs(False, 2)
+    assert len({json.dumps(run, sort_keys=True) for run in runs}) == len(runs) == 2 * (1 + 4 + 4)
+    single = [WITH_IMAGES["images-fid"](replace(DIGITS, unit=unit)).runs(False, 2) for unit in ("nats", "spread")]
+    assert all(run in runs for part in single for run in part)  # models of one unit are not trained again
     page = reproduce("images-gamma", out, quick=True, jobs=1, images=both)
     rows = json.loads(page.with_suffix(".json").read_text())["rows"]
     names = ["CD", *(f"gamma {g} per {unit}" for unit in ("nat", "spread") for g in ("-0.5", "0.5", "1", "2"))]

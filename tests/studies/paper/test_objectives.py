@@ -12,7 +12,7 @@ from pscd.energies import Quadratic
 from pscd.errors import UserError
 from pscd.objectives import OBJECTIVES, DenoisingScoreMatching, DensityPower, NoiseContrastive, Recovery, Trimmed
 from pscd.rng import generator
-from studies.engine.experiment import CellResult, Row
+from studies.engine import Row, Run
 from studies.paper import objectives_1d, objectives_2d
 from studies.paper.objectives_1d import RIVALS_1D, exact_gaussian
 
@@ -52,13 +52,13 @@ def test_exact_gaussians_have_their_limits():
 
 
 def run(objective, value, seed=0, name="moon"):
-    """A finished cell; its MMD and KL are all one number, or none for a run that diverged."""
+    """A finished run; its MMD and KL are all one number, or none for a run that diverged."""
     settings = {"objective": objective, "set": name, "seed": seed, "n_fresh": 10, "config": {"steps": 3}}
     result = {"mmd": value, "mmd_density": value}
-    return CellResult(settings, result | ({} if value is None else {"mmd_exact": value, "kl": value, "mmd_data": 0.5}))
+    return Run(settings, result | ({} if value is None else {"mmd_exact": value, "kl": value, "mmd_data": 0.5}))
 
 
-COST = CellResult({"rounds": 4}, {"costs": {"cd": [0.01, 0.02, 0.03, 0.04], "nce": [0.2, 0.3, 0.5, 0.6]}})
+COST = Run({"rounds": 4}, {"costs": {"cd": [0.01, 0.02, 0.03, 0.04], "nce": [0.2, 0.3, 0.5, 0.6]}})
 
 
 def test_an_objective_without_a_known_answer_gets_none():
@@ -127,6 +127,6 @@ def test_every_objective_has_a_place_in_both_tables():
     # Recovery likelihood is for images.
     kinds = {type(objective) for objective in OBJECTIVES.values()} - {Trimmed, Recovery}
     for experiment in (objectives_2d.OBJECTIVES_2D, objectives_1d.OBJECTIVES_1D):
-        runs = [settings for settings in experiment.cells(False, 2) if "objective" in settings]
+        runs = [settings for settings in experiment.runs(False, 2) if "objective" in settings]
         assert {type(objectives_2d.RIVALS[settings["objective"]]) for settings in runs} == kinds
         assert {settings["seed"] for settings in runs} == {0, 1}

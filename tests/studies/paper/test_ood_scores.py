@@ -1,4 +1,4 @@
-"""Scores from what cells keep, and a choice among them that does not look at what it is judged by."""
+"""Scores from what runs keep, and a choice among them that does not look at what it is judged by."""
 
 import json
 
@@ -11,7 +11,7 @@ from pscd.images.scores import combined
 from pscd.metrics import auroc
 from pscd.presets import PRESETS
 from pscd.rng import generator
-from studies.engine.experiment import CellResult, Row, mean_rows, objective_label
+from studies.engine import Row, Run, mean_rows, objective_label
 from studies.paper.ood_scores import (
     BACKGROUND_NOISE,
     INSIDE,
@@ -73,28 +73,26 @@ def test_without_a_background_its_score_is_left_out(values):
 
 def test_the_background_of_a_seed_belongs_to_all_objectives_of_that_seed(values):
     own, of_seed = part(values, "energy", "bits", "gradient"), part(values, "background")
-    done = [CellResult({"gamma": g, "seed": s}, {"measures": own}) for g in (0.0, 1.0) for s in (0, 1)]
-    done += [CellResult({"gamma": 0.0, "seed": 2}, {"fid": None})]  # diverged, or computed before measures were kept
-    done += [CellResult({"seed": 1, "background": {}}, {"measures": of_seed})]
-    done += [CellResult({"seed": 0, "background": {}}, {"error": "diverged"})]
+    done = [Run({"gamma": g, "seed": s}, {"measures": own}) for g in (0.0, 1.0) for s in (0, 1)]
+    done += [Run({"gamma": 0.0, "seed": 2}, {"fid": None})]  # diverged, or computed before measures were kept
+    done += [Run({"seed": 1, "background": {}}, {"measures": of_seed})]
+    done += [Run({"seed": 0, "background": {}}, {"error": "diverged"})]
     rows = {(row.row, row.column): row for row in score_rows(done)}
     assert rows["low", "CD: AUROC by background"].n == 1
     assert rows["low", "gamma 1: AUROC by typicality"].n == 2
     assert (MEAN, "CD: AUROC") in rows
     assert ("low", "CD: AUROC") not in rows  # which stands in the table already
-    assert score_rows([CellResult({"gamma": 0.0, "seed": 0}, {"fid": 3.0})]) == []
+    assert score_rows([Run({"gamma": 0.0, "seed": 0}, {"fid": 3.0})]) == []
 
 
 def test_the_summary_marks_the_default():
     """AUROC of 1 and 0.5 with two seeds: 0.75, and a standard deviation of 0.354."""
 
-    def cell(gamma, seed, **values):
-        return CellResult(
-            {"gamma": gamma, "by": next(iter(values)), "seed": seed}, {"auroc": next(iter(values.values()))}
-        )
+    def run(gamma, seed, **values):
+        return Run({"gamma": gamma, "by": next(iter(values)), "seed": seed}, {"auroc": next(iter(values.values()))})
 
-    cells = [cell(0.0, 0, energy=1.0), cell(0.0, 1, energy=0.5), cell(1.0, 0, energy=0.25), cell(0.0, 0, joint=0.9)]
-    rows = mean_rows(cells, lambda s: (MEAN, column(objective_label(s["gamma"]), s["by"])), "auroc")
+    runs = [run(0.0, 0, energy=1.0), run(0.0, 1, energy=0.5), run(1.0, 0, energy=0.25), run(0.0, 0, joint=0.9)]
+    rows = mean_rows(runs, lambda s: (MEAN, column(objective_label(s["gamma"]), s["by"])), "auroc")
     rows.append(Row("low", "CD: AUROC by gradient", 0.1))  # of one set
     assert score_summary(rows).splitlines() == [
         "| mean AUROC over the other sets, by | CD | gamma 1 |",

@@ -21,18 +21,18 @@ from pscd.objectives import PseudoSpherical
 from pscd.rng import generator
 from pscd.training.loop import fit
 from studies.__main__ import main
-from studies.engine.experiment import SCHEMA, CellResult, Experiment, Row, mean_rows, run
+from studies.engine import SCHEMA, Experiment, Row, Run, mean_rows, run_experiment
 from studies.paper import EXPERIMENTS, reproduce
 from studies.paper.blame_2d import GAMMAS, STAGES, Quadrature, interleaved_grids
 from studies.paper.contamination_gaussian import kl_to_clean
 from studies.paper.gaussian_fit import exact_optimum
 from studies.paper.landscapes import CASES
-from studies.paper.lemma_checks import check_grid, grid_cells
+from studies.paper.lemma_checks import check_grid, grid_runs
 from studies.paper.published import CONTAMINATION_GAUSSIAN
 from studies.paper.toys_2d import stray_mass
 
 
-def cells(quick, seeds):
+def runs(quick, seeds):
     return [{"value": v, "seed": s} for v in (1, 2) for s in range(seeds)]
 
 
@@ -44,8 +44,8 @@ def rows(done):
     return mean_rows(done, lambda s: ("square", str(s["value"])), "square", {("square", "1"): 1.0})
 
 
-def toy_artefact(**changes):
-    settings = {"cells": cells, "compute": compute, "rows": rows, "draw": lambda done, out: []} | changes
+def toy_experiment(**changes):
+    settings = {"runs": runs, "compute": compute, "rows": rows, "draw": lambda done, out: []} | changes
     return Experiment("toy", "A toy", "no time", 2, **settings)
 
 
@@ -62,10 +62,10 @@ def test_every_artefact_runs_quickly_and_keeps_to_the_schema(name, tmp_path, cap
         assert (tmp_path / figure).stat().st_size > 5000
         assert figure in page
     assert all(row["measured"] is not None and math.isfinite(row["measured"]) for row in report["rows"])
-    if EXPERIMENTS[name].resumes_from_page:  # as in a fresh clone, which has the pages without the cells
-        rmtree(tmp_path / f"{EXPERIMENTS[name].family}.cells")
+    if EXPERIMENTS[name].resumes_from_page:  # as in a fresh clone, which has the pages without the runs
+        rmtree(tmp_path / f"{EXPERIMENTS[name].family}.runs")
         assert main([name, "--quick", "--jobs", "1", "--out", str(tmp_path)]) == 0
-        assert json.loads((tmp_path / f"{name}.json").read_text())["cells_computed_in_that_time"] == 0
+        assert json.loads((tmp_path / f"{name}.json").read_text())["runs_computed_in_that_time"] == 0
         assert (tmp_path / f"{name}.md").read_text() == page
 
 
@@ -77,11 +77,11 @@ def pinwheel(n, generator=None):
 
 
 def on_the_seventh(name, quick, seeds):
-    """Its cells of an experiment; `objectives-2d` is quick on moon alone, and one objective will do."""
+    """Its runs of an experiment; `objectives-2d` is quick on moon alone, and one objective will do."""
     if name == "toys-2d":
-        return [cell for cell in EXPERIMENTS[name].cells(quick, seeds) if cell["set"] == "seventh"]
-    cost, run, *_ = EXPERIMENTS[name].cells(quick, seeds)
-    return [cost, {**run, "set": "seventh", "config": {**run["config"], "data": "seventh"}}]
+        return [run for run in EXPERIMENTS[name].runs(quick, seeds) if run["set"] == "seventh"]
+    cost, one, *_ = EXPERIMENTS[name].runs(quick, seeds)
+    return [cost, {**one, "set": "seventh", "config": {**one["config"], "data": "seventh"}}]
 
 
 @pytest.mark.parametrize("name", ["toys-2d", "objectives-2d"])
@@ -90,20 +90,20 @@ def test_a_seventh_toy_is_one_entry(name, known, tmp_path, monkeypatch):
     """Its box and window are read off a draw; nothing is published about it, and its density may be unknown."""
     toy = Toy(TOYS_2D["moon"].draw, TOYS_2D["moon"].log_density) if known else Toy(pinwheel)
     monkeypatch.setitem(TOYS_2D, "seventh", toy)
-    cells = partial(on_the_seventh, name)
-    run(replace(EXPERIMENTS[name], cells=cells), tmp_path, quick=True, jobs=1, show=False)
+    runs = partial(on_the_seventh, name)
+    run_experiment(replace(EXPERIMENTS[name], runs=runs), tmp_path, quick=True, jobs=1, show=False)
     report = json.loads((tmp_path / f"{name}.json").read_text())
     ours = [row for row in report["rows"] if "seventh" in row["row"] + row["column"]]
-    assert sum("MMD, density" in row["column"] for row in ours) == len(cells(True, 1)) - (name == "objectives-2d")
+    assert sum("MMD, density" in row["column"] for row in ours) == len(runs(True, 1)) - (name == "objectives-2d")
     assert any("KL" in row["column"] for row in ours) == known
 
 
 def test_the_quadrature_of_a_seventh_toy_is_checked_too(monkeypatch):
     monkeypatch.setitem(TOYS_2D, "seventh", Toy(TOYS_2D["mog"].draw, TOYS_2D["mog"].log_density))
     monkeypatch.setitem(TOYS_2D, "eighth", Toy(pinwheel))
-    *_, cell = grid_cells()
-    assert cell["set"] == "seventh"
-    assert check_grid(cell)["holds"]
+    *_, one = grid_runs()
+    assert one["set"] == "seventh"
+    assert check_grid(one)["holds"]
 
 
 def test_the_list_names_every_artefact_with_its_cost(capsys):
@@ -124,79 +124,79 @@ def test_finished_cells_are_kept_and_a_killed_run_goes_on(tmp_path):
         return compute(settings)
 
     with pytest.raises(KeyboardInterrupt):
-        run(toy_artefact(compute=fragile), tmp_path, jobs=1, show=False)
+        run_experiment(toy_experiment(compute=fragile), tmp_path, jobs=1, show=False)
     assert len(calls) == 3
     calls.clear()
-    run(toy_artefact(compute=fragile), tmp_path, jobs=1, show=False)
+    run_experiment(toy_experiment(compute=fragile), tmp_path, jobs=1, show=False)
     assert len(calls) == 1
     report = json.loads((tmp_path / "toy.json").read_text())
     assert [row["measured"] for row in report["rows"]] == [1.5, 4.5]
-    assert report["cells_computed_in_that_time"] == 1
-    assert "kept" not in report["cells"][0]
+    assert report["runs_computed_in_that_time"] == 1
+    assert "kept" not in report["runs"][0]
 
 
 def test_a_page_goes_on_growing_without_its_cells_if_its_numbers_are_enough(tmp_path):
-    one, again = (toy_artefact(resumes_from_page=resumes) for resumes in (False, True))
+    one, again = (toy_experiment(resumes_from_page=resumes) for resumes in (False, True))
     for experiment, seeds, computed in ((again, 1, 2), (again, 2, 2), (again, 2, 0), (one, 2, 4)):
-        rmtree(tmp_path / "toy.cells", ignore_errors=True)
-        run(experiment, tmp_path, seeds=seeds, jobs=1, show=False)
+        rmtree(tmp_path / "toy.runs", ignore_errors=True)
+        run_experiment(experiment, tmp_path, seeds=seeds, jobs=1, show=False)
         report = json.loads((tmp_path / "toy.json").read_text())
-        assert report["cells_computed_in_that_time"] == computed
-        assert [cell["square"] for cell in report["cells"]] == ([1, 4] if seeds == 1 else [1, 2, 4, 5])
-    for spoil in ({"versions": {"pscd": "0.0.1"}}, {"cells": [{}]}, {"cells": 3}):
+        assert report["runs_computed_in_that_time"] == computed
+        assert [run["square"] for run in report["runs"]] == ([1, 4] if seeds == 1 else [1, 2, 4, 5])
+    for spoil in ({"versions": {"pscd": "0.0.1"}}, {"runs": [{}]}, {"runs": 3}):
         (tmp_path / "toy.json").write_text(json.dumps(report | spoil))
-        rmtree(tmp_path / "toy.cells", ignore_errors=True)
-        run(again, tmp_path, seeds=2, jobs=1, show=False)
-        assert json.loads((tmp_path / "toy.json").read_text())["cells_computed_in_that_time"] == 4
+        rmtree(tmp_path / "toy.runs", ignore_errors=True)
+        run_experiment(again, tmp_path, seeds=2, jobs=1, show=False)
+        assert json.loads((tmp_path / "toy.json").read_text())["runs_computed_in_that_time"] == 4
 
 
 def test_a_change_of_settings_is_not_mixed_with_old_cells(tmp_path):
-    run(toy_artefact(), tmp_path, jobs=1, show=False)
-    other = toy_artefact(cells=lambda quick, seeds: [{**c, "value": c["value"] + 1} for c in cells(quick, seeds)])
-    run(other, tmp_path, jobs=1, show=False)
+    run_experiment(toy_experiment(), tmp_path, jobs=1, show=False)
+    other = toy_experiment(runs=lambda quick, seeds: [{**c, "value": c["value"] + 1} for c in runs(quick, seeds)])
+    run_experiment(other, tmp_path, jobs=1, show=False)
     report = json.loads((tmp_path / "toy.json").read_text())
     assert [row["measured"] for row in report["rows"]] == [4.5, 9.5]
-    assert report["cells_computed_in_that_time"] == 2  # value 2 was there already
+    assert report["runs_computed_in_that_time"] == 2  # value 2 was there already
 
 
 def test_a_damaged_cell_is_computed_again(tmp_path):
-    run(toy_artefact(), tmp_path, jobs=1, show=False)
-    damaged = next((tmp_path / "toy.cells").iterdir())
+    run_experiment(toy_experiment(), tmp_path, jobs=1, show=False)
+    damaged = next((tmp_path / "toy.runs").iterdir())
     damaged.write_text('{"settings"')
-    run(toy_artefact(), tmp_path, jobs=1, show=False)
-    assert json.loads((tmp_path / "toy.json").read_text())["cells_computed_in_that_time"] == 1
+    run_experiment(toy_experiment(), tmp_path, jobs=1, show=False)
+    assert json.loads((tmp_path / "toy.json").read_text())["runs_computed_in_that_time"] == 1
 
 
 def test_processes_and_one_process_agree(tmp_path):
-    run(toy_artefact(), tmp_path / "one", jobs=1, show=False)
-    run(toy_artefact(), tmp_path / "two", jobs=2, show=False)
+    run_experiment(toy_experiment(), tmp_path / "one", jobs=1, show=False)
+    run_experiment(toy_experiment(), tmp_path / "two", jobs=2, show=False)
     one, two = (json.loads((tmp_path / d / "toy.json").read_text())["rows"] for d in ("one", "two"))
     assert one == two
 
 
 def test_a_users_own_joblib_backend_does_the_work(tmp_path):
-    """With threads, what a cell does to this process is seen here; with the default processes it is not."""
+    """With threads, what a run does to this process is seen here; with the default processes it is not."""
     seen = []
 
     def noted(settings):
         seen.append(settings["value"])
         return compute(settings)
 
-    run(toy_artefact(compute=noted), tmp_path / "default", jobs=2, show=False)
+    run_experiment(toy_experiment(compute=noted), tmp_path / "default", jobs=2, show=False)
     assert seen == []
     with joblib.parallel_config(backend="threading"):
-        run(toy_artefact(compute=noted), tmp_path / "threads", jobs=2, show=False)
+        run_experiment(toy_experiment(compute=noted), tmp_path / "threads", jobs=2, show=False)
     assert sorted(seen) == [1, 1, 2, 2]
 
 
 def test_a_bar_in_a_name_does_not_break_the_table(tmp_path):
-    named = toy_artefact(rows=lambda done: [Row("KL(p || q)", "x", 1.0)])
-    page = run(named, tmp_path, jobs=1, show=False).read_text()
+    named = toy_experiment(rows=lambda done: [Row("KL(p || q)", "x", 1.0)])
+    page = run_experiment(named, tmp_path, jobs=1, show=False).read_text()
     assert "| KL(p \\|\\| q) | x | 1 |  | 1 |" in page
 
 
 def test_mean_and_standard_deviation_over_seeds():
-    done = [CellResult({"value": 1, "seed": s}, {"square": v}) for s, v in enumerate((1.0, 3.0))]
+    done = [Run({"value": 1, "seed": s}, {"square": v}) for s, v in enumerate((1.0, 3.0))]
     assert rows(done) == [Row("square", "1", 2.0, std=math.sqrt(2), n=2, published=1.0)]
 
 
@@ -204,10 +204,10 @@ def test_bad_input(tmp_path):
     with pytest.raises(UserError, match="unknown experiment 'table-9'; there are: gamma-1d"):
         reproduce("table-9")
     with pytest.raises(UserError, match="--seeds must be at least 1"):
-        run(toy_artefact(), tmp_path, seeds=0)
+        run_experiment(toy_experiment(), tmp_path, seeds=0)
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write to"):
-        run(toy_artefact(), tmp_path / "file")
+        run_experiment(toy_experiment(), tmp_path / "file")
 
 
 # Known optima of the gamma-score for one Gaussian on the mixture, computed independently.
@@ -353,7 +353,7 @@ def test_notes_of_blame_are_computed_from_the_cells():
                 result = {"kl": kl, "gamma_1": kl if name == "mog" else -kl, "kl_train": kl - 0.25 * (i == 0)}
                 if (stage, name, gamma) == ("sampled", "rings", 1.0):
                     result = dict.fromkeys(result)
-                done.append(CellResult(settings, result))
+                done.append(Run(settings, result))
     notes = EXPERIMENTS["blame-2d"].notes(done)
     assert "| CD: KL | 1.5 | 2.5 | 3.5 |" in notes  # of moon and mog: rings has no number at one stage
     assert "| gamma 1: KL | 2.5 | 3.5 | 4.5 |" in notes
@@ -366,7 +366,7 @@ def test_notes_of_blame_are_computed_from_the_cells():
 
 
 def test_what_somebody_wrote_about_results_stays_when_they_are_made_again(tmp_path, monkeypatch):
-    monkeypatch.setitem(EXPERIMENTS, "toy", toy_artefact())
+    monkeypatch.setitem(EXPERIMENTS, "toy", toy_experiment())
     (tmp_path / "toy.reading.md").write_text("## Reading\n\nIt works.\n")
     page = reproduce("toy", tmp_path, quick=True, jobs=1)
     assert page.read_text().endswith("## Reading\n\nIt works.\n")

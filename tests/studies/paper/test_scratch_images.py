@@ -9,7 +9,7 @@ from pscd.images.features import load_feature_map
 from pscd.rng import generator
 from studies.images.contamination import blank
 from studies.paper import Choice
-from studies.paper.scratch_images import ROUGH, cells, label, looks_like_junk, roughness
+from studies.paper.scratch_images import ROUGH, label, looks_like_junk, roughness, runs
 
 
 def test_roughness_by_hand_and_of_noise():
@@ -23,7 +23,7 @@ def test_roughness_by_hand_and_of_noise():
 
 
 def test_every_line_starts_from_scratch_on_dirty_and_on_clean_images():
-    made = cells(Choice(junk="blank", ratio=0.2), False, 2)
+    made = runs(Choice(junk="blank", ratio=0.2), False, 2)
     assert len(made) == 2 * 2 * 3
     assert [label(s) for s in made[:6]] == [
         "CD",
@@ -44,9 +44,9 @@ def test_a_run_that_diverges_is_told_without_a_path(tmp_path, monkeypatch):
     def give_up(*args, **settings):
         raise Diverged("training diverged 6 times", f"the model of step 5 is kept in {tmp_path}")
 
-    module = sys.modules[cells.__module__]  # the package has a function of the same name
+    module = sys.modules[runs.__module__]  # the package has a function of the same name
     monkeypatch.setattr(module, "fit", give_up)
-    (first, *_) = cells(Choice(data="digits", features="pixels"), True, 1)
+    (first, *_) = runs(Choice(data="digits", features="pixels"), True, 1)
     found = module.compute(first, tmp_path)
     assert found.pop("error") == "training diverged 6 times"
     assert set(found) == set(module.COLUMNS)

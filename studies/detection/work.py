@@ -24,7 +24,7 @@ from pscd.errors import UserError
 from studies.detection import tables
 from studies.detection.detectors import CURVES, DETECTORS
 from studies.detection.tables import Facts
-from studies.engine.experiment import CellResult, Result, Settings
+from studies.engine import Result, Run, Settings
 
 LEVELS = (0.0, 0.05, 0.1, 0.2, 0.3)
 QUICK_LEVELS = (0.0, 0.2)
@@ -121,7 +121,7 @@ def all_settings(plan: Plan) -> list[Settings]:
     return list({_text(settings): settings for settings in (settings_of(plan, key) for key in plan.wanted())}.values())
 
 
-def by_key(plan: Plan, done: Sequence[CellResult]) -> dict[Key, Result]:
+def by_key(plan: Plan, done: Sequence[Run]) -> dict[Key, Result]:
     """The result of every key; keys that share a cell share its result."""
     results = {_text(d.settings): d.result for d in done}
     return {key: results[_text(settings_of(plan, key))] for key in plan.wanted()}
