@@ -9,6 +9,7 @@ from hypothesis import settings
 
 from pscd.config import TrainConfig
 from pscd.energies import Architecture
+from pscd.fast import sequence
 from pscd.sampling import Mala
 
 # The same examples in every run and no clock, so that a failure is one of the code; `make test-slow` looks further.
@@ -55,3 +56,10 @@ def trained(small, tmp_path):
     from pscd.runs import train
 
     return train(replace(small, steps=20), tmp_path / "run", progress=False)
+
+
+@pytest.fixture
+def any_size():
+    """Networks of all sizes learn in C++, though for small ones it is no faster."""
+    with sequence.limited(sequence.Limits(min_learning_work=0)):
+        yield

@@ -1,11 +1,11 @@
-"""Energies and their input gradients, as fast as the kind of energy allows: the only door into this room.
+"""Energies and their input gradients, as fast as the kind of energy allows.
 
-A chain asks for E(x) and its gradient with respect to x at every step, and for nothing else. `evaluating(energy, x)`
-answers: by hand and in C++ for sequences of known layers, through autograd for anything else. Results agree to
-rounding, so one need not look behind this page to understand a sampler; `using("plain")` turns all of it off.
+A chain needs E(x) and its gradient with respect to x at every step, and nothing else. `evaluating(energy, x)` provides
+them: by hand and in C++ for sequences of supported layers, through autograd for any other energy. Results agree to
+rounding, so samplers can be understood without this package; `using("plain")` turns it off.
 
-Behind the door: `gradients` chooses a way, `sequence` parses a network, `torch_layers` and `cpp` (with `kernels.cpp`)
-compute it, `threads` decides on the number of processor threads.
+Other packages import from here only. `gradients` chooses a way, `sequence` parses a network, `torch_layers` and `cpp`
+(with `kernels.cpp`) compute it, `threads` decides on the number of processor threads.
 """
 
 from pscd.fast.cpp import compiled_in, time_to_compile

@@ -21,22 +21,16 @@ from torch import Tensor
 from pscd.fast.threads import Threads
 from pscd.files import replacing, write_text_atomic
 
-SOURCE = Path(__file__).with_name("kernels.cpp")
-SOURCES = (SOURCE, Path(__file__).with_name("vectors.h"))
-COMPILERS = ("g++", "clang++", "c++")  # after the one that CXX names
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("kernels.cpp", "vectors.h"))
 FLAGS = ("-O3", "-std=c++17", "-march=native", "-shared", "-fPIC", "-Wno-psabi")
 SILU, TANH, LEAKY = 0, 1, 2  # activations, as kernels.cpp numbers them
 NONE = (LEAKY, 1.0)  # a layer without one
-MOST_LAYERS = 32
-SMALLEST_SHARED = 500_000  # multiply-adds below which starting threads does not pay
 
 _threads, _threads_to_learn = Threads(), Threads()  # what is best for chains need not be best for a single pass
 _spare: dict[int, Tensor] = {}  # the last record, by its size, to be reused: fresh memory costs page faults
 _first_use: dict[str, float] = {}
-_Floats = ctypes.POINTER(ctypes.c_float)
 _float = ctypes.c_float
-
-
+_Floats = ctypes.POINTER(ctypes.c_float)
 _Ints = ctypes.POINTER(ctypes.c_int)
 
 
@@ -115,6 +109,7 @@ class Network:
         precision: precision |x|^2 / 2 is added to the energy.
         bound: the rest of the energy is f, or bound tanh(f / bound) if this is not 0.
         threads: the most to use; results do not depend on it.
+        min_shared_work: multiply-adds below which starting threads does not pay.
     """
 
     def __init__(
@@ -127,7 +122,9 @@ class Network:
         precision: float = 0.0,
         bound: float = 0.0,
         threads: int = 1,
+        min_shared_work: int = 500_000,
     ) -> None:
+        self._min_shared_work = min_shared_work
         self._alive: list[Any] = []  # tensors that C++ has pointers to
         waves = 0 if frequencies is None else frequencies.shape[1]
         self.layers, self.last = layers, last
@@ -138,17 +135,17 @@ class Network:
             waves=waves,
             threads=threads,
             layers=(_Layer * len(layers))(*map(self._layer, layers)),
-            last=self._kept(last),
-            last_bias=self._kept(last_bias),
+            last=self._pointer(last),
+            last_bias=self._pointer(last_bias),
             outputs=len(last),
-            frequencies=self._kept(frequencies),
+            frequencies=self._pointer(frequencies),
             precision=precision,
             bound=bound,
         )
         self._reference = ctypes.byref(self._net)
         self._library = library()
-        self._net.packed = self._kept(torch.empty(self._library.packed_size(self._reference)))
-        self._net.scratch = self._kept(torch.empty(self._library.scratch_size(self._reference)))
+        self._net.packed = self._pointer(torch.empty(self._library.packed_size(self._reference)))
+        self._net.scratch = self._pointer(torch.empty(self._library.scratch_size(self._reference)))
         self._library.prepare(self._reference)
         self._most_threads = threads
         self._work = last.numel() + sum(layer.work for layer in layers)
@@ -156,9 +153,9 @@ class Network:
     def _layer(self, layer: Layer) -> _Layer:
         _, channels, tall, wide = layer.weight.shape
         sizes = (channels, *layer.size, tall, wide, *layer.stride, *layer.padding, *layer.output, *layer.activation)
-        return _Layer(*sizes, self._kept(layer.weight), self._kept(layer.bias))
+        return _Layer(*sizes, self._pointer(layer.weight), self._pointer(layer.bias))
 
-    def _kept(self, t: Tensor | None) -> Any:
+    def _pointer(self, t: Tensor | None) -> Any:
         t = t.detach().contiguous() if t is not None else None
         self._alive.append(t)
         return _floats(t)
@@ -213,13 +210,13 @@ class Network:
         parts = torch.empty(sum(out * (inputs + 1) for out, inputs in shapes))
         grad = grad.contiguous()
         # Not timed, which would run it twice: the first run overwrites the record.
-        self._net.threads = _threads_to_learn.favoured(self._most(len(grad)))
+        self._net.threads = _threads_to_learn.favoured(self._worth(len(grad)))
         self._library.learn(self._reference, _floats(grad), len(grad), _floats(record), _floats(parts))
         _spare.clear()
         _spare[len(record)] = record
         sizes = [size for out, inputs in shapes for size in (out * inputs, out)]
-        found = iter(parts.split(sizes))
-        return [(next(found).view(shape), next(found)) for shape in shapes]
+        gradients = iter(parts.split(sizes))
+        return [(next(gradients).view(shape), next(gradients)) for shape in shapes]
 
     def _checked(self, x: Tensor, output: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if x.dtype != torch.float32 or x.device.type != "cpu" or x.shape[1:] != (self.inputs,):
@@ -236,11 +233,11 @@ class Network:
             self._net.threads = number
             function(self._reference, *arguments)
 
-        threads.run(work, self._most(rows))
+        threads.run(work, self._worth(rows))
 
-    def _most(self, rows: int) -> int:
+    def _worth(self, rows: int) -> int:
         """The number of threads that so many rows are worth."""
-        return self._most_threads if rows * self._work >= SMALLEST_SHARED else 1
+        return self._most_threads if rows * self._work >= self._min_shared_work else 1
 
 
 def _floats(t: Tensor | None) -> Any:
@@ -258,12 +255,12 @@ def library() -> Any:
     if path is None:
         return None
     try:
-        found = ctypes.CDLL(str(path))
+        compiled = ctypes.CDLL(str(path))
     except OSError:  # compiled for another machine, or on a disk mounted noexec
         return None
     for name in ("packed_size", "scratch_size", "record_size"):
-        getattr(found, name).restype = ctypes.c_ssize_t
-    return found
+        getattr(compiled, name).restype = ctypes.c_ssize_t
+    return compiled
 
 
 def _compiled() -> Path | None:
@@ -272,11 +269,11 @@ def _compiled() -> Path | None:
         return None
     made_from = (*(path.read_text() for path in SOURCES), compiler, *FLAGS, platform.machine(), _processor())
     name = f"kernels-{hashlib.sha256(chr(0).join(made_from).encode()).hexdigest()[:16]}.so"
-    user = os.getuid() if hasattr(os, "getuid") else 0  # as Windows calls every owner
+    user = os.getuid() if hasattr(os, "getuid") else 0  # on Windows every file has the owner 0
     for folder in (_cache_folder(), Path(tempfile.gettempdir()) / f"pscd-{user}"):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if folder.stat().st_uid != user:  # somebody else's: do not load code from it
+            if folder.stat().st_uid != user:  # another user's: do not load code from it
                 continue
             return folder / name if _is_intact(folder / name) or _compile_once(compiler, folder / name) else None
         except OSError:
@@ -300,8 +297,9 @@ def time_to_compile() -> float | None:
 
 
 def _compiler() -> str | None:
-    found = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), *COMPILERS))), None)
-    return found if all(path.exists() for path in SOURCES) else None
+    compilers = (os.environ.get("CXX", ""), "g++", "clang++", "c++")
+    compiler = next(filter(None, map(shutil.which, compilers)), None)
+    return compiler if all(path.exists() for path in SOURCES) else None
 
 
 def _compile_once(compiler: str, path: Path) -> bool:
@@ -330,7 +328,7 @@ def _compile(compiler: str, path: Path) -> bool:
     for extra in (("-fopenmp",), ()):
         try:
             with replacing(path) as temporary:
-                command = [compiler, *FLAGS, *extra, str(SOURCE), "-o", str(temporary)]
+                command = [compiler, *FLAGS, *extra, str(SOURCES[0]), "-o", str(temporary)]
                 subprocess.run(command, check=True, capture_output=True, timeout=120)
             return True
         except (subprocess.SubprocessError, FileNotFoundError):  # it failed, or wrote nothing
@@ -339,12 +337,12 @@ def _compile(compiler: str, path: Path) -> bool:
 
 
 def _cache_folder() -> Path:
-    # Not `pscd.files.cache_folder`: importing pooch takes a tenth of a second, and on a Mac it names another folder.
+    # Not `pscd.files.cache_folder`: importing pooch takes 0.1 s, and on a Mac it names another folder.
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pscd"
 
 
 def _processor() -> str:
-    """The instruction sets of this processor: code for one must not be found by another that shares the folder."""
+    """The instruction sets of this processor, part of the cache key: processors of other kinds may share the folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,10 +1,10 @@
 """An energy and its gradient with respect to the input, as fast as the kind of energy allows.
 
 A chain takes this gradient at every step and needs nothing else: no gradient of the weights, no graph. For sequences of
-known layers it is written by hand, see `pscd.fast.sequence`; any other energy goes through autograd. Weights are read
-once per chain, so that spectral normalisation, for example, is computed once.
+supported layers it is written by hand, see `pscd.fast.sequence`; any other energy goes through autograd. Weights are
+read once per chain, so that spectral normalisation, for example, is computed once.
 
-A module of your own takes part by a method `as_sequence() -> Sequence | None` if it is one, or else by a method
+A custom module uses this by a method `as_sequence() -> Sequence | None` if it is a sequence, or else by a method
 `input_gradient() -> Evaluator | None`, which is called at the start of each chain.
 """
 
@@ -23,8 +23,6 @@ from pscd.fast.sequence import Sequence
 from pscd.fast.torch_layers import Evaluator, Moves, has_hooks
 from pscd.types import Energy
 
-NOISE_NUMBERS = 1_000_000  # random numbers drawn in advance for one call
-DEVICES = ("cpu", "cuda")
 MODES = ("auto", "eager", "plain")
 _mode: ContextVar[str] = ContextVar("mode", default="auto")
 
@@ -60,7 +58,7 @@ def using(mode: str) -> Iterator[None]:
 
 
 def evaluator(energy: Energy, shape: tuple[int, ...] | None = None) -> Evaluator:
-    """What a chain calls at every step, for the current weights."""
+    """Energy and gradient for the current weights, by the fastest way."""
     return by_hand(energy, shape) or by_autograd(energy)
 
 
@@ -82,20 +80,20 @@ def by_autograd(energy: Energy) -> Evaluator:
 
 
 def by_hand(energy: Energy, shape: tuple[int, ...] | None = None) -> Evaluator | None:
-    """Energy and gradient by hand, for sequences of known layers and modules with a method `input_gradient`."""
-    if not _may_go_by_hand(energy):
+    """Energy and gradient by hand, for sequences and modules with a method `input_gradient`; None for others."""
+    if not _allows_by_hand(energy):
         return None
     sequence = _as_sequence(energy, shape)
     if sequence is not None:
         return sequences.evaluator(sequence, compiled=_mode.get() == "auto")
-    if isinstance(energy, HasInputGradient) and _speaks_for_itself(energy, "input_gradient"):
+    if isinstance(energy, HasInputGradient) and _describes_forward(energy, "input_gradient"):
         return energy.input_gradient()
     return None
 
 
 def energies(energy: Energy, x: Tensor) -> Tensor:
-    """E(x) for a loss, differentiable once and with respect to the weights alone; in C++ where possible."""
-    if _mode.get() == "auto" and torch.is_grad_enabled() and not x.requires_grad and _may_go_by_hand(energy):
+    """E(x) for a loss, differentiable once and only with respect to the weights; in C++ where possible."""
+    if _mode.get() == "auto" and torch.is_grad_enabled() and not x.requires_grad and _allows_by_hand(energy):
         sequence = _as_sequence(energy, tuple(x.shape[1:]))
         e = sequences.energies(sequence, x) if sequence is not None else None
         if e is not None:
@@ -103,14 +101,14 @@ def energies(energy: Energy, x: Tensor) -> Tensor:
     return energy(x)
 
 
-def _may_go_by_hand(energy: Energy) -> TypeGuard[nn.Module]:
-    autocast = any(map(torch.is_autocast_enabled, DEVICES))
+def _allows_by_hand(energy: Energy) -> TypeGuard[nn.Module]:
+    autocast = any(map(torch.is_autocast_enabled, ("cpu", "cuda")))
     return _mode.get() != "plain" and isinstance(energy, nn.Module) and not autocast
 
 
 def _as_sequence(energy: nn.Module, shape: tuple[int, ...] | None) -> Sequence | None:
-    """The sequence that an `nn.Sequential` ending in `nn.Flatten(0)`, or a module's `as_sequence`, stands for."""
-    if isinstance(energy, IsSequence) and _speaks_for_itself(energy, "as_sequence"):
+    """The sequence of an `nn.Sequential` ending in `nn.Flatten(0)`, or that of a module's `as_sequence`."""
+    if isinstance(energy, IsSequence) and _describes_forward(energy, "as_sequence"):
         return energy.as_sequence()
     if type(energy) is nn.Sequential and len(energy) > 1 and _ends_rows(energy[-1]) and not has_hooks(energy):
         return Sequence(energy[:-1], shape)
@@ -141,7 +139,7 @@ def frozen(energy: Energy) -> Iterator[None]:
 
 @contextmanager
 def evaluating(energy: Energy, x: Tensor) -> Iterator[Evaluator]:
-    """What chains call at every step inside the block; an energy that needs autograd is frozen meanwhile.
+    """Energy and gradient for chains inside the block; an energy that needs autograd is frozen meanwhile.
 
     Args:
         energy: maps `(B, *shape)` to `(B,)`.
@@ -150,9 +148,9 @@ def evaluating(energy: Energy, x: Tensor) -> Iterator[Evaluator]:
     Yields:
         Energy and gradient, the fastest way.
     """
-    known = by_hand(energy, tuple(x.shape[1:]))
-    if known is not None:
-        yield known
+    fast = by_hand(energy, tuple(x.shape[1:]))
+    if fast is not None:
+        yield fast
         return
     with frozen(energy):
         yield by_autograd(energy)
@@ -169,11 +167,11 @@ def at_once(
     generator: torch.Generator | None,
 ) -> Tensor:
     """The loop of `langevin` with many steps per call of C++, and the same noise."""
-    most = max(1, NOISE_NUMBERS // max(x.numel(), 1))
+    most = max(1, sequences.limits.get().noise_numbers // max(x.numel(), 1))
     for first in range(0, n_steps, most):
         z = x.new_empty(min(most, n_steps - first), *x.shape)
         if noise != 0:
-            # torch draws normals in groups of 16: whole groups are the same at once as step by step.
+            # torch draws normals in groups of 16: multiples of 16 are the same numbers at once as step by step.
             for part in [z] if x.numel() % 16 == 0 else z:
                 part.normal_(generator=generator)
             z *= noise
@@ -184,13 +182,13 @@ def at_once(
 
 
 def _ends_rows(module: nn.Module) -> bool:
-    """Whether the module does nothing but turn `(B, 1)` into `(B,)`."""
+    """Whether the module only turns `(B, 1)` into `(B,)`."""
     return type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (0, -1) and not has_hooks(module)
 
 
-def _speaks_for_itself(energy: nn.Module, method: str) -> bool:
+def _describes_forward(energy: nn.Module, method: str) -> bool:
     """Whether the method was written for the `forward` in use: a subclass may override `forward` alone."""
-    owners = type(energy).__mro__
-    speaker = next((i for i, owner in enumerate(owners) if method in vars(owner)), len(owners))
-    doer = next(i for i, owner in enumerate(owners) if "forward" in vars(owner))
-    return speaker <= doer and not has_hooks(energy)
+    classes = type(energy).__mro__
+    of_method = next((i for i, owner in enumerate(classes) if method in vars(owner)), len(classes))
+    of_forward = next(i for i, owner in enumerate(classes) if "forward" in vars(owner))
+    return of_method <= of_forward and not has_hooks(energy)

@@ -28,16 +28,43 @@ from pscd.fast.torch_layers import (
     layers_of,
 )
 
-MOST_WORK = 20_000_000  # multiply-adds per row above which torch's convolutions are as fast
-# The loss is as fast through autograd below so many multiply-adds per batch, and above so many per row: the weights
-# then no longer fit into the L2 cache, and torch's matrix products are better.
-LEAST_LEARNT, MOST_LEARNT = 1_000_000, 500_000
-DENSE = (nn.Linear, nn.Flatten, *ACTIVATIONS)  # layers of networks that C++ can compute parameter gradients of
+
+@dataclass(frozen=True)
+class Limits:
+    """For which sizes the C++ is used: where it was faster than torch on two cores."""
+
+    max_work: int = 20_000_000  # multiply-adds per row of a chain; above, torch's convolutions are as fast
+    min_learning_work: int = 1_000_000  # multiply-adds per batch of a loss; below, autograd is as fast
+    max_learning_work: int = 500_000  # per row of a loss; above, the weights do not fit into the L2 cache
+    max_layers: int = 32  # as kernels.cpp has it
+    noise_numbers: int = 1_000_000  # random numbers drawn in advance for one call
+
+
+limits: ContextVar[Limits] = ContextVar("limits", default=Limits())  # noqa: B039 (it is frozen)
+
+
+@contextmanager
+def limited(to: Limits) -> Iterator[None]:
+    """Use other limits in the block."""
+    token = limits.set(to)
+    try:
+        yield
+    finally:
+        limits.reset(token)
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """An energy that is an `nn.Sequential` of layers, ending in one number per row, with optional extras around it."""
+    """An energy that is an `nn.Sequential` of layers with one number per row as output, and optional extras.
+
+    Args:
+        net: the layers.
+        shape: of a row, for images.
+        output: `(n,)` with n >= B, which output of the last layer each row means, if there are several.
+        frequencies: `(inputs, waves)`; the first layer also sees sine and cosine of x times these.
+        precision: precision |x|^2 / 2 is added to the energy.
+        bound: the network's output f is replaced by bound tanh(f / bound).
+    """
 
     net: nn.Module
     shape: tuple[int, ...] | None = None
@@ -56,18 +83,18 @@ class _Parsed:
     takes_rows: bool  # of numbers; otherwise images
 
 
-_Found = tuple[_Parsed | None, cpp.Network | None]
-_kept: ContextVar[dict[nn.Module, tuple[Sequence, _Found]] | None] = ContextVar("kept", default=None)
+_Parts = tuple[_Parsed | None, cpp.Network | None]
+_shared: ContextVar[dict[nn.Module, tuple[Sequence, _Parts]] | None] = ContextVar("shared", default=None)
 
 
 @contextmanager
 def fixed_weights() -> Iterator[None]:
-    """Promise that no weights change in the block: the C++ copy of a network is then shared by chains and loss."""
-    token = _kept.set({})
+    """Share the C++ copy of a network between chains and loss; no weights may change in the block."""
+    token = _shared.set({})
     try:
         yield
     finally:
-        _kept.reset(token)
+        _shared.reset(token)
 
 
 def evaluator(sequence: Sequence, *, compiled: bool = True) -> Evaluator | None:
@@ -89,11 +116,12 @@ def evaluator(sequence: Sequence, *, compiled: bool = True) -> Evaluator | None:
 
 
 def energies(sequence: Sequence, x: Tensor) -> Tensor | None:
-    """Energies in C++, differentiable once and with respect to the weights alone."""
+    """Energies in C++, differentiable once and only with respect to the weights; None where autograd is faster."""
     modules = [m for m in sequence.net.modules() if type(m) is not nn.Sequential]
-    plain = all(type(m) in DENSE and not m._backward_hooks and not m._backward_pre_hooks for m in modules)
+    dense = (nn.Linear, nn.Flatten, *ACTIVATIONS)  # C++ has the parameter gradients of these
+    plain = all(type(m) in dense and not m._backward_hooks and not m._backward_pre_hooks for m in modules)
     work = sum(m.weight.numel() for m in modules if isinstance(m, nn.Linear))
-    if work > MOST_LEARNT or work * len(x) < LEAST_LEARNT:
+    if work > limits.get().max_learning_work or work * len(x) < limits.get().min_learning_work:
         return None
     if not plain or sequence.output is not None or x.dtype != torch.float32 or x.device.type != "cpu":
         return None
@@ -103,8 +131,8 @@ def energies(sequence: Sequence, x: Tensor) -> Tensor | None:
     # `modules()` lists a module that occurs twice only once, so the numbers differ then.
     if network is None or rows.shape[1] != network.inputs or len(weights) != 2 * len(network.layers) + 2:
         return None
-    found: Tensor = _Energies.apply(network, rows, *weights)
-    return found
+    e: Tensor = _Energies.apply(network, rows, *weights)
+    return e
 
 
 class _Energies(torch.autograd.Function):
@@ -121,22 +149,22 @@ class _Energies(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.record is None:
             raise RuntimeError("energies were differentiated a second time; compute them anew")
-        found = [t for pair in ctx.network.learn(grad, ctx.record) for t in pair]
+        gradients = [t for pair in ctx.network.learn(grad, ctx.record) for t in pair]
         ctx.record = None
         needed = ctx.needs_input_grad[2:]
-        return (None, None, *(t if wanted else None for t, wanted in zip(found, needed, strict=True)))
+        return (None, None, *(t if is_needed else None for t, is_needed in zip(gradients, needed, strict=True)))
 
 
-def _parsed(sequence: Sequence, *, compiled: bool = True) -> _Found:
-    """The layers, if all are known, and the network in C++, if asked for and possible."""
-    kept = _kept.get()
-    if kept is not None and compiled and sequence.net in kept and _are_same(kept[sequence.net][0], sequence):
-        return kept[sequence.net][1]
+def _parsed(sequence: Sequence, *, compiled: bool = True) -> _Parts:
+    """The layers, if all are known, and the network in C++, if it should and can be compiled."""
+    shared = _shared.get()
+    if shared is not None and compiled and sequence.net in shared and _are_same(shared[sequence.net][0], sequence):
+        return shared[sequence.net][1]
     parsed = _parse(sequence)
-    found = parsed, _in_cpp(sequence, parsed) if compiled and parsed is not None else None
-    if kept is not None and compiled:
-        kept[sequence.net] = sequence, found
-    return found
+    parts = parsed, _in_cpp(sequence, parsed) if compiled and parsed is not None else None
+    if shared is not None and compiled:
+        shared[sequence.net] = sequence, parts
+    return parts
 
 
 def _are_same(a: Sequence, b: Sequence) -> bool:
@@ -150,11 +178,11 @@ def _parse(sequence: Sequence) -> _Parsed | None:
     if layers and isinstance(layers[0], Flatten):
         layers = layers[1:]
     *hidden, last = _with_linear_end(layers) or [None]
-    known = [layer for layer in hidden if layer is not None]
-    several = isinstance(last, Linear) and len(last.weight) != 1 and sequence.output is None
-    if len(known) < len(hidden) or not isinstance(last, Linear) or several:
+    supported = [layer for layer in hidden if layer is not None]
+    has_many_outputs = isinstance(last, Linear) and len(last.weight) != 1 and sequence.output is None
+    if len(supported) < len(hidden) or not isinstance(last, Linear) or has_many_outputs:
         return None
-    return _Parsed(known, last, takes_rows)
+    return _Parsed(supported, last, takes_rows)
 
 
 def _evaluator_in_cpp(network: cpp.Network, output: Tensor | None) -> Evaluator:
@@ -188,7 +216,8 @@ def _with_linear_end(layers: list[Layer | None]) -> list[Layer | None]:
 def _in_cpp(sequence: Sequence, parsed: _Parsed) -> cpp.Network | None:
     """The network in C++, if it is of a kind and a size for which that is faster, on the CPU and in float32."""
     layers = _layers_in_cpp(parsed.hidden, None if parsed.takes_rows else sequence.shape)
-    if layers is None or not 1 <= len(layers) <= cpp.MOST_LAYERS or sum(layer.work for layer in layers) > MOST_WORK:
+    most = limits.get()
+    if layers is None or not 1 <= len(layers) <= most.max_layers or sum(layer.work for layer in layers) > most.max_work:
         return None
     weights = [parsed.last.weight, *(layer.weight for layer in layers)]
     plain = all(w.dtype == torch.float32 and w.device.type == "cpu" for w in weights)
@@ -207,27 +236,27 @@ def _in_cpp(sequence: Sequence, parsed: _Parsed) -> cpp.Network | None:
 
 def _layers_in_cpp(hidden: list[Layer], shape: tuple[int, ...] | None) -> list[cpp.Layer] | None:
     """All layers as convolutions with their activations, a row as an image of one pixel; None if that is impossible."""
-    found: list[cpp.Layer] = []
+    converted: list[cpp.Layer] = []
     size, flat = (1, 1), True
     if shape is not None and len(shape) == 3:
         size, flat = (shape[1], shape[2]), False
     for layer in hidden:
         if isinstance(layer, Linear) and flat:
             weight = layer.weight.view(len(layer.weight), -1, *size)
-            found.append(cpp.Layer(weight, layer.bias, size))
+            converted.append(cpp.Layer(weight, layer.bias, size))
         elif isinstance(layer, Convolution) and not flat and layer.settings[2:] == ((1, 1), 1):
-            found.append(cpp.Layer(layer.weight, layer.bias, size, *layer.settings[:2]))
-        elif isinstance(layer, Activation) and found and found[-1].activation == cpp.NONE and layer.in_cpp:
-            found[-1] = replace(found[-1], activation=layer.in_cpp)
+            converted.append(cpp.Layer(layer.weight, layer.bias, size, *layer.settings[:2]))
+        elif isinstance(layer, Activation) and converted and converted[-1].activation == cpp.NONE and layer.in_cpp:
+            converted[-1] = replace(converted[-1], activation=layer.in_cpp)
             continue
         elif isinstance(layer, Flatten):
             flat = True
             continue
         else:
             return None
-        _, *rest = found[-1].output
+        _, *rest = converted[-1].output
         size = (rest[0], rest[1])
-    return found
+    return converted
 
 
 def _with_waves_and_base(chain: LayerChain, sequence: Sequence) -> Callable[[Tensor], tuple[Tensor, Tensor]]:

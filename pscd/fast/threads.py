@@ -11,14 +11,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-# Multiply-adds per pass below which a second thread gains less than a sixth on an idle machine. On a busy one, where
-# threads wait for each other at every small operation, it slows training down many times.
-SMALL_WORK = 100_000_000
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 60.0  # seconds between two comparisons
-CLEARLY = 0.9  # ratio of times below which to switch
-
-T = TypeVar("T")
-R = TypeVar("R")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 _allowed: ContextVar[int | None] = ContextVar("allowed", default=None)
 
@@ -41,9 +35,15 @@ def threads_set(n: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def enough_threads(energy: nn.Module, batch_size: int, shape: tuple[int, ...] = ()) -> Iterator[None]:
-    """Let torch use one thread while a small network trains; the number from before is restored afterwards."""
-    is_small = batch_size * _multiply_adds(energy, shape) < SMALL_WORK
+def enough_threads(
+    energy: nn.Module, batch_size: int, shape: tuple[int, ...] = (), small_work: float = 1e8
+) -> Iterator[None]:
+    """Let torch use one thread while a small network trains; the number from before is restored afterwards.
+
+    Below 1e8 multiply-adds per pass, a second thread gains less than a sixth on an idle machine. On a busy one, where
+    threads wait for each other at every small operation, it slows training down many times.
+    """
+    is_small = batch_size * _multiply_adds(energy, shape) < small_work
     token = _allowed.set(allowed_threads())
     try:
         with threads_set(1 if is_small else None):
@@ -82,18 +82,18 @@ def allowed_threads() -> int:
     return _allowed.get() or torch.get_num_threads()
 
 
-def in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int | None = None) -> Iterator[R]:
+def in_order(work: Callable[[Item], Result], items: Iterable[Item], *, threads: int | None = None) -> Iterator[Result]:
     """Results of independent pieces of work, in the order of the pieces, with as many at a time as there are threads.
 
     Each piece has one thread of torch, so that no thread waits for another: on blocks of rows that is faster than all
-    threads on one block after the other. Only a few pieces are taken ahead of the results that were asked for, so a
-    stream of any length takes constant memory.
+    threads on one block after the other. Only a few pieces are taken in advance, so a stream of any length takes
+    constant memory.
 
     >>> list(in_order(lambda x: x * x, [1, 2, 3], threads=2))
     [1, 4, 9]
     """
     n = allowed_threads() if threads is None else threads
-    waiting: deque[Future[R]] = deque()
+    waiting: deque[Future[Result]] = deque()
     with threads_set(1), ThreadPoolExecutor(n) as pool:
         try:
             for item in items:
@@ -107,7 +107,7 @@ def in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int | None 
                 future.cancel()
 
 
-def _without_gradients(work: Callable[[T], R], item: T) -> R:
+def _without_gradients(work: Callable[[Item], Result], item: Item) -> Result:
     with torch.no_grad():
         return work(item)
 
@@ -116,17 +116,31 @@ class Threads:
     """Chooses between one thread and all that are allowed, by timing repeated work.
 
     How much a second thread gains depends on the load of the machine: nearly a factor of two on an idle one, while on a
-    busy one threads wait for each other. So both are timed now and then, ever more rarely while the choice stands. The
-    result of the work must not depend on the choice.
+    busy one threads wait for each other. So both are timed again from time to time, ever more rarely while the choice
+    remains the same. The result of the work must not depend on the choice.
+
+    Args:
+        clock: time in seconds.
+        first_pause: seconds between two comparisons after a change.
+        longest_pause: seconds between two comparisons in the long run.
+        clear_ratio: of times, below which to change.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        first_pause: float = 0.25,
+        longest_pause: float = 60.0,
+        clear_ratio: float = 0.9,
+    ) -> None:
         self._clock = clock
         self._many = False
-        self._pause, self._next_look = FIRST_PAUSE, -torch.inf
+        self._first_pause, self._longest_pause, self._clear_ratio = first_pause, longest_pause, clear_ratio
+        self._pause, self._next_look = first_pause, -torch.inf
 
     def run(self, work: Callable[[int], None], most: int) -> None:
-        """Do the work, now and then several times to compare."""
+        """Do the work with 1 or `most` threads; at times repeat it to compare them."""
         if most == 1:
             work(1)
         elif self._clock() < self._next_look:
@@ -140,14 +154,14 @@ class Threads:
 
     def _look(self, work: Callable[[int], None], most: int) -> None:
         ours, other = (most, 1) if self._many else (1, most)
-        took = {}
-        # Twice each, since the first run with another number wakes threads up; the last time counts.
+        seconds = {}
+        # Twice each, since the first run with another number wakes threads up; the last time is used.
         for threads in (ours, other, ours, other):
             start = self._clock()
             work(threads)
-            took[threads] = self._clock() - start
-        if took[other] < CLEARLY * took[ours]:
-            self._many, self._pause = not self._many, FIRST_PAUSE
+            seconds[threads] = self._clock() - start
+        if seconds[other] < self._clear_ratio * seconds[ours]:
+            self._many, self._pause = not self._many, self._first_pause
         else:
-            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+            self._pause = min(2 * self._pause, self._longest_pause)
         self._next_look = self._clock() + self._pause

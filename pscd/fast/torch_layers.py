@@ -16,7 +16,6 @@ from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizat
 
 from pscd.fast import cpp
 
-FEW_CHANNELS = 4  # up to which a matrix product is faster than torch's gradient of a convolution
 _aten = torch.ops.aten
 
 
@@ -117,14 +116,14 @@ class Linear:
 
     def forward(self, x: Tensor) -> Tensor:
         """`(B, n)` to `(B, m)`."""
-        self._out = _room(self._out, len(x), self.weight.shape[0])
+        self._out = _buffer(self._out, len(x), self.weight.shape[0])
         if self.bias is None:
             return torch.mm(x, self.weight.T, out=self._out)
         return torch.addmm(self.bias, x, self.weight.T, out=self._out)
 
     def backward(self, grad: Tensor) -> Tensor:
         """`(B, m)` to `(B, n)`."""
-        self._grad = _room(self._grad, len(grad), self.weight.shape[1])
+        self._grad = _buffer(self._grad, len(grad), self.weight.shape[1])
         return torch.mm(grad, self.weight, out=self._grad)
 
 
@@ -136,8 +135,8 @@ class Convolution:
         self.settings = (module.stride, module.padding, module.dilation, module.groups)
         self._filters: Tensor | None = None
         self._x = weight[:0]
-        few = module.in_channels <= FEW_CHANNELS
-        self._few_channels = few and module.dilation == (1, 1) and module.groups == 1
+        # Up to 4 channels a matrix product is faster than torch's gradient of a convolution.
+        self._few_channels = module.in_channels <= 4 and module.dilation == (1, 1) and module.groups == 1
 
     def forward(self, x: Tensor) -> Tensor:
         """`(B, C, H, W)` to `(B, C', H', W')`."""
@@ -219,12 +218,12 @@ class Activation:
 
     def forward(self, x: Tensor) -> Tensor:
         """The function's values, shaped like `x`."""
-        self._x, self._out = x, _room_like(self._out, x)
+        self._x, self._out = x, _buffer_like(self._out, x)
         return self.function(x, out=self._out)
 
     def backward(self, grad: Tensor) -> Tensor:
         """The gradient with respect to the input, shaped like it."""
-        self._grad = _room_like(self._grad, self._x)
+        self._grad = _buffer_like(self._grad, self._x)
         return self.derivative(grad, self._out if self.from_output else self._x, grad_input=self._grad)
 
 
@@ -275,8 +274,8 @@ def _linear(module: Any, weight: Tensor, bias: Tensor | None) -> Linear:
 
 
 def _convolution(module: Any, weight: Tensor, bias: Tensor | None) -> Convolution | None:
-    known = module.padding_mode == "zeros" and not isinstance(module.padding, str)
-    return Convolution(weight, bias, module) if known else None
+    supported = module.padding_mode == "zeros" and not isinstance(module.padding, str)
+    return Convolution(weight, bias, module) if supported else None
 
 
 def _flatten(module: Any) -> Flatten | None:
@@ -323,11 +322,11 @@ def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else size
 
 
-def _room(room: Tensor, *shape: int) -> Tensor:
-    """A buffer of this shape: the given one if it fits."""
-    return room if room.shape == shape else room.new_empty(shape)
+def _buffer(buffer: Tensor, *shape: int) -> Tensor:
+    """`buffer` if it has this shape, else a new one."""
+    return buffer if buffer.shape == shape else buffer.new_empty(shape)
 
 
-def _room_like(room: Tensor, x: Tensor) -> Tensor:
-    """A buffer like `x`, memory order included: the given one if it fits."""
-    return room if room.shape == x.shape and room.stride() == x.stride() else torch.empty_like(x)
+def _buffer_like(buffer: Tensor, x: Tensor) -> Tensor:
+    """`buffer` if it has the shape and memory order of `x`, else a new one."""
+    return buffer if buffer.shape == x.shape and buffer.stride() == x.stride() else torch.empty_like(x)

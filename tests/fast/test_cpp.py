@@ -121,7 +121,7 @@ def test_what_weights_learn_does_not_depend_on_threads(monkeypatch):
     for threads in (1, 2, 3):
         monkeypatch.setattr(cpp._threads_to_learn, "favoured", lambda most: most)
         net = cpp.Network(hidden, *last, threads=threads)
-        assert net._most(len(x)) == threads
+        assert net._worth(len(x)) == threads
         e, record = net.remember(x)
         found.append([e, *(t for pair in net.learn(grad, record) for t in pair)])
     for other in found[1:]:
@@ -397,7 +397,7 @@ def test_a_folder_that_cannot_be_written_is_passed_over(tmp_path, monkeypatch, q
 @pytest.mark.parametrize(("rows", "most"), [(49_999, 1), (50_000, 3)])
 def test_half_a_million_multiply_adds_are_worth_threads(rows, most):
     net = cpp.Network([dense(torch.ones(2, 4))], torch.ones(1, 2), None, threads=3)  # ten for a row
-    assert net._most(rows) == most
+    assert net._worth(rows) == most
 
 
 def test_the_compiler_that_is_asked_for_comes_first(monkeypatch, tmp_path):
@@ -414,7 +414,7 @@ def test_the_compiler_that_is_asked_for_comes_first(monkeypatch, tmp_path):
     (tmp_path / "g++").chmod(0o700)
     monkeypatch.delenv("CXX")
     assert cpp._compiler() == str(tmp_path / "g++")
-    monkeypatch.setattr(cpp, "SOURCES", (cpp.SOURCE, tmp_path / "gone.h"))
+    monkeypatch.setattr(cpp, "SOURCES", (cpp.SOURCES[0], tmp_path / "gone.h"))
     assert cpp._compiler() is None
 
 
@@ -423,7 +423,7 @@ def test_another_name_for_whatever_else_it_is_made_from(empty_cache, monkeypatch
     monkeypatch.setattr(cpp, "_is_intact", lambda path: True)
     monkeypatch.setattr(cpp, "_compiler", lambda: "cc")
     names = [cpp._compiled().name]
-    for attribute, value in (("FLAGS", ("-O1",)), ("SOURCES", (cpp.SOURCE,)), ("_compiler", lambda: "other"),
+    for attribute, value in (("FLAGS", ("-O1",)), ("SOURCES", (cpp.SOURCES[0],)), ("_compiler", lambda: "other"),
                              ("_processor", lambda: "flags: none")):  # fmt: skip
         with monkeypatch.context() as patch:
             patch.setattr(cpp, attribute, value)
@@ -479,7 +479,7 @@ def test_openmp_is_used_if_the_compiler_has_it(tmp_path, monkeypatch, openmp):
     assert (tmp_path / "kernels.so").read_bytes() == b"code"
     assert ["-fopenmp" in command for command in commands] == ([True] if openmp else [True, False])
     assert commands[0][:7] == ["cc", *cpp.FLAGS]
-    assert commands[-1][-3:-1] == [str(cpp.SOURCE), "-o"]
+    assert commands[-1][-3:-1] == [str(cpp.SOURCES[0]), "-o"]
 
 
 def test_the_cache_and_the_processor(monkeypatch, tmp_path):

@@ -9,6 +9,7 @@ from pscd.energies import MLP, Quadratic, TemperedEnergy
 from pscd.errors import UserError
 from pscd.fast import gradients
 from pscd.fast.gradients import MODES, by_hand, evaluator, using
+from pscd.fast.sequence import Limits, limits
 from pscd.fast.torch_layers import Evaluator
 from pscd.rng import generator
 from pscd.sampling import langevin
@@ -36,6 +37,14 @@ def patched():
     net = MLP((4,), width=8)
     net.forward = lambda x: x.square().sum(1)
     return net
+
+
+@pytest.fixture
+def noise_numbers():
+    """Sets how many random numbers are drawn in advance."""
+    token = limits.set(limits.get())
+    yield lambda n: limits.set(Limits(noise_numbers=n))
+    limits.reset(token)
 
 
 @pytest.mark.parametrize(
@@ -105,12 +114,12 @@ def test_modes():
 @pytest.mark.parametrize("power", [1.0, 1.5])
 @pytest.mark.parametrize("block", [10**6, 100])
 @pytest.mark.parametrize("batch", [10, 12])
-def test_a_chain_is_the_same_whichever_way(settings, power, block, batch, monkeypatch):
+def test_a_chain_is_the_same_whichever_way(settings, power, block, batch, noise_numbers):
     """By autograd, by hand step by step, and in C++ at once, in blocks of steps too: 100 numbers are 2 steps.
 
     Steps of 12 rows are whole groups of 16 numbers, whose noise is drawn at once.
     """
-    monkeypatch.setattr(gradients, "NOISE_NUMBERS", block)
+    noise_numbers(block)
     torch.manual_seed(0)
     energy = TemperedEnergy(MLP((2, 2), width=8), power)
     settings = {"n_steps": 21, "step_size": 0.02, **settings}
@@ -138,9 +147,9 @@ def test_weights_are_fetched_anew_for_each_chain():
 
 
 @pytest.mark.parametrize("rows", [3, 8, 17])
-def test_the_noise_of_many_steps_at_once_is_that_of_single_ones(rows, monkeypatch):
+def test_the_noise_of_many_steps_at_once_is_that_of_single_ones(rows, noise_numbers):
     """torch draws normals in groups of 16, so that 17 rows of two are other numbers if five steps are drawn at once."""
-    monkeypatch.setattr(gradients, "NOISE_NUMBERS", 3 * 2 * rows)  # three steps at a time
+    noise_numbers(3 * 2 * rows)  # three steps at a time
     drawn = []
 
     def moves(x, noise, *settings):
@@ -282,8 +291,8 @@ def test_chains_freeze_what_goes_through_autograd_alone():
         assert known.training
 
 
-def test_more_numbers_than_fit_are_one_step_at_a_time(monkeypatch):
-    monkeypatch.setattr(gradients, "NOISE_NUMBERS", 5)
+def test_more_numbers_than_fit_are_one_step_at_a_time(noise_numbers):
+    noise_numbers(5)
     lengths = []
 
     def moves(x, noise, step, most, bounds):

@@ -168,12 +168,6 @@ def learnt(energy, x, mode):
     return e.detach(), [p.grad.clone() for p in energy.parameters()], "_Energies" in type(e.grad_fn).__name__
 
 
-@pytest.fixture
-def any_size(monkeypatch):
-    """Small networks learn in C++ too, though it is no faster."""
-    monkeypatch.setattr(sequence, "LEAST_LEARNT", 0)
-
-
 @pytest.mark.skipif(cpp.library() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("name", ENERGIES)
 def test_weights_learn_the_same_in_cpp(name, any_size):
@@ -271,19 +265,14 @@ def test_where_autograd_is_as_fast_it_is_used(inputs, batch, compiled):
 
 
 @pytest.mark.skipif(cpp.library() is None, reason="no C++ compiler")
-def test_how_deep_and_how_large_networks_in_cpp_may_be(monkeypatch):
+def test_how_deep_and_how_large_networks_in_cpp_may_be():
     def deep(n):
         return nn.Sequential(*(nn.Linear(2, 2) for _ in range(n)), nn.Linear(2, 1), nn.Flatten(0))
 
     assert [by_hand(deep(n)).how for n in (1, 32, 33)] == ["by hand in C++", "by hand in C++", "by hand"]
     assert by_hand(nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))).how == "by hand"  # no hidden layer
-    monkeypatch.setattr(sequence, "MOST_WORK", 4)
-    assert [by_hand(deep(n)).how for n in (1, 2)] == ["by hand in C++", "by hand"]
-    assert sequence.cpp.MOST_LAYERS == 32
-
-
-def test_the_largest_networks_that_cpp_is_asked_for():
-    assert (sequence.MOST_WORK, sequence.LEAST_LEARNT, sequence.MOST_LEARNT) == (20_000_000, 1_000_000, 500_000)
+    with sequence.limited(sequence.Limits(max_work=4)):
+        assert [by_hand(deep(n)).how for n in (1, 2)] == ["by hand in C++", "by hand"]
 
 
 @pytest.mark.skipif(cpp.library() is None, reason="no C++ compiler")

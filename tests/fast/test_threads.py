@@ -7,8 +7,6 @@ from torch import nn
 
 from pscd.energies import MLP, ConvNet
 from pscd.fast.threads import (
-    FIRST_PAUSE,
-    LONGEST_PAUSE,
     Threads,
     _multiply_adds,
     allowed_threads,
@@ -88,15 +86,15 @@ def test_one_thread_stays_one():
 
 def test_looks_become_rare():
     machine = Machine({1: 0.01, 2: 0.01})
-    threads = Threads(machine.clock)
+    threads = Threads(machine.clock, first_pause=0.5, longest_pause=30.0)
     looks = []
     while machine.now < 500:
         before = len(machine.used)
         threads.run(machine.work, 2)
         looks += [machine.now] if len(machine.used) - before == 4 else []
     pauses = [later - earlier for earlier, later in itertools.pairwise(looks)]
-    assert pauses[0] < 3 * FIRST_PAUSE
-    assert LONGEST_PAUSE <= pauses[-1] < LONGEST_PAUSE + 1
+    assert pauses[0] < 3 * 0.5
+    assert 30 <= pauses[-1] < 31
 
 
 def test_results_come_in_order_from_several_threads(three_threads):

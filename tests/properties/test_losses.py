@@ -179,8 +179,7 @@ def test_energies_and_slopes_agree_in_cpp_eager_and_plain(network, learn):
         for found, expected in ((e, e_exact), (alone, e_exact), (slope, slope_exact)):
             torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=3e-6 * size)
         if learn:
-            with using(mode), pytest.MonkeyPatch.context() as patch:
-                patch.setattr(sequence, "LEAST_LEARNT", 0)
+            with using(mode), sequence.limited(sequence.Limits(min_learning_work=0)):
                 loss = (weights.float() * energies(net, x)).sum()
             for found, expected in zip(torch.autograd.grad(loss, list(net.parameters())), learnt_exact, strict=True):
                 torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-5 * size)

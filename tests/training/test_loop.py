@@ -16,7 +16,7 @@ from pscd.coordinates import Coordinates
 from pscd.data.toys import TOYS
 from pscd.energies import MLP
 from pscd.errors import Diverged, UserError
-from pscd.fast import cpp, gradients, sequence
+from pscd.fast import cpp, gradients
 from pscd.model import Model
 from pscd.objectives import OBJECTIVES, DenoisingScoreMatching, PseudoSpherical
 from pscd.presets import PRESETS
@@ -88,9 +88,8 @@ def test_the_same_seed_gives_the_same_weights(small, x):
         ("nce", {}),
     ],
 )
-def test_an_update_is_the_same_in_cpp(small, x, name, options, monkeypatch):
+def test_an_update_is_the_same_in_cpp(small, x, name, options, monkeypatch, any_size):
     """Gradients of the first update, with squares where the objective has them; they depend on samples too."""
-    monkeypatch.setattr(sequence, "LEAST_LEARNT", 0)
     config = replace(small, objective=replace(OBJECTIVES[name], **options))
     found, learnt = {}, []
     learn = cpp.Network.learn
