@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 from pscd.version import __version__
 
 if TYPE_CHECKING:
-    from pscd.config import TrainConfig
+    from pscd.config import (
+        ChainSettings,
+        ComputeSettings,
+        GuardSettings,
+        OptimizerSettings,
+        RowSettings,
+        TrainConfig,
+    )
     from pscd.data import contaminate, load_dataset, read_table
     from pscd.data.toys import TOYS, Toy
     from pscd.detector.estimator import EnergyDetector
@@ -40,7 +47,14 @@ if TYPE_CHECKING:
 
 # Where each name lives; the same as above, for the interpreter.
 _HOMES = {
-    "pscd.config": ("TrainConfig",),
+    "pscd.config": (
+        "ChainSettings",
+        "ComputeSettings",
+        "GuardSettings",
+        "OptimizerSettings",
+        "RowSettings",
+        "TrainConfig",
+    ),
     "pscd.data": ("contaminate", "load_dataset", "read_table"),
     "pscd.data.toys": ("TOYS", "Toy"),
     "pscd.detector.estimator": ("EnergyDetector",),
@@ -77,17 +91,22 @@ __all__ = [
     "MLP",
     "TOYS",
     "Architecture",
+    "ChainSettings",
+    "ComputeSettings",
     "DenoisingScoreMatching",
     "DensityPower",
     "Diverged",
     "EnergyDetector",
+    "GuardSettings",
     "Jumps",
     "Langevin",
     "Mala",
     "Model",
     "NoiseContrastive",
+    "OptimizerSettings",
     "PseudoSpherical",
     "Quadratic",
+    "RowSettings",
     "ScoreMatching",
     "SlicedScoreMatching",
     "Toy",

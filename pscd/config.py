@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, Literal, Self
 
 from pscd.energies import Architecture
@@ -12,36 +12,166 @@ from pscd.objectives import OBJECTIVES, Objective, PseudoSpherical
 from pscd.sampling import SAMPLERS, Mala, Sampler
 from pscd.types import check_choices, checked, documented, option
 
-# Added later. Omitted from `to_dict` at their default, so that old run folders still resume and cached results keep
-# their digest.
-LATER = {
-    "chains": "persistent",
-    "gradients": "auto",
-    "base": "gaussian",
-    "precision": "float32",
-    "image_size": None,
-    "energy.classes": 0,
-    "objective.unit": "nats",
-    "start": "none",
-    "hold_out": 0.0,
-    "idle_steps": 0,
-    "energy.bound": None,
-    "energy.levels": 0,
-    "energy.least_noise": 0.05,
-    "energy.most_noise": 3.2,
-    "stream": "auto",
-    "sampler.slope": 0.0,
+
+def _at_least(settings: Any, least: int, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        _require(value >= least, f"{name} must be at least {least}, got {value}")
+
+
+def _positive(settings: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        _require(value is None or 0 < value < math.inf, f"{name} must be a positive number, got {value}")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise UserError(message)
+
+
+@documented
+@dataclass(frozen=True)
+class ChainSettings:
+    """Where the chains that draw negatives start, and how many persist.
+
+    >>> ChainSettings(buffer_size=1000, restart=0.05).start
+    'persistent'
+    """
+
+    buffer_size: int = option(10_000, "chains that persist between updates (over all processes)")
+    start: Literal["persistent", "data", "short-run"] = option(
+        "persistent", "start where they ended (persistent), at the data (CD-K) or afresh (short-run)", flag="chains"
+    )
+    base: Literal["gaussian", "box"] = option(
+        "gaussian", "fresh chains start from a broad Gaussian, or evenly in the sampler's box (box)"
+    )
+    restart: float = option(0.01, "fraction of the persistent chains of a batch that start afresh at each update")
+    jump_components: int = option(32, "Gaussians in the proposal of the sampler's jumps")
+    sample_steps: int = option(100, "sampler steps from the proposal to a sample, after training")
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        _at_least(self, 1, "buffer_size", "jump_components", "sample_steps")
+        _require(0 <= self.restart <= 1, f"restart must lie in [0, 1], got {self.restart}")
+
+
+@documented
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """Adam, its schedule, and the average of the weights.
+
+    >>> OptimizerSettings(lr=1e-3, schedule="constant").betas
+    (0.9, 0.999)
+    """
+
+    lr: float = option(3e-3, "learning rate of Adam at its highest")
+    schedule: Literal["cosine", "constant"] = option("cosine", "learning rate over the run: cosine (to 0) or constant")
+    betas: tuple[float, float] = option((0.9, 0.999), "Adam's memory of the gradient and of its square")
+    clip: float | None = option(None, "largest norm of the gradient of a network; none: no limit")
+    ema: float = option(0.999, "memory of the averaged weights, which are the ones kept")
+    stop: Literal["end", "randomised"] = option(
+        "end", "end with the last update, or at a random one (randomised, Algorithm 2 of the paper)"
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        _positive(self, "lr", "clip")
+        valid = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
+        _require(valid, f"betas must be two numbers in [0, 1), got {self.betas}")
+        _require(0 <= self.ema < 1, f"ema must lie in [0, 1), got {self.ema}")
+
+
+@documented
+@dataclass(frozen=True)
+class GuardSettings:
+    """When a run rolls back or gives up, and how often it saves and logs.
+
+    >>> GuardSettings(checkpoint_every=100).max_retries
+    5
+    """
+
+    max_gap: float = option(
+        50.0, "gap between the phases' median energies that counts as running away (nats or spreads)"
+    )
+    max_retries: int = option(5, "how often a run may roll back before it ends with an error")
+    checkpoint_every: int = option(500, "updates between checkpoints")
+    log_every: int = option(50, "updates between rows of metrics.jsonl")
+
+    def __post_init__(self) -> None:
+        _positive(self, "max_gap")
+        _at_least(self, 0, "max_retries")
+        _at_least(self, 1, "checkpoint_every", "log_every")
+
+
+@documented
+@dataclass(frozen=True)
+class RowSettings:
+    """Which rows are learned from, and how they are prepared.
+
+    >>> RowSettings("moon", n_data=1000).standardise
+    'std'
+    """
+
+    data: str = option("", "a toy's name, a file or a folder of images; empty: rows in memory")
+    columns: tuple[str, ...] | None = option(None, "columns of the file to use, by name (a,b,c); none: all")
+    n_data: int = option(50_000, "training rows to draw, for toys")
+    stream: Literal["auto", "yes", "no"] = option(
+        "auto", "read rows while training (yes), hold them all in memory (no); auto: stream tables over 256 MB"
+    )
+    image_size: int | None = option(None, "side to scale the images of a folder to; none: as they are")
+    data_noise: float = option(0.0, "noise added to each batch of rows, in standard deviations")
+    standardise: Literal["std", "robust", "none"] = option(
+        "std", "mean 0 and deviation 1 (std), median and quartiles with compressed tails (robust), or none"
+    )
+    start: Literal["none", "mixture", "glance"] = option(
+        "none",
+        "weigh rows first: a table by a robust mixture, which chains also jump to (mixture), images by their looks, "
+        "copies once (glance)",
+    )
+    hold_out: float = option(
+        0.0, "share of the rows that choose the update to keep, for a network that corrects a mixture"
+    )
+    idle_updates: int = option(
+        0, "updates after which training ends if none of them is better by held-out rows; 0: never"
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        _at_least(self, 1, "n_data")
+        _at_least(self, 0, "idle_updates")
+        _require(0 <= self.data_noise < math.inf, f"data_noise must be at least 0, got {self.data_noise}")
+
+
+@documented
+@dataclass(frozen=True)
+class ComputeSettings:
+    """How the network is computed.
+
+    >>> ComputeSettings(precision="bfloat16").gradients
+    'auto'
+    """
+
+    precision: Literal["float32", "bfloat16"] = option(
+        "float32",
+        "arithmetic of the network: float32, or bfloat16 on GPUs and processors that have it, which is quicker there",
+    )
+    gradients: Literal["auto", "eager", "plain"] = option(
+        "auto", "in chains: the fastest (auto), by hand without C++ (eager), autograd (plain)"
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+
+GROUPS = {
+    "energy": Architecture,
+    "chains": ChainSettings,
+    "optimizer": OptimizerSettings,
+    "guard": GuardSettings,
+    "rows": RowSettings,
+    "compute": ComputeSettings,
 }
-COUNTS = (
-    "n_data",
-    "steps",
-    "batch_size",
-    "buffer_size",
-    "jump_components",
-    "checkpoint_every",
-    "log_every",
-    "sample_steps",
-)
 
 
 @documented
@@ -49,112 +179,44 @@ COUNTS = (
 class TrainConfig:
     """Everything that decides what a run computes. Two equal configurations give equal results.
 
-    >>> config = TrainConfig(objective=PseudoSpherical(gamma=0.5), steps=1000)
-    >>> config.changed({"sampler.n_steps": 8}).sampler.n_steps
+    >>> config = TrainConfig(objective=PseudoSpherical(gamma=0.5), updates=1000)
+    >>> config.changed({"sampler.n_steps": 8, "optimizer.lr": 1e-3}).sampler.n_steps
     8
     """
 
-    data: str = option("", "a toy's name, a file or a folder of images; empty: rows given in memory", group="data")
-    columns: tuple[str, ...] | None = option(
-        None, "columns of the file to use, by name (a,b,c); none: all", group="data"
-    )
-    n_data: int = option(50_000, "training rows to draw, for toys", group="data")
-    stream: Literal["auto", "yes", "no"] = option(
-        "auto",
-        "read rows while training (yes), hold them all in memory (no); auto: stream tables over 256 MB",
-        group="data",
-    )
-    image_size: int | None = option(None, "side to scale the images of a folder to; none: as they are", group="data")
-    objective: Objective = option(PseudoSpherical, "what is minimised, with its settings", group="objective")
-    sampler: Sampler = option(Mala, "the Markov chain that draws samples of the model", group="sampler")
-    energy: Architecture = option(Architecture, "the network", group="energy")
-    steps: int = option(4000, "updates of the energy", group="optimisation")
-    batch_size: int = option(256, "rows of data, and of samples, per update (over all processes)", group="optimisation")
-    lr: float = option(3e-3, "learning rate of Adam at its highest", group="optimisation")
-    schedule: Literal["cosine", "constant"] = option(
-        "cosine", "learning rate over the run: cosine (to 0) or constant", group="optimisation"
-    )
-    beta1: float = option(0.9, "Adam's memory of the gradient", group="optimisation")
-    stop: Literal["end", "randomised"] = option(
-        "end",
-        "end with the last update, or at a random one (randomised, Algorithm 2 of the paper)",
-        group="optimisation",
-    )
-    clip: float | None = option(None, "largest norm of the gradient of a network; none: no limit", group="optimisation")
-    ema: float = option(0.999, "memory of the averaged weights, which are the ones kept", group="optimisation")
-    data_noise: float = option(0.0, "noise added to each data batch, in standard deviations", group="data")
-    standardise: Literal["std", "robust", "none"] = option(
-        "std", "mean 0 and deviation 1 (std), median and quartiles with tails drawn in (robust), or none", group="data"
-    )
-    start: Literal["none", "mixture", "glance"] = option(
-        "none",
-        "weigh rows first: a table by a robust mixture, to whose draws chains jump (mixture), images by their looks, "
-        "copies once (glance)",
-        group="data",
-    )
-    hold_out: float = option(
-        0.0, "share of the rows that choose the update to keep, for a network that corrects a mixture", group="data"
-    )
-    idle_steps: int = option(
-        0,
-        "updates after which training ends if held-out rows have found none of them better; 0: never",
-        group="optimisation",
-    )
-    buffer_size: int = option(10_000, "chains that persist between updates (over all processes)", group="chains")
-    chains: Literal["persistent", "data", "short-run"] = option(
-        "persistent", "start where they ended (persistent), at the data (CD-K) or afresh (short-run)", group="chains"
-    )
-    base: Literal["gaussian", "box"] = option(
-        "gaussian", "fresh chains start from a broad Gaussian, or evenly in the sampler's box (box)", group="chains"
-    )
-    restart: float = option(
-        0.01, "fraction of the drawn persistent chains that start afresh at each update", group="chains"
-    )
-    precision: Literal["float32", "bfloat16"] = option(
-        "float32",
-        "arithmetic of the network: float32, or bfloat16 on GPUs and processors that have it, which is quicker there",
-        group="energy",
-    )
-    jump_components: int = option(32, "Gaussians in the proposal of the sampler's jumps", group="chains")
-    max_gap: float = option(
-        50.0, "gap between the phases' median energies that counts as running away (nats or spreads)", group="guard"
-    )
-    max_retries: int = option(5, "how often a run may roll back before it ends with an error", group="guard")
-    checkpoint_every: int = option(500, "updates between checkpoints", group="guard")
-    log_every: int = option(50, "updates between rows of metrics.jsonl", group="guard")
-    sample_steps: int = option(100, "sampler steps from the proposal to a sample, after training", group="chains")
-    gradients: Literal["auto", "eager", "plain"] = option(
-        "auto", "in chains: the fastest (auto), by hand without C++ (eager), autograd (plain)", group="chains"
-    )
-    seed: int = option(0, "the same seed gives the same result", group="data")
+    updates: int = option(4000, "updates of the energy")
+    batch_size: int = option(256, "rows of data, and of samples, per update (over all processes)")
+    seed: int = option(0, "the same seed gives the same result")
+    objective: Objective = option(PseudoSpherical, "what is minimised, with its settings")
+    energy: Architecture = option(Architecture, "the network")
+    sampler: Sampler = option(Mala, "the Markov chain that draws samples of the model")
+    chains: ChainSettings = option(ChainSettings, "where chains start")
+    optimizer: OptimizerSettings = option(OptimizerSettings, "Adam and its schedule")
+    guard: GuardSettings = option(GuardSettings, "when to roll back, save and log")
+    rows: RowSettings = option(RowSettings, "the data, and how it is prepared")
+    compute: ComputeSettings = option(ComputeSettings, "how the network is computed")
 
     def __post_init__(self) -> None:
-        for name in COUNTS:
-            _require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("lr", "max_gap", "clip"):
-            value = getattr(self, name)
-            _require(value is None or 0 < value < math.inf, f"{name} must be a positive number, got {value}")
-        _require(0 <= self.restart <= 1, f"restart must lie in [0, 1], got {self.restart}")
-        _require(0 <= self.ema < 1, f"ema must lie in [0, 1), got {self.ema}")
-        _require(0 <= self.beta1 < 1, f"beta1 must lie in [0, 1), got {self.beta1}")
-        _require(0 <= self.data_noise < math.inf, f"data_noise must be at least 0, got {self.data_noise}")
-        for name in ("max_retries", "idle_steps"):
-            _require(getattr(self, name) >= 0, f"{name} must be at least 0, got {getattr(self, name)}")
-        _require(self.seed >= 0, f"seed must be at least 0, got {self.seed}")
-        check_choices(self)
+        _at_least(self, 1, "updates", "batch_size")
+        _at_least(self, 0, "seed")
         box = (self.sampler.low, self.sampler.high)
-        _require(self.base != "box" or box == (0, 1), f"base box needs a sampler with low 0 and high 1, not {box}")
+        _require(
+            self.chains.base != "box" or box == (0, 1), f"base box needs a sampler with low 0 and high 1, not {box}"
+        )
         _require(
             self.objective.accepts_labels or not self.energy.classes,
-            "f-ebm and nce know no labels; set --classes 0",
+            "f-ebm and nce take no labels; set classes to 0",
         )
         recovers = self.objective.uses_levels
         _require(
             isinstance(self.objective, NotLoaded) or bool(self.energy.levels) == recovers,
             "recovery needs an energy with levels of noise, and no other objective has one; "
-            + ("set --levels" if recovers else "set --levels 0"),
+            + ("set levels" if recovers else "set levels to 0"),
         )
-        _require(not recovers or self.precision == "float32", "recovery computes in float32; set --precision float32")
+        _require(
+            not recovers or self.compute.precision == "float32",
+            "recovery computes in float32; set precision to float32",
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; objective and sampler have their `kind` beside their settings.
@@ -162,15 +224,6 @@ class TrainConfig:
         Returns:
             The inverse of `from_dict`.
         """
-        values = self._all()
-        for name, default in LATER.items():
-            *path, last = name.split(".")
-            inner = values[path[0]] if path else values
-            if last in inner and inner[last] == default:
-                del inner[last]
-        return values
-
-    def _all(self) -> dict[str, Any]:
         values = asdict(self)
         for name in ("objective", "sampler"):
             part = getattr(self, name)
@@ -191,20 +244,13 @@ class TrainConfig:
         Raises:
             UserError: a setting is of another type, or out of range.
         """
-        values = dict(values)
-        for name, known in (("objective", map(type, OBJECTIVES.values())), ("sampler", SAMPLERS.values())):
-            settings = dict(values[name])
-            values[name] = _part(settings.pop("kind"), settings, {kind.__name__: kind for kind in known})
-        values["energy"] = checked(Architecture, values["energy"])
-        if isinstance(values["columns"], list):  # as JSON has it
-            values["columns"] = tuple(values["columns"])
-        return checked(cls, values)
+        return checked(cls, {name: _part(name, value) for name, value in values.items()})
 
     def changed(self, changes: dict[str, Any]) -> Self:
         """A copy with some settings replaced.
 
         Args:
-            changes: new values by name, with dots: `{"steps": 10, "sampler.n_steps": 3}`.
+            changes: new values by name, with dots: `{"updates": 10, "optimizer.lr": 1e-3, "sampler": Mala()}`.
 
         Returns:
             The copy.
@@ -212,33 +258,38 @@ class TrainConfig:
         Raises:
             UserError: there is no such setting, or a value is out of range.
         """
-        values = self._all()
+        new: dict[str, Any] = {}
+        inner: dict[str, dict[str, Any]] = {}
         for name, value in changes.items():
-            *path, last = name.split(".")
-            inner: Any = values
-            for part in path:
-                inner = inner.get(part) if isinstance(inner, dict) else None
-            if not isinstance(inner, dict) or last not in inner:
+            part, dot, setting = name.partition(".")
+            whole = getattr(self, part) if part in self.__dataclass_fields__ else None
+            if whole is None or (dot and setting not in ("kind", *_settings(whole))):
                 raise UserError(f"there is no setting {name!r}")
-            if isinstance(inner[last], dict) and not isinstance(value, dict):
-                raise UserError(
-                    f"{name} is several settings; change one of {', '.join(f'{name}.{k}' for k in inner[last])}"
-                )
-            inner[last] = value
-        return self.from_dict(values)
+            if dot:
+                inner.setdefault(part, {})[setting] = value
+            elif is_dataclass(whole) and not isinstance(value, dict) and not is_dataclass(value):
+                names = ", ".join(f"{part}.{setting}" for setting in _settings(whole))
+                raise UserError(f"{part} is several settings; change one of {names}")
+            else:
+                new[part] = _part(part, value)
+        for part, settings in inner.items():
+            whole = new.get(part, getattr(self, part))
+            values = {**_settings(whole), **settings}
+            new[part] = _part(part, values) if "kind" in values else checked(type(whole), values)
+        return checked(type(self), {**_settings(self), **new})
 
     def differences(self, other: Self) -> list[str]:
         """The settings in which another configuration differs, as `name: ours asked, theirs there`."""
-        ours, theirs = _flat(self._all()), _flat(other._all())
+        ours, theirs = _flat(self.to_dict()), _flat(other.to_dict())
         names = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
         return [f"{name}: {ours.get(name)} asked, {theirs.get(name)} there" for name in names]
 
 
 @dataclass(frozen=True)
 class NotLoaded:
-    """A user-defined objective or sampler whose module could not be imported, kept as its settings.
+    """A custom objective or sampler whose module is not loaded, kept as its settings.
 
-    Evaluating energies needs neither, so a run can be read without them; using it says what to import.
+    A run can be scored without them; any other use raises an error that names the module to import.
 
     Args:
         kind: import path of the class.
@@ -254,28 +305,38 @@ class NotLoaded:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        loaded(self.kind)  # says what to import
+        loaded(self.kind)  # names the module to import
         raise UserError(f"{self.kind} was loaded too late; load the run again")
 
 
-def _part(kind: str, settings: dict[str, Any], known: dict[str, Any]) -> Any:
-    """The objective or sampler that a configuration names."""
+def _part(name: str, values: Any) -> Any:
+    """A part of a configuration from its plain values; anything else is returned as it is."""
+    if not isinstance(values, dict):
+        return values
+    if name in GROUPS:
+        return checked(GROUPS[name], values)
+    classes = map(type, OBJECTIVES.values()) if name == "objective" else SAMPLERS.values()
+    known: dict[str, Any] = {kind.__name__: kind for kind in classes}
+    settings = dict(values)
+    kind = settings.pop("kind")
     if not is_path(kind):
         if kind not in known:
             raise UserError(f"there is no {kind!r}; there are: {', '.join(known)}")
         return checked(known[kind], settings)
     try:
-        found = loaded(kind)
+        custom = loaded(kind)
     except UserError:
         return NotLoaded(kind, settings)
-    # A file from a stranger must not be able to call just anything importable.
-    _require(is_dataclass(found) and isinstance(found, type), f"{kind} is not a dataclass of settings")
-    return checked(found, settings)
+    # A file from elsewhere must not be able to call just anything importable.
+    _require(is_dataclass(custom) and isinstance(custom, type), f"{kind} is not a dataclass of settings")
+    return checked(custom, settings)
 
 
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise UserError(message)
+def _settings(part: Any) -> dict[str, Any]:
+    """The settings of a dataclass by name; those of a class that is not loaded with their kind."""
+    if isinstance(part, NotLoaded):
+        return {"kind": part.kind, **part.settings}
+    return {f.name: getattr(part, f.name) for f in fields(part)} if is_dataclass(part) else {}
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -72,11 +72,11 @@ def load_run_data(model: Model) -> Dataset:
         UserError: they were rows in memory, which are not kept, or have changed since.
     """
     config = model.config
-    if not config.data:
+    if not config.rows.data:
         raise UserError("the model was fitted to rows in memory, which are not kept with it")
     data = load_config_data(config)
     if model.fingerprint is not None and data.fingerprint != model.fingerprint:
-        raise UserError(f"{config.data} has changed since the run was trained on it")
+        raise UserError(f"{config.rows.data} has changed since the run was trained on it")
     return data
 
 
@@ -106,13 +106,13 @@ def evaluate(
 
     >>> import pscd
     >>> x = torch.randn(300, 2, generator=torch.Generator().manual_seed(0))
-    >>> config = pscd.TrainConfig(steps=10, batch_size=32, buffer_size=100, energy=pscd.Architecture("quadratic"))
+    >>> config = pscd.TrainConfig(updates=10, batch_size=32, energy=pscd.Architecture("quadratic"))
     >>> model = pscd.fit(x[:200], config)
     >>> samples, floor = pscd.evaluate(model, n=50, real=x[200:])
     >>> samples.name, samples.n_real, floor.name
     ('samples', 50, 'data')
     """
-    toy = find_toy(model.config.data) if model.config.data else None
+    toy = find_toy(model.config.rows.data) if model.config.rows.data else None
     if real is not None:
         rows = as_rows(real)[: 2 * n]
         if tuple(rows.shape[1:]) != model.shape or len(rows) < 4:
@@ -122,7 +122,7 @@ def evaluate(
     elif toy is not None:
         held_out, other = toy(n, generator(seed, Stream.FRESH_REAL)), toy(n, generator(seed, Stream.FRESH_OTHER))
         floor = held_out
-    elif not model.config.data:
+    elif not model.config.rows.data:
         raise UserError(
             "the model was fitted to rows in memory, which are not kept with it; give held-out rows: "
             "evaluate(model, real=rows)"

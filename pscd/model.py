@@ -66,8 +66,8 @@ def run_chains(
         The points at the end, and the sampler's statistics.
     """
     sampler = config.sampler if sampler is None else sampler
-    function = as_function(energy, config.precision, label)
-    with fast.using(config.gradients):
+    function = as_function(energy, config.compute.precision, label)
+    with fast.using(config.compute.gradients):
         return sampler.run(
             function if seen_as is None else seen_as(function),
             x,
@@ -98,7 +98,7 @@ class Model(nn.Module):
 
     >>> import pscd
     >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
-    >>> config = pscd.TrainConfig(steps=10, batch_size=32, buffer_size=100, energy=pscd.Architecture("quadratic"))
+    >>> config = pscd.TrainConfig(updates=10, batch_size=32, energy=pscd.Architecture("quadratic"))
     >>> model = pscd.fit(x, config)
     >>> model.energies(x).shape, model.sample(5, n_steps=10).shape
     (torch.Size([200]), torch.Size([5, 2]))
@@ -155,8 +155,8 @@ class Model(nn.Module):
             "rows": f"{' x '.join(map(str, self.shape))} numbers{f': {names[:200]}' if names else ''}",
             "energy": f"{type(self.energy).__name__}, {sum(p.numel() for p in self.energy.parameters()):,} parameters",
             "objective": repr(config.objective),
-            "updates": f"{config.steps:,}",
-            "data": config.data or "rows in memory",
+            "updates": f"{config.updates:,}",
+            "data": config.rows.data or "rows in memory",
         }
         return facts_html("Energy-based model", facts, self.notes)
 
@@ -164,8 +164,8 @@ class Model(nn.Module):
     def gradients(self) -> str:
         """How chains compute their gradients, in words."""
         label = torch.zeros(1, dtype=torch.long) if self.config.energy.classes else None
-        with fast.using(self.config.gradients):
-            return fast.evaluator(as_function(self.energy, self.config.precision, label), self.shape).how
+        with fast.using(self.config.compute.gradients):
+            return fast.evaluator(as_function(self.energy, self.config.compute.precision, label), self.shape).how
 
     def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
         """E(x), or E(x, label); differentiable.
@@ -222,7 +222,7 @@ class Model(nn.Module):
 
         >>> import pscd
         >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
-        >>> config = pscd.TrainConfig(steps=10, batch_size=32, buffer_size=100, energy=pscd.Architecture("quadratic"))
+        >>> config = pscd.TrainConfig(updates=10, batch_size=32, energy=pscd.Architecture("quadratic"))
         >>> model = pscd.fit(x, config)
         >>> [len(energies) for energies in model.score_batches([x[:150], x[150:]])]
         [150, 50]
@@ -315,7 +315,7 @@ class Model(nn.Module):
         """
         if n < 1:
             raise UserError(f"the number of samples must be at least 1, got {n}")
-        n_steps = self.config.sample_steps if n_steps is None else n_steps
+        n_steps = self.config.chains.sample_steps if n_steps is None else n_steps
         if n_steps < 1:
             raise UserError(f"the number of sampler steps must be at least 1, got {n_steps}")
         rng = generator(seed, Stream.SAMPLE, device=self.shift.device)
@@ -347,7 +347,7 @@ class Model(nn.Module):
         """Where chains that start at `z` end: with levels of noise, all of them in turn."""
         objective = self.config.objective
         if objective.uses_levels:
-            with fast.using(self.config.gradients):
+            with fast.using(self.config.compute.gradients):
                 return objective.sample(self.energy, z, n_steps=n_steps, generator=generator, callback=callback)
         moved, _ = run_chains(
             self.energy,
@@ -384,7 +384,7 @@ class Model(nn.Module):
         tensors |= {f"proposal.{name}": t for name, t in self.proposal.tensors().items()}
         tensors |= {**self.coordinates.tensors(), "step_size": self.step_size}
         about = describe(self.energy, self.config, self.columns, self.fingerprint, self.notes)
-        write_tensors(path, tensors, {**about, "step": str(self.config.steps if step is None else step)})
+        write_tensors(path, tensors, {**about, "step": str(self.config.updates if step is None else step)})
 
     @classmethod
     def load(cls, path: Path | str, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Self:

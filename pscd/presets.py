@@ -8,7 +8,7 @@ buffer part of which restarts from noise. Its temperature is far below 1, so gam
 from dataclasses import replace
 from pathlib import Path
 
-from pscd.config import TrainConfig
+from pscd.config import ChainSettings, GuardSettings, OptimizerSettings, RowSettings, TrainConfig
 from pscd.data import TOYS
 from pscd.energies import Architecture
 from pscd.errors import UserError
@@ -19,39 +19,28 @@ from pscd.sampling import Jumps, Langevin
 # Images of 8 to 32 pixels a side, on a CPU. Short chains: with a buffer, updates count more than steps.
 _SHORT = Langevin(n_steps=8, step_size=10.0, noise_scale=0.005, max_grad=0.03, low=0.0, high=1.0)
 _SMALL = TrainConfig(
-    data="mnist",
     objective=PseudoSpherical(gamma=0.3, warmup=0.5, l2=0.1, unit="spread"),
     sampler=_SHORT,
     energy=Architecture("conv", width=16, depth=4, fourier=0, base_scale=None),
-    steps=2000,
+    updates=2000,
     batch_size=64,
-    lr=3e-4,
-    schedule="constant",
-    beta1=0.0,
-    clip=0.1,
-    ema=0.99,
-    data_noise=0.01,
-    standardise="none",
-    buffer_size=5000,
-    base="box",
-    restart=0.02,
-    max_gap=20.0,
-    sample_steps=100,
-    checkpoint_every=250,
-    log_every=25,
+    chains=ChainSettings(buffer_size=5000, base="box", restart=0.02, sample_steps=100),
+    optimizer=OptimizerSettings(lr=3e-4, schedule="constant", betas=(0.0, 0.999), clip=0.1, ema=0.99),
+    guard=GuardSettings(max_gap=20.0, checkpoint_every=250, log_every=25),
+    rows=RowSettings(data="mnist", data_noise=0.01, standardise="none"),
 )
-_SHARP = {"lr": 2e-3, "ema": 0.999}
+_SHARP = {"optimizer.lr": 2e-3, "optimizer.ema": 0.999}
 _PHOTOS = _SMALL.changed(
     {
-        "data": "cifar10",
+        "rows.data": "cifar10",
         "energy.name": "cnn",
         "energy.depth": 3,
         "energy.classes": 10,
         "sampler.n_steps": 10,
-        "lr": 2e-4,
-        "steps": 2000,
+        "optimizer.lr": 2e-4,
+        "updates": 2000,
         # 2.5 times as fast on processors that support it.
-        "precision": "bfloat16",
+        "compute.precision": "bfloat16",
     }
 )
 _SPECTRUM = {
@@ -60,60 +49,46 @@ _SPECTRUM = {
     "sampler.step_size": 100.0,
     "sampler.noise_scale": 0.02,
     "sampler.max_grad": 0.003,
-    "lr": 1e-3,
-    "steps": 1400,
+    "optimizer.lr": 1e-3,
+    "updates": 1400,
 }
 # The paper's run on CIFAR-10, Appendix D.4; learning rate, clipping and dequantisation as in the code it follows.
 _PAPER = TrainConfig(
-    data="cifar10",
     objective=PseudoSpherical(gamma=1.0, warmup=0.0, l2=1.0, unit="nats"),
     sampler=Langevin(n_steps=60, step_size=10.0, noise_scale=0.005, max_grad=0.01, low=0.0, high=1.0),
     energy=Architecture("resnet", width=128, depth=3, fourier=0, spectral_norm=True, base_scale=None, classes=10),
-    steps=50_000,
+    updates=50_000,
     batch_size=128,
-    lr=3e-4,
-    schedule="constant",
-    beta1=0.0,
-    ema=0.0,
-    data_noise=1 / 256,
-    standardise="none",
-    buffer_size=10_000,
-    base="box",
-    restart=0.05,
-    sample_steps=60,
-    checkpoint_every=1000,
+    chains=ChainSettings(buffer_size=10_000, base="box", restart=0.05, sample_steps=60),
+    optimizer=OptimizerSettings(lr=3e-4, schedule="constant", betas=(0.0, 0.999), ema=0.0),
+    guard=GuardSettings(checkpoint_every=1000),
+    rows=RowSettings(data="cifar10", data_noise=1 / 256, standardise="none"),
 )
 
 # One's own table. A robust mixture says which rows are no junk; gamma .1 per spread does the rest.
 _ROBUST = PseudoSpherical(gamma="auto", warmup=0.0, unit="spread")
-_FREE = TrainConfig(objective=_ROBUST, start="mixture")
+_FREE = TrainConfig(objective=_ROBUST, rows=RowSettings(start="mixture"))
 # The mixture is close to the data, and its draws are all that a network needs to learn what is missing.
 _BY_DRAWS = replace(_ROBUST, negatives="importance")
 # In the plane the network may see fine waves, since held-out rows say when it begins to memorise.
 _PLANE = TrainConfig(
     objective=_BY_DRAWS,
-    sampler=Jumps(n_steps=2),
+    sampler=Jumps(n_steps=2),  # keeps no chains, so the buffer is small
     energy=Architecture("corrected", width=128, depth=3, fourier=128, base_scale=None),
-    steps=2000,
-    start="mixture",
-    hold_out=0.1,
-    idle_steps=500,  # held-out rows have mostly chosen by then, and what follows is learnt by heart
-    buffer_size=256,  # there are no chains to keep
-    sample_steps=50,
+    updates=2000,
+    chains=ChainSettings(buffer_size=256, sample_steps=50),
+    # Held-out rows have mostly chosen the update by then; later ones are learned by heart.
+    rows=RowSettings(start="mixture", hold_out=0.1, idle_updates=500),
 )
 _TABLE = TrainConfig(
     objective=_BY_DRAWS,
     sampler=Jumps(n_steps=2),
     energy=Architecture("corrected", width=64, depth=2, fourier=32, base_scale=None),
-    steps=1000,
-    lr=8e-3,
-    ema=0.995,
-    standardise="robust",
-    start="mixture",
-    hold_out=0.2,
-    buffer_size=256,
-    sample_steps=50,
-    checkpoint_every=250,
+    updates=1000,
+    chains=ChainSettings(buffer_size=256, sample_steps=50),
+    optimizer=OptimizerSettings(lr=8e-3, ema=0.995),
+    guard=GuardSettings(checkpoint_every=250),
+    rows=RowSettings(standardise="robust", start="mixture", hold_out=0.2),
 )
 
 PRESETS: dict[str, TrainConfig] = {
@@ -124,16 +99,16 @@ PRESETS: dict[str, TrainConfig] = {
     # So few pixels leave room for a smaller step with more noise.
     "digits": _SMALL.changed(
         {
-            "data": "digits",
+            "rows.data": "digits",
             "energy.depth": 2,
             "energy.width": 32,
             "objective.gamma": 0.5,
             "sampler.step_size": 1.0,
             "sampler.noise_scale": 0.02,
             "sampler.max_grad": 0.3,
-            "data_noise": 0.03,
-            "lr": 1e-3,
-            "schedule": "cosine",
+            "rows.data_noise": 0.03,
+            "optimizer.lr": 1e-3,
+            "optimizer.schedule": "cosine",
         }
     ),
     "mnist": _SMALL,
@@ -141,8 +116,8 @@ PRESETS: dict[str, TrainConfig] = {
     # diverges where there is junk. See docs/results/image-ablation.md and junk-images-mnist.md.
     "mnist-sharp": _SMALL.changed({"objective.gamma": 0.0, **_SHARP}),
     # Images are weighed first: what is out of place, or there many times, no energy finds strange.
-    "mnist-robust": _SMALL.changed({"objective.warmup": 0.05, "start": "glance", **_SHARP}),
-    "fashion-mnist": _SMALL.changed({"data": "fashion-mnist"}),
+    "mnist-robust": _SMALL.changed({"objective.warmup": 0.05, "rows.start": "glance", **_SHARP}),
+    "fashion-mnist": _SMALL.changed({"rows.data": "fashion-mnist"}),
     "cifar10-small": _PHOTOS,
     # For clean photographs: chains that are preconditioned by the spectrum of images, and five times the learning rate,
     # in as many minutes as the preset above. See docs/results/photo-ablation.md.
@@ -150,13 +125,13 @@ PRESETS: dict[str, TrainConfig] = {
     # Chains on half of the energy: the FID is lower with each of four seeds. See docs/results/images-fid-cifar10.md.
     "cifar10-negative": _PHOTOS.changed({**_SPECTRUM, "objective.gamma": -0.5, "objective.unit": "nats"}),
     # For a first look, five times as fast.
-    "cifar10-tiny": _SMALL.changed({"data": "cifar10", "energy.classes": 10}),
+    "cifar10-tiny": _SMALL.changed({"rows.data": "cifar10", "energy.classes": 10}),
     "paper-cifar10": _PAPER,
     # Short-run chains from noise (Nijkamp et al. 2019) with 100 steps. Their step 1 and noise 0.01 are for pixels in
     # [-1, 1]; [0, 1] is half as wide.
     "paper-celeba": _PAPER.changed(
         {
-            "data": "celeba",
+            "rows.data": "celeba",
             "energy.name": "cnn",
             "energy.width": 64,
             "energy.depth": 4,
@@ -165,16 +140,16 @@ PRESETS: dict[str, TrainConfig] = {
             "sampler.n_steps": 100,
             "sampler.step_size": 0.25,
             "sampler.max_grad": None,
-            "chains": "short-run",
-            "steps": 100_000,
+            "chains.start": "short-run",
+            "updates": 100_000,
             "batch_size": 64,
-            "lr": 1e-4,
-            "data_noise": 0.015,
-            "sample_steps": 100,
+            "optimizer.lr": 1e-4,
+            "rows.data_noise": 0.015,
+            "chains.sample_steps": 100,
         }
     ),
 }
-_OWN_PICTURES = PRESETS["cifar10-small"].changed({"energy.classes": 0, "start": "glance"})
+_OWN_PICTURES = PRESETS["cifar10-small"].changed({"energy.classes": 0, "rows.start": "glance"})
 # What `train` takes, if it is not the preset of the same name; `MEASURED` is what studies take whose pages
 # name no preset.
 MEASURED = {"cifar10": "cifar10-small", "celeba": "paper-celeba", "svhn": "cifar10-small", "notmnist": "mnist"}
@@ -216,19 +191,23 @@ def recovering(config: TrainConfig) -> TrainConfig:
     >>> recovering(preset("mnist")).energy.levels
     12
     """
-    base = replace(
-        config, precision="float32", energy=replace(config.energy, classes=0, levels=12), objective=Recovery()
+    base = config.changed(
+        {
+            "compute.precision": "float32",
+            "energy": replace(config.energy, classes=0, levels=12),
+            "objective": Recovery(),
+        }
     )
     return base.changed(
         {
-            "lr": 5e-4,
-            "schedule": "cosine",
-            "beta1": 0.9,
-            "clip": 20.0,
-            "ema": 0.999,
-            "data_noise": 0.0,  # the first level has noise of its own
-            "buffer_size": 64,  # there are no chains to keep
-            "sample_steps": 12,
+            "optimizer.lr": 5e-4,
+            "optimizer.schedule": "cosine",
+            "optimizer.betas": (0.9, 0.999),
+            "optimizer.clip": 20.0,
+            "optimizer.ema": 0.999,
+            "rows.data_noise": 0.0,  # the first level has noise of its own
+            "chains.buffer_size": 64,  # there are no chains to keep
+            "chains.sample_steps": 12,
         }
     )
 
@@ -247,7 +226,7 @@ def for_rows(shape: tuple[int, ...], *, own: bool = False) -> TrainConfig:
         The configuration.
     """
     if len(shape) == 3:
-        return _OWN_PICTURES.changed({"data": ""})
+        return _OWN_PICTURES.changed({"rows.data": ""})
     if len(shape) == 1 and own:
         return PRESETS["free"]
     return PRESETS["plane"] if len(shape) == 1 and shape[0] <= 2 else PRESETS["table"]

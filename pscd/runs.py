@@ -4,7 +4,6 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -80,7 +79,7 @@ def train(
         LostProcess: one of several processes has ended or does not answer; the checkpoints are kept.
 
     >>> import pscd, tempfile
-    >>> config = pscd.TrainConfig("moon", n_data=100, steps=10, batch_size=32, buffer_size=100)
+    >>> config = pscd.TrainConfig(updates=10, batch_size=32, rows=pscd.RowSettings("moon", n_data=100))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = pscd.train(config, f"{folder}/run", progress=False)
     ...     sorted(path.name for path in run.iterdir())
@@ -89,7 +88,7 @@ def train(
     run, device = RunFolder(Path(out)), torch.device(device)
     with distributed.group(device, timeout):
         data = load_config_data(config)
-        distributed.require_same(data.fingerprint, f"{config.data} is not the same for all processes")
+        distributed.require_same(data.fingerprint, f"{config.rows.data} is not the same for all processes")
         with ExitStack() as lock:  # held by the first process
             distributed.on_first(lambda: _claim(run, config, data.fingerprint, lock))
             with _given_back_on_failure(run):
@@ -110,7 +109,7 @@ def _train_into(
     tensorboard: bool,
     watch: Watch | None,
 ) -> None:
-    toy = find_toy(config.data)
+    toy = find_toy(config.rows.data)
     model = fit(
         data.train if data.stream is None else data.stream,
         config,
@@ -144,7 +143,7 @@ def load(run: Path | str, *, energy: nn.Module | None = None, device: torch.devi
         UserError: there is no model and no checkpoint, or the file is damaged.
 
     >>> import pscd, tempfile
-    >>> config = pscd.TrainConfig("moon", n_data=100, steps=10, batch_size=32, buffer_size=100)
+    >>> config = pscd.TrainConfig(updates=10, batch_size=32, rows=pscd.RowSettings("moon", n_data=100))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     model = pscd.load(pscd.train(config, f"{folder}/run", progress=False))
     >>> model.shape
@@ -177,15 +176,15 @@ def load_config_data(config: TrainConfig) -> Dataset:
     Raises:
         UserError: the data cannot be read, or the rows were given in memory.
     """
-    if not config.data:
+    if not config.rows.data:
         raise UserError("the model was fitted to rows in memory, which are not kept; give the rows")
     return load_dataset(
-        config.data,
+        config.rows.data,
         seed=config.seed,
-        n=config.n_data,
-        columns=config.columns,
-        image_size=config.image_size,
-        stream=config.stream,
+        n=config.rows.n_data,
+        columns=config.rows.columns,
+        image_size=config.rows.image_size,
+        stream=config.rows.stream,
     )
 
 
@@ -226,13 +225,13 @@ def _check_same_run(run: RunFolder, config: TrainConfig, fingerprint: str) -> No
         there = TrainConfig.from_dict(found)
         # The same rows may be called by another path, from another folder.
         same_rows = fingerprint_found == fingerprint
-        differences = (replace(config, data=there.data) if same_rows else config).differences(there)
+        differences = (config.changed({"rows.data": there.rows.data}) if same_rows else config).differences(there)
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
         raise UserError(f"{run.config} is damaged, or of another version; choose another --out") from None
     if differences:
         raise UserError(f"{run.path} holds a run with other settings ({'; '.join(differences)}); choose another --out")
     if not same_rows:
-        raise UserError(f"{config.data} has changed since the run in {run.path} started; choose another --out")
+        raise UserError(f"{config.rows.data} has changed since the run in {run.path} started; choose another --out")
 
 
 @contextmanager

@@ -104,7 +104,8 @@ def checked(kind: Callable[..., D], values: Mapping[str, Any]) -> D:
         wanted = hints.get(name, Any)
         if not _is(value, wanted):
             raise UserError(f"{name} must be {getattr(wanted, '__name__', wanted)}, got {value!r}")
-    return kind(**values)
+    # JSON has lists where settings have tuples.
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 
 def _is(value: object, wanted: Any) -> bool:
@@ -114,7 +115,7 @@ def _is(value: object, wanted: Any) -> bool:
         return any(_is(value, kind) for kind in kinds)
     if get_origin(wanted) is Literal:
         return value in kinds
-    if get_origin(wanted) is tuple and kinds[1:] == (...,):
+    if get_origin(wanted) is tuple:
         return isinstance(value, list | tuple) and all(_is(item, kinds[0]) for item in value)
     if wanted in (int, float):
         return isinstance(value, int if wanted is int else int | float) and not isinstance(value, bool)

@@ -99,7 +99,7 @@ def small_table(name: str, settings: str, updates: int, n: int = N_SMALL) -> dic
     Returns:
         The table.
     """
-    config = preset(settings).changed({"data": name, "objective.gamma": 0.0, "steps": updates})
+    config = preset(settings).changed({"rows.data": name, "objective.gamma": 0.0, "updates": updates})
     data = images_of(name)
     sets = sets_to_judge(data, other_images(data, name, n, 0), n)
     noisy = TrainConfig.from_dict(background_settings(config, n)["background"])

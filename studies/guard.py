@@ -108,7 +108,7 @@ def _digits(folder: Path) -> Iterator[tuple[str, Callable[[], Result]]]:
     def compute(gamma: float) -> Result:
         os.environ["PSCD_DATA"] = str(folder)
         settings = cell(choice, gamma, SHORT, 0, contaminated=True, quick=False)
-        settings["config"] |= {"n_data": 10_000}
+        settings["config"]["rows"]["n_data"] = 10_000
         with TemporaryDirectory() as runs:
             return _only(train_and_measure(settings, Path(runs)), "fid", "noise")
 

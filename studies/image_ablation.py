@@ -34,22 +34,22 @@ NAME = "image-ablation"
 SHOWN = 100  # samples of what was chosen
 N = 2000  # training images that choose, and samples
 # The preset as it was before: the settings that the changes are changes of.
-CD = preset("mnist").changed({"objective.gamma": 0.0, "lr": 3e-4, "objective.l2": 0.1, "ema": 0.99})
+CD = preset("mnist").changed({"objective.gamma": 0.0, "optimizer.lr": 3e-4, "objective.l2": 0.1, "optimizer.ema": 0.99})
 RECOVERY = recovering(CD)
 VARIANTS: dict[str, TrainConfig] = {
     "CD, as it was": CD,
-    "CD, cosine": CD.changed({"schedule": "cosine"}),
-    "CD, average over 1,000 updates": CD.changed({"ema": 0.999}),
+    "CD, cosine": CD.changed({"optimizer.schedule": "cosine"}),
+    "CD, average over 1,000 updates": CD.changed({"optimizer.ema": 0.999}),
     "CD, no squared energies": CD.changed({"objective.l2": 0.0}),
-    "CD, learning rate 1e-3": CD.changed({"lr": 1e-3}),
-    "CD, learning rate 3e-3": CD.changed({"lr": 3e-3}),
-    "CD, learning rate 2e-3, average over 1,000 updates": CD.changed({"lr": 2e-3, "ema": 0.999}),
-    "gamma 0.3, learning rate 3e-3": CD.changed({"lr": 3e-3, "objective.gamma": 0.3}),
-    "recovery, a step at each of 12 levels": RECOVERY.changed({"steps": 3000}),
+    "CD, learning rate 1e-3": CD.changed({"optimizer.lr": 1e-3}),
+    "CD, learning rate 3e-3": CD.changed({"optimizer.lr": 3e-3}),
+    "CD, learning rate 2e-3, average over 1,000 updates": CD.changed({"optimizer.lr": 2e-3, "optimizer.ema": 0.999}),
+    "gamma 0.3, learning rate 3e-3": CD.changed({"optimizer.lr": 3e-3, "objective.gamma": 0.3}),
+    "recovery, a step at each of 12 levels": RECOVERY.changed({"updates": 3000}),
 }
 
 
-WINNER = CD.changed({"lr": 2e-3, "ema": 0.999})
+WINNER = CD.changed({"optimizer.lr": 2e-3, "optimizer.ema": 0.999})
 FINAL = {
     f"CD, learning rate 2e-3, average over 1,000 updates, seed {seed}": WINNER.changed({"seed": seed})
     for seed in range(3)
@@ -57,8 +57,8 @@ FINAL = {
 DIRTY = {
     "CD": WINNER,
     "gamma 0.3": WINNER.changed({"objective.gamma": 0.3}),
-    "recovery": RECOVERY.changed({"steps": 3000}),
-    "recovery, gamma 0.3": RECOVERY.changed({"steps": 3000, "objective.gamma": 0.3}),
+    "recovery": RECOVERY.changed({"updates": 3000}),
+    "recovery, gamma 0.3": RECOVERY.changed({"updates": 3000, "objective.gamma": 0.3}),
 }
 N_JUDGING = 6000  # training images that a classifier of junk is fitted to, and others that energies are compared on
 JUNK = {"noise": 0.1, "letters": 0.05}  # shares of the training images
@@ -77,7 +77,7 @@ def measure(config: TrainConfig, task: str, n: int = N) -> dict[str, Any]:
         FID, PRDC and seconds of the processor, for training alone and with the sampling, and what became of junk; an
         `error` if training diverged.
     """
-    data = load_dataset(config.data, seed=0)
+    data = load_dataset(config.rows.data, seed=0)
     features = load_feature_map("classifier", data)
     order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(5))
     kept, rest = (data.held_out[:n], data.train) if task == "final" else (data.train[order[:n]], data.train[order[n:]])
@@ -150,7 +150,7 @@ def page(found: dict[str, Any]) -> str:
     def rows(task: str, settings: dict[str, TrainConfig], more: tuple[str, ...] = ()) -> list[list[str]]:
         runs = {name: found["runs"].get(key_of(config, task)) for name, config in settings.items()}
         return [
-            [name, f"{settings[name].steps:,}", *_numbers(run), *(f"{run[k]:.3f}" for k in more if k in run)]
+            [name, f"{settings[name].updates:,}", *_numbers(run), *(f"{run[k]:.3f}" for k in more if k in run)]
             for name, run in runs.items()
             if run is not None
         ]

@@ -18,7 +18,7 @@ import sys
 
 import torch
 
-from pscd.config import TrainConfig
+from pscd.config import ChainSettings, TrainConfig
 from pscd.data.toys import TOYS
 from pscd.energies import Architecture
 from pscd.objectives import OBJECTIVES
@@ -49,10 +49,17 @@ def memory_of(name: str, width: int, rows: int) -> None:
     """Print the parameters and the kibibytes by which two updates raise this process's peak."""
     torch.set_num_threads(1)
     small = Architecture(width=width)
-    config = TrainConfig(objective=OBJECTIVES[name], energy=small, batch_size=rows, buffer_size=rows, jump_components=4)
+    config = TrainConfig(
+        objective=OBJECTIVES[name],
+        energy=small,
+        batch_size=rows,
+        chains=ChainSettings(buffer_size=rows, jump_components=4),
+    )
     x = TOYS["moon"](10_000, generator(0))
     # Whatever is loaded on first use is loaded before.
-    warm = TrainConfig(objective=OBJECTIVES[name], energy=Architecture(width=8), batch_size=8, buffer_size=8)
+    warm = TrainConfig(
+        objective=OBJECTIVES[name], energy=Architecture(width=8), batch_size=8, chains=ChainSettings(buffer_size=8)
+    )
     train_step(init_state(x, warm, None, torch.device("cpu")), x.float(), warm)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     state = init_state(x, config, None, torch.device("cpu"))

@@ -34,13 +34,13 @@ ASIDE, CHOOSING, N_CHOICE, N_FINAL = 2000, 1000, 200, 5000  # images kept aside,
 SHOWN = 100
 UPDATES = 600  # of a choice
 CD = preset("cifar10-small").changed({"objective.gamma": 0.0})
-SHORT = CD.changed({"steps": UPDATES})
-FAST = SHORT.changed({"lr": 1e-3})
+SHORT = CD.changed({"updates": UPDATES})
+FAST = SHORT.changed({"optimizer.lr": 1e-3})
 CHOSEN = preset("cifar10-spectrum")
 VARIANTS: dict[str, TrainConfig] = {
     "CD, as it was": SHORT,
     "learning rate 1e-3": FAST,
-    "learning rate 1e-3, steps by the spectrum": CHOSEN.changed({"steps": UPDATES}),
+    "learning rate 1e-3, steps by the spectrum": CHOSEN.changed({"updates": UPDATES}),
 }
 FINAL = {
     f"{name}, seed {seed}": config.changed({"seed": seed})
@@ -63,7 +63,7 @@ def measure(config: TrainConfig, task: str, n: int | None = None) -> dict[str, A
         FID and seconds of the processor, for training alone and with the sampling; an `error` if training diverged.
     """
     n = n or (N_FINAL if task == LAST else N_CHOICE)
-    data = load_dataset(config.data, seed=0)
+    data = load_dataset(config.rows.data, seed=0)
     features = load_feature_map(FEATURES, data)
     order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(5))
     rest = order if task == LAST else order[ASIDE:]
@@ -92,7 +92,9 @@ def page(found: dict[str, Any]) -> str:
 
     def rows(task: str) -> list[list[str]]:
         runs = {name: found["runs"].get(key_of(config, task)) for name, config in TASKS[task].items()}
-        return [[name, f"{run['config']['steps']:,}", *_numbers(run)] for name, run in runs.items() if run is not None]
+        return [
+            [name, f"{run['config']['updates']:,}", *_numbers(run)] for name, run in runs.items() if run is not None
+        ]
 
     head = ["setting", "updates", "FID", "seconds"]
     return PAGE.format(

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pscd import fast
-from pscd.config import TrainConfig
+from pscd.config import ChainSettings, GuardSettings, OptimizerSettings, RowSettings, TrainConfig
 from pscd.energies import Architecture
 from pscd.fast import enough_threads, threads_set
 from pscd.mixtures import Mixture
@@ -86,12 +86,10 @@ class Case:
             sampler=self.sampler,
             energy=self.energy,
             batch_size=self.batch_size,
-            buffer_size=self.buffer_size,
-            lr=LR,
-            schedule="constant",
-            standardise="none" if self.is_image else "std",
-            base="box" if self.is_image else "gaussian",
-            max_gap=1e6,
+            chains=ChainSettings(buffer_size=self.buffer_size, base="box" if self.is_image else "gaussian"),
+            optimizer=OptimizerSettings(lr=LR, schedule="constant"),
+            guard=GuardSettings(max_gap=1e6),
+            rows=RowSettings(standardise="none" if self.is_image else "std"),
         )
 
     def data(self) -> Tensor:
@@ -128,7 +126,7 @@ class Training:
     """
 
     def __init__(self, case: Case, gamma: float, mode: str = "auto") -> None:
-        self.config = case.config(gamma).changed({"gradients": mode})
+        self.config = case.config(gamma).changed({"compute.gradients": mode})
         x = case.data()
         # These chains never jump, so nothing has to be fitted for that.
         proposal = None if case.is_image else Mixture.standard(math.prod(case.shape))

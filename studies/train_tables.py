@@ -12,7 +12,6 @@ import argparse
 import statistics
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,10 +64,10 @@ def compute(tables: Path, settings: Settings) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table.npy"
         np.save(path, x)
-        config = replace(default_preset(str(path), x.shape[1]), data=str(path), seed=settings["seed"])
+        config = default_preset(str(path), x.shape[1]).changed({"rows.data": str(path), "seed": settings["seed"]})
         config = config.changed({"objective.gamma": settings["gamma"]})
         if settings["updates"]:
-            config = config.changed({"steps": settings["updates"]})
+            config = config.changed({"updates": settings["updates"]})
         try:
             model = load(train(config, Path(folder) / "run", progress=False))
             energy, log_prob = model.energies(x), model.log_prob(x)

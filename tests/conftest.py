@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from pscd.config import TrainConfig
+from pscd.config import ChainSettings, GuardSettings, RowSettings, TrainConfig
 from pscd.energies import Architecture
 from pscd.fast import sequence
 from pscd.sampling import Mala
@@ -36,17 +36,13 @@ torch.set_num_threads(1)  # the networks of the tests are too small for more to 
 def small():
     """A configuration that trains in a second."""
     return TrainConfig(
-        data="moon",
-        n_data=1000,
-        steps=60,
+        updates=60,
         batch_size=32,
-        buffer_size=200,
-        jump_components=4,
-        checkpoint_every=20,
-        log_every=10,
-        sample_steps=10,
         sampler=Mala(n_steps=3),
         energy=Architecture(width=16, depth=2, fourier=4),
+        chains=ChainSettings(buffer_size=200, jump_components=4, sample_steps=10),
+        guard=GuardSettings(checkpoint_every=20, log_every=10),
+        rows=RowSettings(data="moon", n_data=1000),
     )
 
 
@@ -55,7 +51,7 @@ def trained(small, tmp_path):
     """A run folder of that configuration, trained for a few steps."""
     from pscd.runs import train
 
-    return train(replace(small, steps=20), tmp_path / "run", progress=False)
+    return train(replace(small, updates=20), tmp_path / "run", progress=False)
 
 
 @pytest.fixture

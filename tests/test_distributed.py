@@ -7,7 +7,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from pscd import distributed
-from pscd.config import TrainConfig
+from pscd.config import ChainSettings, RowSettings, TrainConfig
 from pscd.coordinates import Coordinates
 from pscd.data.chunks import ArrayChunks
 from pscd.data.streams import ChunkedSource
@@ -117,7 +116,7 @@ def together(rank):
     for objective in (FEBM(), NoiseContrastive(components=2)):
         torch.manual_seed(rank)
         x = (1 + rank) * torch.randn(60, 2)
-        config = TrainConfig(batch_size=8, buffer_size=12, jump_components=2, objective=objective)
+        config = TrainConfig(batch_size=8, objective=objective, chains=ChainSettings(buffer_size=12, jump_components=2))
         state = init_state(x, config, MLP((2,), width=4), torch.device("cpu"))
         tensors = [*state.energy.state_dict().values(), *state.averaged.state_dict().values()]
         tensors += [*state.coordinates.tensors().values(), *state.proposal.tensors().values()]
@@ -169,11 +168,16 @@ def streamed():
     chunks = ArrayChunks(x)
     chunks.rows, chunks.sizes, chunks.window = 50, np.full(4, 50), 50
     source = ChunkedSource(chunks)
-    config = TrainConfig(batch_size=20, buffer_size=12, jump_components=2, steps=20, standardise="none")
+    config = TrainConfig(
+        batch_size=20,
+        updates=20,
+        chains=ChainSettings(buffer_size=12, jump_components=2),
+        rows=RowSettings(standardise="none"),
+    )
     with Batches(source, Prepared(x, Coordinates.identity((2,))), config, torch.device("cpu")) as batches:
         rows = torch.cat([batches.batch(step)[0] for step in range(10)])
     assert sorted(distributed.gather(rows)[:, 0].tolist()) == x[:, 0].tolist()
-    model = fit(source, replace(config, standardise="std", energy=Architecture(width=4)))
+    model = fit(source, config.changed({"rows.standardise": "std", "energy": Architecture(width=4)}))
     same = distributed.gather(torch.cat([t.double().flatten() for t in model.state_dict().values()])[None])
     assert torch.equal(same[0], same[1])
 
@@ -190,8 +194,8 @@ def two(tmp_path_factory):
     """What two processes did and said: starting them takes far longer than what they do."""
     folder = tmp_path_factory.mktemp("two")
     (folder / "worker.py").write_text(WORKER)
-    flags = "--updates 30 --batch-size 32 --measure 200 --set n_data=500 --set buffer_size=100 --set jump_components=4 "
-    flags += "--set energy.width=8 --set log_every=10"
+    flags = "--updates 30 --batch-size 32 --measure 200 --set rows.n_data=500 --set chains.buffer_size=100 "
+    flags += "--set chains.jump_components=4 --set energy.width=8 --set guard.log_every=10"
     command = ["train", "moon", *flags.split(), "--out", str(folder / "run")]
     odd = [*command[:-1], str(folder / "odd"), "--batch-size", "33"]
     other = [*command, "--gamma", "0.5"]  # only the first process looks at the folder

@@ -19,8 +19,9 @@ from pscd.errors import LostProcess
 from pscd.files import read_tensors, tensors_digest
 
 ROOT = Path(__file__).parents[1]
-FLAGS = """train moon --updates 300 --batch-size 32 --set n_data=500 --set buffer_size=100 --set jump_components=4
---set energy.width=8 --set log_every=20 --set checkpoint_every=40 --set sample_steps=5"""
+FLAGS = """train moon --updates 300 --batch-size 32 --set rows.n_data=500 --set chains.buffer_size=100
+--set chains.jump_components=4 --set energy.width=8 --set guard.log_every=20 --set guard.checkpoint_every=40
+--set chains.sample_steps=5"""
 LONGEST = 400  # seconds to wait for anything, on a busy machine
 
 

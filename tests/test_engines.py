@@ -38,7 +38,9 @@ def detector(rows):
 def model(rows):
     import torch
 
-    config = pscd.TrainConfig(steps=5, batch_size=32, buffer_size=100, energy=pscd.Architecture("quadratic"))
+    config = pscd.TrainConfig(
+        updates=5, batch_size=32, energy=pscd.Architecture("quadratic"), chains=pscd.ChainSettings(buffer_size=100)
+    )
     return pscd.fit(torch.tensor(rows[["a", "c"]].to_numpy()), config)
 
 

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -30,7 +28,7 @@ def test_a_file_is_measured_on_its_held_out_rows_whatever_its_units(small, tmp_p
     values = []
     for name, unit in (("metres", 1.0), ("millimetres", 1000.0)):
         np.save(tmp_path / f"{name}.npy", rows * unit)
-        config = replace(small, data=str(tmp_path / f"{name}.npy"), steps=5)
+        config = small.changed({"rows.data": str(tmp_path / f"{name}.npy"), "updates": 5})
         model = load(train(config, tmp_path / name, progress=False))
         assert len(load_run_data(model).held_out) == 30
         samples, data = evaluate(model)
@@ -43,7 +41,7 @@ def test_a_file_is_measured_on_its_held_out_rows_whatever_its_units(small, tmp_p
 def of_rows(small):
     """A model of rows in memory, far from two moons."""
     x = 100 + torch.randn(500, 2, generator=generator(0))
-    return fit(x, replace(small, data="", steps=20))
+    return fit(x, small.changed({"rows.data": "", "updates": 20}))
 
 
 def test_a_model_of_rows_in_memory_is_not_compared_with_anything_else(of_rows):
@@ -80,7 +78,7 @@ def test_given_rows_go_before_those_of_the_run(trained):
 def test_constant_columns_and_drawn_in_tails_are_measured_as_the_network_sees_them():
     x = torch.randn(300, 4, generator=generator(0), dtype=torch.float64).sinh()
     x[:, 1] = 5.0
-    model = fit(x, PRESETS["table"].changed({"steps": 3}))
+    model = fit(x, PRESETS["table"].changed({"updates": 3}))
     samples, _ = evaluate(model, n=100, seed=1, real=x)
 
     def seen(rows):

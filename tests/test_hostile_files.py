@@ -32,12 +32,12 @@ class Harm:
 
 @pytest.fixture
 def run(small, tmp_path):
-    return train(replace(small, steps=20), tmp_path / "run", progress=False)
+    return train(replace(small, updates=20), tmp_path / "run", progress=False)
 
 
 @pytest.fixture
 def config(small):
-    return replace(small, steps=20)
+    return replace(small, updates=20)
 
 
 @pytest.mark.parametrize("kind", ["torch", "old torch", "pickle", "within"])

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import pscd
-from pscd.config import TrainConfig
+from pscd.config import ChainSettings, RowSettings, TrainConfig
 from pscd.coordinates import Coordinates
 from pscd.energies import Architecture
 from pscd.errors import UserError
@@ -79,7 +79,9 @@ def test_damage_is_named(trained, tmp_path):
 def _fresh(folder):
     from pscd.config import TrainConfig
 
-    config = TrainConfig(steps=1, n_data=100, batch_size=8, buffer_size=8, jump_components=1)
+    config = TrainConfig(
+        updates=1, batch_size=8, chains=ChainSettings(buffer_size=8, jump_components=1), rows=RowSettings(n_data=100)
+    )
     model = pscd.fit(torch.randn(100, 2, generator=generator(0)), config)
     model.save(folder / "fresh.safetensors", step=1)
     return folder / "fresh.safetensors"
@@ -88,12 +90,12 @@ def _fresh(folder):
 def test_it_says_how_chains_get_their_gradients(trained, small):
     model = pscd.load(trained)
     assert model.gradients in ("by hand in C++", "by hand")  # without a compiler
-    model.config = replace(model.config, gradients="plain")
+    model.config = model.config.changed({"compute.gradients": "plain"})
     assert model.gradients == "by autograd"
     conditional = Architecture("conv", width=2, depth=2, classes=10)
     label = torch.arange(30) % 10
     images = torch.rand(30, 1, 8, 8, generator=generator(0))
-    model = pscd.fit(images, replace(small, energy=conditional, steps=1, sampler=Langevin(n_steps=1)), label=label)
+    model = pscd.fit(images, replace(small, energy=conditional, updates=1, sampler=Langevin(n_steps=1)), label=label)
     assert model.gradients in ("by hand in C++", "by hand")
 
 
@@ -194,7 +196,7 @@ def test_notes_and_everything_else_survive_the_file(tmp_path):
 
 def test_images_have_no_log_z(small):
     images = torch.rand(30, 1, 8, 8, generator=generator(0))
-    config = PRESETS["digits"].changed({"energy.width": 2, "steps": 1, "buffer_size": 30, "batch_size": 8})
+    config = PRESETS["digits"].changed({"energy.width": 2, "updates": 1, "chains.buffer_size": 30, "batch_size": 8})
     with pytest.raises(UserError, match="models of tables only"):
         pscd.fit(images, config).log_z()
 
@@ -218,7 +220,7 @@ def test_samples_are_those_of_the_sampler_with_its_jumps(trained, jump_every):
     assert ("jumps" in stats) == bool(jump_every)
     assert torch.equal(model.sample(25, seed=3, n_steps=6), expected)
     assert torch.equal(model.sample(25, seed=3, n_steps=6, progress=True), expected)
-    assert torch.equal(model.sample(25, seed=3), sampled_by_hand(model, 25, 3, model.config.sample_steps)[0])
+    assert torch.equal(model.sample(25, seed=3), sampled_by_hand(model, 25, 3, model.config.chains.sample_steps)[0])
     start = torch.full((25, 2), 0.5)
     assert torch.equal(model.sample(25, seed=3, n_steps=2, start=start), sampled_by_hand(model, 25, 3, 2, start)[0])
     seen = []
@@ -241,7 +243,7 @@ def test_one_sample_and_one_step_are_the_least(trained):
 
 def test_labels_of_samples_are_those_asked_for():
     x = torch.randint(256, (40, 1, 8, 8), generator=generator(0)).to(torch.uint8)
-    small = {"energy.width": 2, "energy.classes": 3, "buffer_size": 30, "batch_size": 8, "steps": 1}
+    small = {"energy.width": 2, "energy.classes": 3, "chains.buffer_size": 30, "batch_size": 8, "updates": 1}
     model = pscd.fit(x, PRESETS["digits"].changed(small), label=torch.arange(40) % 3)
     seen = []
     run = Langevin.run
@@ -269,7 +271,7 @@ def test_labels_of_samples_are_those_asked_for():
 def test_images_are_evaluated_and_sampled_in_blocks(monkeypatch):
     monkeypatch.setattr("pscd.model.IMAGE_BLOCK", 7)
     x = torch.randint(256, (20, 1, 8, 8), generator=generator(0)).to(torch.uint8)
-    small = {"energy.width": 2, "buffer_size": 30, "batch_size": 8, "steps": 1}
+    small = {"energy.width": 2, "chains.buffer_size": 30, "batch_size": 8, "updates": 1}
     model = pscd.fit(x, PRESETS["digits"].changed(small))
     sizes = []
     model.energy.register_forward_hook(lambda module, args, out: sizes.append(len(args[0])))
@@ -287,7 +289,7 @@ def test_a_saved_model_knows_its_step_and_device(tmp_path, trained):
     assert (facts["step"], facts["energy"]) == ("17", type(model.energy).__name__)
     assert Model.load(tmp_path / "m.safetensors").fingerprint == model.fingerprint is not None
     model.save(tmp_path / "m.safetensors")
-    assert read_tensors(tmp_path / "m.safetensors")[1]["step"] == str(model.config.steps)
+    assert read_tensors(tmp_path / "m.safetensors")[1]["step"] == str(model.config.updates)
 
 
 def test_a_file_of_a_model_is_loaded_as_a_run_folder_is(tmp_path, trained):
@@ -344,7 +346,7 @@ def test_what_a_notebook_shows():
     for text in ("4 numbers: a, b, c, d", f"{type(model.energy).__name__}, {n:,} parameters", "1,000", "rows in memory",
                  "a word", "Energy-based model"):  # fmt: skip
         assert text in html
-    model.columns, model.config = ("x" * 300,), model.config.changed({"data": "x.csv"})
+    model.columns, model.config = ("x" * 300,), model.config.changed({"rows.data": "x.csv"})
     html = model._repr_html_()
     assert "x" * 200 in html
     assert "x" * 201 not in html

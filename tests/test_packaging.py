@@ -44,8 +44,8 @@ def test_the_wheel_installs_and_runs_without_the_repository(tmp_path):
     subprocess.run(install, check=True, capture_output=True)
     assert files(site / "pscd") == files(ROOT / "pscd")  # C++, style sheets and all else that is not Python, too
     environment = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
-    flags = "train moon --updates 5 --batch-size 8 --measure 100 --set n_data=100 --set buffer_size=20 "
-    flags += "--set jump_components=1 --set sample_steps=2"
+    flags = "train moon --updates 5 --batch-size 8 --measure 100 --set rows.n_data=100 --set chains.buffer_size=20 "
+    flags += "--set chains.jump_components=1 --set chains.sample_steps=2"
     run = [sys.executable, "-c", AS_A_MODULE, *flags.split(), "--out", "run"]
     done = subprocess.run(run, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
     assert done.stdout.splitlines()[0] == str(site / "pscd" / "__init__.py")
@@ -91,8 +91,8 @@ def example(tmp_path, monkeypatch):
 def test_the_readme_is_short_and_its_example_runs(example, capsys):
     assert len((ROOT / "README.md").read_text().splitlines()) <= 130
     assert len(example.strip().splitlines()) <= 15
-    assert (example.count("5000"), example.count("steps=1000")) == (3, 1)
-    cd, ps_cd = distances(example.replace("5000", "500").replace("steps=1000", "steps=20"), capsys)
+    assert (example.count("5000"), example.count("updates=1000")) == (3, 1)
+    cd, ps_cd = distances(example.replace("5000", "500").replace("updates=1000", "updates=20"), capsys)
     assert cd != ps_cd
 
 

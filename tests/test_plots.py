@@ -39,5 +39,5 @@ def test_constant_columns_and_time_stamps_have_a_histogram(tmp_path, constant):
     x = torch.randn(300, 3, generator=generator(0), dtype=torch.float64)
     x[:, 1] = constant
     x[:, 2] += 1.7e9
-    model = fit(x, PRESETS["table"].changed({"steps": 2}))
+    model = fit(x, PRESETS["table"].changed({"updates": 2}))
     assert plot_run(model, x, model.sample(50), tmp_path / "plot.png").exists()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pscd.config import TrainConfig
+from pscd.config import RowSettings, TrainConfig
 from pscd.data import load_dataset
 from pscd.evaluation import evaluate
 from pscd.objectives import PseudoSpherical
@@ -13,7 +13,7 @@ from pscd.training.loop import fit
 @pytest.mark.parametrize("gamma", [0.0, 1.0])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_moon_is_learned_with_every_seed(gamma, seed):
-    config = TrainConfig(data="moon", objective=PseudoSpherical(gamma=gamma), seed=seed)
+    config = TrainConfig(objective=PseudoSpherical(gamma=gamma), seed=seed, rows=RowSettings(data="moon"))
     model = fit(load_dataset("moon", seed=seed).train, config)
     samples, data = evaluate(model, n=10_000, seed=seed)
     assert 1e4 * samples.mmd < 3

@@ -29,8 +29,8 @@ def test_train_writes_a_folder_that_describes_itself(small, tmp_path):
     modified = (run / "model.safetensors").stat().st_mtime_ns
     train(small, run, progress=False)  # finished: nothing to do
     assert (run / "model.safetensors").stat().st_mtime_ns == modified
-    with pytest.raises(UserError, match=r"other settings \(steps: 61 asked, 60 there\)"):
-        train(replace(small, steps=61), run, progress=False)
+    with pytest.raises(UserError, match=r"other settings \(updates: 61 asked, 60 there\)"):
+        train(replace(small, updates=61), run, progress=False)
 
 
 def test_settings_that_are_not_of_a_run_are_left_alone(small, tmp_path):
@@ -45,22 +45,22 @@ def test_settings_that_are_not_of_a_run_are_left_alone(small, tmp_path):
     for path in stopped.iterdir():
         if path.name != "config.json":
             path.unlink()
-    assert train(replace(small, steps=20), stopped, progress=False) == stopped
+    assert train(replace(small, updates=20), stopped, progress=False) == stopped
 
 
 def test_the_same_rows_by_another_path_are_the_same_run(small, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savetxt("rows.csv", torch.randn(60, 2, generator=generator(0)).numpy(), delimiter=",", header="a,b", comments="")
-    config = replace(small, data="rows.csv", steps=20)
+    config = small.changed({"rows.data": "rows.csv", "updates": 20})
     run = train(config, tmp_path / "run", progress=False)
     before = (run / "model.safetensors").stat().st_mtime_ns
-    train(replace(config, data=str(tmp_path / "rows.csv")), run, progress=False)
+    train(config.changed({"rows.data": str(tmp_path / "rows.csv")}), run, progress=False)
     assert (run / "model.safetensors").stat().st_mtime_ns == before
     np.savetxt(
         "other.csv", torch.randn(60, 2, generator=generator(1)).numpy(), delimiter=",", header="a,b", comments=""
     )
-    with pytest.raises(UserError, match=r"other settings \(data: other.csv asked, rows.csv there\)"):
-        train(replace(config, data="other.csv"), run, progress=False)
+    with pytest.raises(UserError, match=r"other settings \(rows.data: other.csv asked, rows.csv there\)"):
+        train(config.changed({"rows.data": "other.csv"}), run, progress=False)
 
 
 def test_a_run_that_diverged_is_not_taken_for_finished(small, tmp_path):
@@ -83,15 +83,15 @@ def test_rows_logged_after_the_last_checkpoint_are_not_doubled(small, tmp_path):
 
 
 def test_tensorboard_is_written_when_asked(small, tmp_path):
-    run = train(replace(small, steps=10), tmp_path / "run", progress=False, tensorboard=True)
+    run = train(replace(small, updates=10), tmp_path / "run", progress=False, tensorboard=True)
     assert any((run / "tensorboard").iterdir())
 
 
 def test_a_damaged_configuration_is_told(small, tmp_path):
-    run = train(replace(small, steps=5), tmp_path / "run", progress=False)
+    run = train(replace(small, updates=5), tmp_path / "run", progress=False)
     (run / "config.json").write_text("{")
     with pytest.raises(UserError, match="is damaged, or of another version"):
-        train(replace(small, steps=5), run, progress=False)
+        train(replace(small, updates=5), run, progress=False)
 
 
 def test_a_cut_last_line_of_the_log_is_left_out(small, tmp_path):
@@ -106,16 +106,16 @@ def test_a_run_that_fails_at_its_start_gives_its_folder_back(small, tmp_path):
     torch.save({}, tmp_path / "unrelated")
     table = tmp_path / "rows.csv"
     table.write_text("a,b\n" + "".join(f"{i},7\n" for i in range(40)))  # b is constant
-    config = replace(small, data=str(table), steps=5)
+    config = small.changed({"rows.data": str(table), "updates": 5})
     with pytest.raises(UserError, match="column b is constant"):
         train(config, tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
-    train(replace(config, columns=("a",)), tmp_path / "run", progress=False)  # corrected
+    train(config.changed({"rows.columns": ("a",)}), tmp_path / "run", progress=False)  # corrected
 
 
 def test_a_folder_that_holds_nothing_but_settings_may_be_claimed_by_others(small, tmp_path):
     """As a kill before the first checkpoint leaves it."""
-    config = replace(small, steps=5)
+    config = replace(small, updates=5)
     run = train(config, tmp_path / "run", progress=False)
     for path in run.iterdir():
         if path.name != "config.json":
@@ -125,9 +125,9 @@ def test_a_folder_that_holds_nothing_but_settings_may_be_claimed_by_others(small
 
 
 def test_a_finished_run_is_told_without_unpacking_its_state(small, tmp_path, monkeypatch):
-    run = train(replace(small, steps=5), tmp_path / "run", progress=False)
+    run = train(replace(small, updates=5), tmp_path / "run", progress=False)
     monkeypatch.setattr(torch, "load", None)  # cannot be called
-    train(replace(small, steps=5), run, progress=False)
+    train(replace(small, updates=5), run, progress=False)
 
 
 def test_every_row_of_the_log_says_how_often_the_run_was_rolled_back(trained):
@@ -167,11 +167,11 @@ def test_a_damaged_model_is_made_again_from_the_last_checkpoint(small, tmp_path)
 
 
 def test_a_changed_setting_on_disk_is_damage_and_not_another_run(small, tmp_path):
-    run = train(replace(small, steps=5), tmp_path / "run", progress=False)
+    run = train(replace(small, updates=5), tmp_path / "run", progress=False)
     path = run / "config.json"
-    path.write_text(path.read_text().replace('"steps": 5', '"steps": 7'))
+    path.write_text(path.read_text().replace('"updates": 5', '"updates": 7'))
     with pytest.raises(UserError, match="is damaged, or of another version"):
-        train(replace(small, steps=7), run, progress=False)
+        train(replace(small, updates=7), run, progress=False)
 
 
 def test_a_folder_in_which_a_kill_left_half_of_the_settings_is_taken(small, tmp_path):
@@ -179,13 +179,13 @@ def test_a_folder_in_which_a_kill_left_half_of_the_settings_is_taken(small, tmp_
     run.mkdir()
     (run / "config.json.4711.tmp").write_text('{"da')
     (run / ".lock").touch()
-    train(replace(small, steps=5), run, progress=False)
+    train(replace(small, updates=5), run, progress=False)
     assert not list(run.glob("*.tmp"))
     assert not (run / ".lock").exists()
 
 
 def test_a_second_training_in_the_folder_is_told(small, tmp_path):
-    short, x = replace(small, steps=5), torch.randn(50, 2)
+    short, x = replace(small, updates=5), torch.randn(50, 2)
     descriptor = os.open(tmp_path / ".lock", os.O_CREAT | os.O_RDWR)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     for again in (lambda: train(short, tmp_path), lambda: pscd.fit(x, short, folder=tmp_path)):

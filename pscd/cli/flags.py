@@ -152,16 +152,28 @@ def read_settings(config: Any, texts: Mapping[str, str]) -> dict[str, Any]:
     """The values of settings of a configuration, for its method `changed`.
 
     >>> from pscd import TrainConfig
-    >>> read_settings(TrainConfig(), {"seed": "3", "chains": "data", "clip": "none", "standardise": "none"})
-    {'seed': 3, 'chains': 'data', 'clip': None, 'standardise': 'none'}
+    >>> read_settings(TrainConfig(), {"seed": "3", "chains.start": "data", "optimizer.clip": "none"})
+    {'seed': 3, 'chains.start': 'data', 'optimizer.clip': None}
+    >>> read_settings(TrainConfig(), {"optimizer.betas": "0,0.99"})
+    {'optimizer.betas': (0, 0.99)}
     """
-    words = {name: str(hint) for name, _, _, hint in settings_of(config)}  # of a Literal its words are in quotes
-    return {name: text if f"'{text}'" in words.get(name, "") else parse_value(text) for name, text in texts.items()}
+    hints = {name: str(hint) for name, _, _, hint in settings_of(config)}  # of a Literal its words are in quotes
+
+    def read(text: str, hint: str) -> Any:
+        if hint.startswith("tuple"):
+            return tuple(parse_value(part) for part in parse_names(text))
+        return text if f"'{text}'" in hint else parse_value(text)
+
+    return {name: read(text, hints.get(name, "")) for name, text in texts.items()}
 
 
 def settings_help(config: Any) -> str:
     """A line for every setting of a configuration: its name, its value and what it means."""
-    lines = [f"{name}={str(value).lower()}\n        {f.metadata['help']}" for name, f, value, _ in settings_of(config)]
+
+    def text(value: Any) -> str:
+        return ",".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
+
+    lines = [f"{name}={text(value)}\n        {f.metadata['help']}" for name, f, value, _ in settings_of(config)]
     return "\n".join(f"    {line}" for line in lines)
 
 

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 # The settings that have flags of their own; --set changes the others.
 FLAGS = {
-    "--updates": "steps",
+    "--updates": "updates",
     "--batch-size": "batch_size",
-    "--lr": "lr",
+    "--lr": "optimizer.lr",
     "--seed": "seed",
     "--gamma": "objective.gamma",
 }
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> None:
     if args.data is None:
         raise UserError("give the data to train on: a file, a folder or a toy such as moon (see pscd train --help)")
     config = config_from(args)
-    out = args.out or Path("runs") / name_of_run(config.data)
+    out = args.out or Path("runs") / name_of_run(config.rows.data)
     train(config, out, device=device(args.device), tensorboard=args.tensorboard, timeout=args.timeout)
     if is_first_process():
         _finish(args, out)
@@ -120,15 +120,15 @@ def config_from(args: argparse.Namespace) -> "TrainConfig":
     texts = {name: given[name] for name in FLAGS.values() if name in given} | args.settings
     changes = read_settings(base, texts)
     if args.columns is not None:
-        changes["columns"] = args.columns
+        changes["rows.columns"] = args.columns
     if objective == "cd" and changes.get("objective.gamma", 0) != 0:
         raise UserError("--objective cd is gamma 0; for another gamma use --objective ps-cd")
     if base.energy.name == "corrected" != changes.get("energy.name", "corrected"):
         # What was made for a network that corrects a mixture.
-        changes = {"hold_out": 0.0, **changes}
+        changes = {"rows.hold_out": 0.0, **changes}
         if getattr(base.objective, "negatives", None) == "importance":
             changes = {"objective.negatives": "auto", **changes}
-    return replace(base, data=args.data).changed(changes)
+    return base.changed({"rows.data": args.data}).changed(changes)
 
 
 def _starting_config(args: argparse.Namespace) -> "tuple[TrainConfig, str | None]":
@@ -155,7 +155,7 @@ def _starting_config(args: argparse.Namespace) -> "tuple[TrainConfig, str | None
         base = base if base.objective.uses_levels else recovering(base)
     elif objective:
         # A robust start is made for the gamma-score; other objectives begin from the plain defaults.
-        base = TrainConfig() if base.start == "mixture" else base
+        base = TrainConfig() if base.rows.start == "mixture" else base
         base = replace(base, objective=objective, energy=replace(base.energy, classes=0, levels=0))
     if args.sampler:
         base = replace(base, sampler=find_part("sampler", args.sampler, dict(SAMPLERS)))

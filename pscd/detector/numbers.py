@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from pscd.config import TrainConfig
+from pscd.config import ChainSettings, GuardSettings, OptimizerSettings, RowSettings, TrainConfig
 from pscd.detector.gaussian import Gaussian, fit_gaussian, majority, silverman
 from pscd.energies import Correction
 from pscd.mixtures import Mixture
@@ -165,15 +165,14 @@ def settings(gamma: float, n_updates: int, seed: int, noise: float) -> TrainConf
         The configuration of the training.
     """
     return TrainConfig(
-        data="",  # rows in memory
         objective=PseudoSpherical(gamma=gamma, warmup=0.0, negatives="importance"),
         sampler=Jumps(),
-        steps=n_updates,
-        lr=8e-3,
-        data_noise=noise,
-        standardise="none",
-        buffer_size=256,  # nothing is drawn from it
-        sample_steps=30,  # jumps, most of which are accepted
-        max_gap=1e6,  # the median row may be far from what the weights keep
+        updates=n_updates,
         seed=seed,
+        # Nothing is drawn from the buffer, and most jumps are accepted.
+        chains=ChainSettings(buffer_size=256, sample_steps=30),
+        optimizer=OptimizerSettings(lr=8e-3),
+        # The median row may be far from what the weights keep.
+        guard=GuardSettings(max_gap=1e6),
+        rows=RowSettings(data_noise=noise, standardise="none"),
     )

@@ -54,7 +54,7 @@ class OutlierScore:
 
     >>> import pscd
     >>> x = torch.randint(256, (50, 1, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
-    >>> config = pscd.presets.PRESETS["digits"].changed({"steps": 2, "batch_size": 8, "buffer_size": 20})
+    >>> config = pscd.presets.PRESETS["digits"].changed({"updates": 2, "batch_size": 8, "chains.buffer_size": 20})
     >>> score = OutlierScore.fit(pscd.fit(x, config), x[:25], "complexity")
     >>> score(x[25:]).shape
     torch.Size([25])
@@ -143,10 +143,10 @@ def measures(model: Model, x: Tensor, names: tuple[str, ...], background: Model 
 def gradient_norms(model: Model, x: Tensor, *, block_size: int = IMAGE_BLOCK) -> Tensor:
     """The Euclidean norm of dE/dx of each image, `(n,)`, in the network's coordinates."""
     model.eval()
-    function = as_function(model.energy, model.config.precision)
+    function = as_function(model.energy, model.config.compute.precision)
     to_network, device, dtype = model.coordinates.forward, model.shift.device, model.step_size.dtype
     norms = []
-    with torch.no_grad(), fast.using(model.config.gradients):
+    with torch.no_grad(), fast.using(model.config.compute.gradients):
         for part in x.split(block_size):
             z = to_network(as_rows(part).to(device), dtype)
             with fast.evaluating(function, z) as evaluate:

@@ -117,11 +117,11 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
         UserError: a column is constant, gamma cannot be chosen, or the start is for tables and these are images, or the
             other way round.
     """
-    if config.start == "glance":
+    if config.rows.start == "glance":
         return _prepare_images(x, config), config
     if x.ndim == 2 and len(x) > SAMPLE_ROWS:
         return _prepare_large(x, config, columns)
-    if config.start == "none":
+    if config.rows.start == "none":
         if is_auto(config):
             raise UserError("gamma auto is read off a robust mixture; set start to mixture, or give gamma a number")
         coordinates = coordinates_of(x, config, columns)
@@ -144,7 +144,7 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
         config = config.changed({"objective.gamma": AUTO_GAMMA if dirty else 0.0})
         mixture = mixture if dirty else plain
     judged = None
-    if config.hold_out:
+    if config.rows.hold_out:
         rest, held = split_rows(len(z), config)
         seen = z[rest[:MOST_ROWS]]
         if z.shape[1] <= PLANE:
@@ -198,7 +198,7 @@ def split_rows(n: int, config: TrainConfig) -> tuple[Tensor, Tensor]:
         The numbers of the rows to train on, and of those held out to choose the update to keep.
     """
     order = torch.randperm(n, generator=generator(config.seed, Stream.HOLD_OUT))
-    n_held = int(config.hold_out * n)
+    n_held = int(config.rows.hold_out * n)
     return order[n_held:], order[:n_held]
 
 
@@ -265,7 +265,7 @@ def sampled_note(n: int, of: int | None) -> str:
 def _candidates(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None) -> list[Coordinates]:
     """Coordinates to choose from: those of the configuration; robust ones also linear, and with skew taken out."""
     found = coordinates_of(x, config, columns)
-    if config.standardise != "robust":
+    if config.rows.standardise != "robust":
         return [found]
     found = found.linear_if_binary(x)
     bent = found.unskewed(x.double())
@@ -302,9 +302,9 @@ def coordinates_of(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | No
     Raises:
         UserError: a column is constant and cannot be standardised, or all are.
     """
-    if config.standardise == "none":
+    if config.rows.standardise == "none":
         return Coordinates.identity(tuple(x.shape[1:]))
-    if config.standardise == "robust":
+    if config.rows.standardise == "robust":
         try:
             return Coordinates.robust(x.double())
         except ValueError as error:

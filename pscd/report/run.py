@@ -83,9 +83,9 @@ def _state(config: TrainConfig, updates: int, has_model: bool) -> str:
 
 def _updates(config: TrainConfig, step: int, updates: int) -> str:
     """Updates in the log and of the model; a run that early stopping ended has more of the second."""
-    if config.idle_steps and 0 < step < updates:
-        return f"{step:,} of at most {config.steps:,}: stopped early, no gain in {config.idle_steps:,} updates"
-    return f"{max(step, updates):,} of {config.steps:,}"
+    if config.rows.idle_updates and 0 < step < updates:
+        return f"{step:,} of at most {config.updates:,}: stopped early, no gain in {config.rows.idle_updates:,} updates"
+    return f"{max(step, updates):,} of {config.updates:,}"
 
 
 def _name(part: Any) -> str:
@@ -142,13 +142,13 @@ def _rows(
             raise UserError(f"{data}: rows of {tuple(read.x.shape[1:])}, trained on {model.shape}")
         return read.x.double().numpy(), read.ids, f"{data}, given for this report"
     rows = load_run_data(model)
-    x, source, table_ids = rows.train, config.data, {}
+    x, source, table_ids = rows.train, config.rows.data, {}
     if rows.stream is not None:
         if ids:
-            raise UserError(f"{config.data}: too large for ids; give rows of a smaller file")
-        source = f"a sample of {len(x):,} of {rows.stream.n_rows:,} rows of {config.data}"
-    elif Path(config.data).is_file():
+            raise UserError(f"{config.rows.data}: too large for ids; give rows of a smaller file")
+        source = f"a sample of {len(x):,} of {rows.stream.n_rows:,} rows of {config.rows.data}"
+    elif Path(config.rows.data).is_file():
         held_out, train = split_rows(len(rows.train) + len(rows.held_out), config.seed)
         x = torch.cat([rows.held_out, rows.train])[torch.cat([held_out, train]).argsort()]
-        table_ids = read_table(config.data, config.columns, ids).ids if ids else {}
+        table_ids = read_table(config.rows.data, config.rows.columns, ids).ids if ids else {}
     return x.double().numpy(), table_ids, source

@@ -143,9 +143,11 @@ def settings_section(config: TrainConfig, fingerprint: str | None) -> Section:
     changed = tuple(
         (name, _text(value), _text(defaults.get(name)))
         for name, value in settings.items()
-        if name != "data" and value != defaults.get(name)
+        if name != "rows.data" and value != defaults.get(name)
     )
-    blocks: list[Block] = [Text((f"Data: {config.data or 'rows in memory'}, fingerprint {fingerprint or 'unknown'}.",))]
+    blocks: list[Block] = [
+        Text((f"Data: {config.rows.data or 'rows in memory'}, fingerprint {fingerprint or 'unknown'}.",))
+    ]
     blocks.append(
         Table(("setting", "this run", "default"), changed) if changed else Text(("All settings are defaults.",))
     )

@@ -33,7 +33,7 @@ def write_report(
         UserError: there is nothing to report on, the rows do not fit, or the extra `report` is not installed.
 
     >>> import pscd, tempfile
-    >>> config = pscd.TrainConfig("moon", n_data=100, steps=10, batch_size=32, buffer_size=100)
+    >>> config = pscd.TrainConfig(updates=10, batch_size=32, rows=pscd.RowSettings("moon", n_data=100))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = pscd.train(config, f"{folder}/run", progress=False)
     ...     pscd.report.write_report(run).name

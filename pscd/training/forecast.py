@@ -29,6 +29,5 @@ def forecast(seconds: float, *, left: int, where: str = "cpu", kept: bool = Fals
     said = f"about {duration(seconds * left)} for {left:,} updates on {place}"
     fewer = left // 10
     if fewer:
-        flag = f" (--steps {fewer})" if kept else ""
-        said += f"; {fewer:,}{flag} take {duration(seconds * fewer)}"
+        said += f"; {fewer:,} take {duration(seconds * fewer)}"
     return f"{said}. Ctrl-C stops it at any time: the run can be used then, and goes on later" if kept else said

@@ -49,7 +49,7 @@ class Given:
         """
         seed = 0 if config is None else config.seed
         labelled = config is not None and config.energy.classes > 0
-        source = as_source(x, "auto" if config is None else config.stream, label=label, labelled=labelled)
+        source = as_source(x, "auto" if config is None else config.rows.stream, label=label, labelled=labelled)
         if source is None:
             return cls(as_rows(x))
         sample = source.sample(sample_size(source.shape), seed)

@@ -120,7 +120,7 @@ def check(stats: dict[str, Tensor], config: TrainConfig) -> None:
             raise Diverged(f"{name} is {value}")
     # With `--unit spread` the gap is measured in spreads too.
     gap = abs(values.get("gap", 0.0)) / values.get("spread", 1.0)
-    if gap > config.max_gap:
+    if gap > config.guard.max_gap:
         raise Diverged(f"the energies of data and samples are {gap:.0f} {'spreads ' * ('spread' in values)}apart")
 
 
@@ -144,6 +144,6 @@ def last_words(message: str, config: TrainConfig, step: int, folder: Path | None
     """
     kept = f"the model of step {step} is kept in {folder}; " if folder is not None else ""
     return Diverged(
-        f"training diverged {config.max_retries + 1} times, last at {message}",
+        f"training diverged {config.guard.max_retries + 1} times, last at {message}",
         f"{kept}try a smaller lr, more sampler steps, or a smaller sampler step size",
     )

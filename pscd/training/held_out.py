@@ -32,7 +32,7 @@ def hold_out(prepared: Prepared, config: TrainConfig) -> tuple[Prepared, Prepare
         The rows to train on, the others or None, and the numbers of the others.
     """
     n = len(prepared.z)
-    n_held = int(config.hold_out * min(n, SAMPLE_ROWS))
+    n_held = int(config.rows.hold_out * min(n, SAMPLE_ROWS))
     if n_held == 0:
         return prepared, None, torch.empty(0, dtype=torch.long)
 

@@ -67,10 +67,10 @@ def init_state(
         averaged=copy.deepcopy(energy).requires_grad_(False),
         aux=aux,
         optimizer=torch.optim.Adam(
-            parameters, lr=config.lr, betas=(config.beta1, 0.999), fused=device.type in ("cpu", "cuda")
+            parameters, lr=config.optimizer.lr, betas=config.optimizer.betas, fused=device.type in ("cpu", "cuda")
         ),
         buffer=ReplayBuffer(
-            config.buffer_size // distributed.world_size(),
+            config.chains.buffer_size // distributed.world_size(),
             start.draw,
             draw_label=draw_label if classes else None,
             uint8=start.in_bytes,
@@ -99,8 +99,8 @@ def _start(
 ) -> tuple[Start, Mixture | Chains]:
     """Where chains start, and where they jump to."""
     if prepared.mixture is None:
-        plain = STARTS[config.base].fit(prepared.z, device, slope=config.sampler.slope)
-        proposal = proposal or plain.proposal(prepared.z, components=config.jump_components, seed=config.seed)
+        plain = STARTS[config.chains.base].fit(prepared.z, device, slope=config.sampler.slope)
+        proposal = proposal or plain.proposal(prepared.z, components=config.chains.jump_components, seed=config.seed)
         return plain, proposal.to(device)
     is_bounded = config.energy.name == "corrected"
     own = (prepared.mixture.density if is_bounded else proposal_of(prepared.mixture)).single()

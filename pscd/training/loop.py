@@ -65,7 +65,7 @@ def train_step(
         Diverged: the loss, an energy or the gradient is not finite, or the gap is too wide. Weights and chains have not
             been changed then.
     """
-    objective = config.objective.at(state.step / config.steps)
+    objective = config.objective.at(state.step / config.updates)
     rng = generator(config.seed, Stream.UPDATE, state.step, distributed.rank(), state.retries, device=x.device)
 
     if isinstance(x, Batches):
@@ -73,13 +73,13 @@ def train_step(
     else:
         index = _draw_rows(len(x), config.batch_size // distributed.world_size(), state.chances, rng)
         x_pos, label_pos = x[index], label[index] if label is not None else None
-    if config.data_noise:
+    if config.rows.data_noise:
         noise = torch.randn(x_pos.shape, generator=rng, device=x.device)
-        x_pos = state.start.confine(x_pos + config.data_noise * noise)
+        x_pos = state.start.confine(x_pos + config.rows.data_noise * noise)
 
     stats: dict[str, Tensor] = {}
     x_neg, label_neg = x_pos[:0], None
-    with fast.using(config.gradients), fast.fixed_weights():
+    with fast.using(config.compute.gradients), fast.fixed_weights():
         if objective.needs_negatives:
             rows = _starts(state.buffer, x_pos, label_pos, config, rng)
             label_neg, power = rows.label, objective.sampling_power
@@ -97,7 +97,7 @@ def train_step(
         if not state.energy.training:
             state.energy.train()
         try:
-            energy = as_function(state.energy, config.precision, label_pos, label_neg)
+            energy = as_function(state.energy, config.compute.precision, label_pos, label_neg)
             loss, loss_stats = objective(energy, state.aux, x_pos, x_neg, rng)
         except NotFinite as error:
             raise Diverged(str(error)) from None
@@ -107,14 +107,14 @@ def train_step(
     loss.backward()
     stats = distributed.sum_gradients(parameters, stats)
     players = (list(module.parameters()) for module in (state.energy, state.aux) if module is not None)
-    norm = _gradient_norm(players, config.clip)
+    norm = _gradient_norm(players, config.optimizer.clip)
     stats |= {"loss": loss.detach(), "gradient": norm, **loss_stats}
     check(stats, config)
 
     for group in state.optimizer.param_groups:
         group["lr"] = learning_rate(config, state.step) * RETRY_FACTOR**state.retries
     state.optimizer.step()
-    update_average(state.averaged, state.energy, config.ema, state.step)
+    update_average(state.averaged, state.energy, config.optimizer.ema, state.step)
 
     if objective.needs_negatives:
         state.buffer.write(rows, x_neg)
@@ -135,9 +135,9 @@ def _starts(
     buffer: ReplayBuffer, x_pos: Tensor, label: Tensor | None, config: TrainConfig, generator: torch.Generator
 ) -> buffers.Rows:
     """Where chains start. In every mode they end in rows of the buffer, so that it holds the latest samples."""
-    if config.chains == "data":
+    if config.chains.start == "data":
         return replace(buffer.draw(len(x_pos), 0.0, generator), x=x_pos, label=label)
-    return buffer.draw(len(x_pos), 1.0 if config.chains == "short-run" else config.restart, generator)
+    return buffer.draw(len(x_pos), 1.0 if config.chains.start == "short-run" else config.chains.restart, generator)
 
 
 def fit(
@@ -189,7 +189,7 @@ def fit(
 
     >>> import pscd
     >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
-    >>> config = pscd.TrainConfig(steps=10, batch_size=32, buffer_size=100, energy=pscd.Architecture("quadratic"))
+    >>> config = pscd.TrainConfig(updates=10, batch_size=32, energy=pscd.Architecture("quadratic"))
     >>> model = pscd.fit(x, config)
     >>> e = model.energies([[0.0, 0.0], [9.0, 9.0]])
     >>> bool(e[0] < e[1])  # the second row is the stranger one
@@ -229,7 +229,7 @@ def fit(
         # Several processes may be at different steps when the signal comes, and saving needs them all.
         deferred_interrupt(enabled=distributed.world_size() == 1) as interrupted,
     ):
-        while not state.is_done(end, config.idle_steps):
+        while not state.is_done(end, config.rows.idle_updates):
             try:
                 stats = train_step(state, z, config, label)
             except UserError as error:
@@ -237,18 +237,18 @@ def fit(
             except Diverged as error:
                 message = _roll_back(state, good, error)
                 bar.update(state.step - bar.n)
-                if state.retries > config.max_retries:
+                if state.retries > config.guard.max_retries:
                     _give_up(state, good, message, config, run, as_model)
                 bar.write(f"{message}; back to step {state.step}, smaller step", file=sys.stderr)
                 continue
             bar.update()
-            if state.step % config.log_every == 0 or state.step == end:
+            if state.step % config.guard.log_every == 0 or state.step == end:
                 row = _row(state, stats, judge) | _mode_stats(state, modes, true_shares)
                 bar.set_postfix_str(summary(row), refresh=False)
                 if log is not None and main:
                     log(row)
-            stop, is_done = interrupted(), state.is_done(end, config.idle_steps)
-            if state.step % config.checkpoint_every == 0 or is_done or stop:
+            stop, is_done = interrupted(), state.is_done(end, config.rows.idle_updates)
+            if state.step % config.guard.checkpoint_every == 0 or is_done or stop:
                 good = checkpoint.snapshot(state)
                 if main and run is not None:
                     checkpoint.save(good, run.path)
@@ -266,7 +266,7 @@ def _settings(config: TrainConfig | None, rows: Tensor, *, own: bool) -> TrainCo
             check_enough(len(rows))
         config = for_rows(tuple(rows.shape[1:]), own=own)
     n = distributed.world_size()
-    if config.batch_size % n or config.buffer_size % n:
+    if config.batch_size % n or config.chains.buffer_size % n:
         raise UserError(f"batch_size and buffer_size must be multiples of the {n} processes")
     return config
 
@@ -303,8 +303,8 @@ def learning_rate(config: TrainConfig, step: int) -> float:
         The learning rate.
     """
     rise = min(1.0, (step + 1) / WARMUP_STEPS)
-    fall = 0.5 * (1 + math.cos(math.pi * step / config.steps)) if config.schedule == "cosine" else 1.0
-    return config.lr * rise * fall
+    fall = 0.5 * (1 + math.cos(math.pi * step / config.updates)) if config.optimizer.schedule == "cosine" else 1.0
+    return config.optimizer.lr * rise * fall
 
 
 def last_step(config: TrainConfig) -> int:
@@ -319,9 +319,9 @@ def last_step(config: TrainConfig) -> int:
     Returns:
         Updates.
     """
-    if config.stop == "end":
-        return config.steps
-    rates = torch.tensor([learning_rate(config, step) for step in range(config.steps)], dtype=torch.float64)
+    if config.optimizer.stop == "end":
+        return config.updates
+    rates = torch.tensor([learning_rate(config, step) for step in range(config.updates)], dtype=torch.float64)
     # Algorithm 2 of the paper: stop at update t with probability proportional to 2 eta_t - eta_t^2 / max eta.
     weights = rates * (2 - rates / rates.max())
     return int(torch.multinomial(weights, 1, generator=generator(config.seed, Stream.RANDOMISED_STOP))) + 1

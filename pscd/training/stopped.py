@@ -41,7 +41,7 @@ def load_stopped(folder: Path, *, energy: nn.Module | None = None, device: torch
         if not about:
             raise UserError("it does not say what it is a model of; the same pscd train command goes on with it")
         model = Model.from_tensors(_tensors(values), about, path=path, energy=energy, device=device)
-        step, steps = int(values["step"]), model.config.steps
+        step, steps = int(values["step"]), model.config.updates
         model.notes = (*model.notes, f"trained for {step:,} of {steps:,} updates so far")
     parts = model.config.objective, model.config.sampler
     # Without an objective of one's own, whose module is not imported, there are energies, but no samples.

@@ -18,9 +18,10 @@ from pscd.run_folder import RunFolder
 from pscd.runs import train as train_into
 
 FLAGS = (
-    "--updates 24 --batch-size 8 --gamma 0.5 --set n_data=100 --set buffer_size=20 --set jump_components=2 "
-    "--set sampler.n_steps=2 --set energy.width=8 --set energy.depth=1 --set energy.fourier=2 --set log_every=4 "
-    "--set checkpoint_every=6"
+    "--updates 24 --batch-size 8 --gamma 0.5 --set rows.n_data=100 --set chains.buffer_size=20 "
+    "--set chains.jump_components=2 --set sampler.n_steps=2 --set energy.width=8 --set energy.depth=1 "
+    "--set energy.fourier=2 --set guard.log_every=4 "
+    "--set guard.checkpoint_every=6"
 )
 TRAIN = ("train", "moon", *FLAGS.split())
 SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -20,6 +20,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from pscd import EnergyDetector, Model, TrainConfig, fit, runs
+from pscd.config import ChainSettings
 from pscd.data import read_table
 from pscd.data.pictures import read_pictures
 from pscd.energies import Architecture
@@ -100,12 +101,11 @@ def _read_blocks(path: Path) -> object:
 
 def _runs() -> Iterator[tuple[str, Format]]:
     config = TrainConfig(
-        steps=3,
+        updates=3,
         batch_size=8,
-        buffer_size=10,
-        jump_components=2,
         sampler=Mala(n_steps=2),
         energy=Architecture(width=4, depth=1, fourier=2),
+        chains=ChainSettings(buffer_size=10, jump_components=2),
     )
     text = json.dumps(sealed({**config.to_dict(), "fingerprint": "0"})).encode()
     yield (

@@ -2,7 +2,7 @@
 
 import resource
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -50,7 +50,7 @@ class Cost:
         """Bytes on a GPU by what takes them, without cuDNN's workspace."""
         return {
             "weights and optimiser": COPIES_OF_WEIGHTS * FLOAT * self.parameters,
-            "chains": COPIES_OF_CHAINS * config.buffer_size * self.numbers,
+            "chains": COPIES_OF_CHAINS * config.chains.buffer_size * self.numbers,
             "training images": FLOAT * n_images * self.numbers,
             "activations": 2 * config.batch_size * self.kept,  # data and samples go through the network together
         }
@@ -103,7 +103,12 @@ def _labels(config: TrainConfig, n: int) -> Tensor | None:
 
 
 def _operations(config: TrainConfig, shape: tuple[int, ...], batch_size: int, n_steps: int) -> int:
-    changes = {"batch_size": batch_size, "buffer_size": batch_size, "sampler.n_steps": n_steps, "gradients": "plain"}
+    changes = {
+        "batch_size": batch_size,
+        "chains.buffer_size": batch_size,
+        "sampler.n_steps": n_steps,
+        "compute.gradients": "plain",
+    }
     small = config.changed(changes)
     state, x = _begin(small, shape, batch_size)
     with Counter() as counter:
@@ -138,7 +143,7 @@ def one_update(name: str) -> dict[str, float]:
         change of a weight.
     """
     config = preset(name)
-    state, x = _begin(replace(config, buffer_size=config.batch_size), SHAPES[name], config.batch_size)
+    state, x = _begin(config.changed({"chains.buffer_size": config.batch_size}), SHAPES[name], config.batch_size)
     before = next(state.energy.parameters()).detach().clone()
     memory, clock, busy = _peak(), time.perf_counter(), time.process_time()
     stats = train_step(state, x, config, _labels(config, len(x)))

@@ -62,7 +62,7 @@ def measure(update: bool, before: dict[str, Any]) -> dict[str, Any]:
 def page(found: dict[str, Any]) -> str:
     """The page in Markdown."""
     costs = {name: Cost(**values) for name, values in found["counted"].items()}
-    totals = {name: cost.operations(_batch(name), _steps(name)) * preset(name).steps for name, cost in costs.items()}
+    totals = {name: cost.operations(_batch(name), _steps(name)) * preset(name).updates for name, cost in costs.items()}
     return PAGE.format(
         work=_work_table(costs, totals),
         hours=_hours_table(totals),

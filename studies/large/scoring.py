@@ -94,7 +94,7 @@ def single(detector: str) -> dict[str, Any]:
     import pscd
 
     rows = block(0, SINGLE)
-    config = pscd.TrainConfig(steps=20)
+    config = pscd.TrainConfig(updates=20)
     used = {
         "detector": pscd.EnergyDetector.load(detector).score_samples,
         "model": pscd.fit(torch.from_numpy(rows), config).energies,

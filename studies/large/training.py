@@ -40,7 +40,7 @@ def settings(steps: int, stream: str) -> Any:
     """The preset for tables, with the gamma that it chooses where there is junk."""
     from pscd.presets import preset
 
-    return preset("table").changed({"steps": steps, "stream": stream, "objective.gamma": 0.3})
+    return preset("table").changed({"updates": steps, "rows.stream": stream, "objective.gamma": 0.3})
 
 
 def train(path: str) -> dict[str, Any]:

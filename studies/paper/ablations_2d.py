@@ -21,7 +21,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "2 steps": {"sampler.n_steps": 2},
     "10 steps": {"sampler.n_steps": 10},
     "no warm-up of gamma": {"objective.warmup": 0.0},
-    "no restarts": {"restart": 0.0},
+    "no restarts": {"chains.restart": 0.0},
     "negatives drawn from r": {"objective.negatives": "direct"},
     "gamma -0.5": {"objective.gamma": -0.5},
     "gamma -0.5, weighted negatives": {"objective.gamma": -0.5, "objective.negatives": "weighted"},

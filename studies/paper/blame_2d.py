@@ -112,7 +112,7 @@ def interleaved_grids(box: exact.Box, n: int) -> tuple[exact.Grid, ...]:
 def compute(settings: Settings) -> Result:
     """Train one stage on one set and measure it; nothing to measure if it diverged."""
     config, name, stage = TrainConfig.from_dict(settings["config"]), settings["set"], settings["stage"]
-    x = TOYS_2D[name](config.n_data, generator(config.seed, Stream.TOY_TRAIN))
+    x = TOYS_2D[name](config.rows.n_data, generator(config.seed, Stream.TOY_TRAIN))
     # An untrained model reaches beyond the box; what it has there fades with the Gaussian base of the network.
     grids = interleaved_grids(replace(TOYS_2D[name].quadrature_box, cut=math.inf), settings["n_train"])
     log_p = tuple(_log_density(name, grid) for grid in grids)
@@ -120,7 +120,7 @@ def compute(settings: Settings) -> Result:
         assert isinstance(config.objective, PseudoSpherical)
         known = log_p if stage == "exact" else None
         seen = Coordinates.standard(x)
-        objective = Quadrature(config.objective, grids, known, seen.shift, seen.scale, config.steps)
+        objective = Quadrature(config.objective, grids, known, seen.shift, seen.scale, config.updates)
         config = replace(config, objective=objective)
     try:
         model = fit(x, config)
@@ -165,7 +165,7 @@ def _kl_on(grids: Sequence[exact.Grid], log_p: Sequence[Tensor], model: Model) -
 
 
 def _runs(quick: bool, seeds: int) -> list[Settings]:
-    changes = None if quick else {"steps": STEPS}
+    changes = None if quick else {"updates": STEPS}
     return [
         {
             "stage": stage,
@@ -231,13 +231,13 @@ def _grid_error(done: Sequence[Run], stage: str) -> float | None:
 
 def _notes(done: Sequence[Run]) -> str:
     first = done[0].settings
-    n_train, n_grid, steps = first["n_train"], first["n_grid"], first["config"]["steps"]
+    n_train, n_grid, steps = first["n_train"], first["n_grid"], first["config"]["updates"]
     errors = ", ".join(f"{number(_grid_error(done, stage))} (*{stage}*)" for stage in STAGES)
     lost = sum(d.result["kl"] is None for d in done)
     parts = [
         f"""
 Three ways to train the default network with the default optimiser, schedule and averaging, {steps} updates each
-(the default is {TrainConfig().steps}). *exact*: both phases by quadrature with the known density of the data; no
+(the default is {TrainConfig().updates}). *exact*: both phases by quadrature with the known density of the data; no
 sampling, and no data but for the standardisation. What is left is network, optimiser and objective. *data*: the
 positive phase from batches of {MANY:,} drawn points, the same batches as in the next stage; the rise from *exact*
 is to blame on the noise of data. *sampled*: the recipe itself, with chains; the rise from *data* is to blame on the

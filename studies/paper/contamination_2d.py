@@ -31,7 +31,7 @@ CLUSTER_SD = 0.3
 KINDS = ("uniform", "gaussian", "cluster")
 RATIOS, LATER_RATIOS = (0.1, 0.2), (0.05, 0.3)
 METHODS, FLOWS = ("CD", "auto", "trim", "gamma 1"), ("flow", "trimmed flow")
-QUICK = {"steps": 40, "energy.width": 16, "energy.depth": 2, "jump_components": 4, "buffer_size": 500}
+QUICK = {"updates": 40, "energy.width": 16, "energy.depth": 2, "chains.jump_components": 4, "chains.buffer_size": 500}
 MMD_LIMIT, KL_FACTOR, KL_EXTRA = 2.0, 1.5, 0.01  # what is aimed at: MMD^2 x 1e4, and KL over that of clean training
 LOST = "-"
 
@@ -71,7 +71,7 @@ def configuration(method: str, ratio: float, seed: int, *, quick: bool) -> Train
         "auto": PRESETS["plane"],
         "gamma 1": PRESETS["plane"].changed({"objective.gamma": 1.0}),
     }[method]
-    return replace(config, steps=STEPS, seed=seed, n_data=N_DATA).changed(QUICK if quick else {})
+    return config.changed({"updates": STEPS, "seed": seed, "rows.n_data": N_DATA}).changed(QUICK if quick else {})
 
 
 def _runs(quick: bool, seeds: int) -> list[Settings]:

@@ -83,7 +83,7 @@ def runs(
     for seed in range(seeds):
         # Without labels, as the paper has it.
         warm = choice.config(0.0, seed, quick=quick).changed({"energy.classes": 0})
-        after = warm.changed({"steps": 10 if quick else updates, "objective.warmup": 0.0})
+        after = warm.changed({"updates": 10 if quick else updates, "objective.warmup": 0.0})
         made.append(
             {
                 "data": choice.data,
@@ -104,7 +104,7 @@ def runs(
 def compute(settings: Settings, checkpoints: Path) -> Result:
     """Warm up, then for every line go on and measure at every stage; training that was done before is kept."""
     warm = TrainConfig.from_dict(settings["warm"])
-    data = load_dataset(warm.data, seed=warm.seed)
+    data = load_dataset(warm.rows.data, seed=warm.seed)
     feature_map = load_feature_map(settings["features"], data)
     real = _kept(
         checkpoints / f"{digest(feature_map.name, settings['n'])}.pt",
@@ -283,7 +283,7 @@ def _rows(done: Sequence[Run]) -> list[Row]:
     is_cifar = done[0].settings["data"] == "cifar10"
     lines = _lines(done)
     rows: list[Row] = []
-    updates = done[0].settings["after"]["steps"]
+    updates = done[0].settings["after"]["updates"]
     for stage in range(done[0].settings["stages"] + 1):
         column, value = f"FID after {stage * updates}", f"fid_{stage}"
         table = {
@@ -307,7 +307,7 @@ def _draw(done: Sequence[Run], path: Path) -> list[Path]:
 
     first = _lines(done[:1])
     grids = {"before": decode(first[0].result["stages"][0]["samples"])}
-    updates = done[0].settings["after"]["steps"]
+    updates = done[0].settings["after"]["updates"]
     for d in first:
         shown = [i for i, stage in enumerate(d.result["stages"]) if "samples" in stage][-1]
         # What diverged is shown as it was measured last.
@@ -336,7 +336,7 @@ def _notes(done: Sequence[Run]) -> str:
     gaps = [d.result["lines"][0]["stages"][0]["gap_in_spreads"] for d in done]
     junk_in_words = f"junk ({done[0].settings['junk']})" if "junk" in done[0].settings else "uniform noise"
     return f"""
-{warm.steps} updates of CD on clean images, then {done[0].settings["stages"]} x {config.steps} on images
+{warm.updates} updates of CD on clean images, then {done[0].settings["stages"]} x {config.updates} on images
 {done[0].settings["ratio"]:.0%} of which are {junk_in_words}.
 A {config.energy.name} of width {config.energy.width}, {config.sampler.n_steps} sampler steps an update, batches of
 {config.batch_size}. FID with {stage["feature_map"]}, {stage["n"]} samples. Gamma is in spreads of the data's

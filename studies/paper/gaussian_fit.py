@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from pscd import exact
-from pscd.config import TrainConfig
+from pscd.config import ChainSettings, OptimizerSettings, RowSettings, TrainConfig
 from pscd.data.toys import GaussianMixture1d
 from pscd.energies import Quadratic
 from pscd.objectives import Objective, PseudoSpherical
@@ -115,15 +115,12 @@ def gaussian_config(objective: Objective, settings: Settings) -> TrainConfig:
     return TrainConfig(
         objective=objective,
         sampler=Mala(n_steps=4),
-        steps=settings["steps"],
+        updates=settings["steps"],
         batch_size=settings["batch_size"],
-        lr=settings["lr"],
-        schedule=settings["schedule"],
-        ema=settings["ema"],
-        restart=settings["restart"],
-        standardise="none",
-        jump_components=4,
         seed=settings["seed"],
+        chains=ChainSettings(restart=settings["restart"], jump_components=4),
+        optimizer=OptimizerSettings(lr=settings["lr"], schedule=settings["schedule"], ema=settings["ema"]),
+        rows=RowSettings(standardise="none"),
     )
 
 

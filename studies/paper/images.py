@@ -83,12 +83,14 @@ class Choice:
         name = self.preset or MEASURED.get(self.data, self.data)
         if name not in PRESETS:
             raise UserError(f"there is no preset for {self.data!r}; choose one with --preset: {', '.join(PRESETS)}")
-        changes = {"data": self.data, "objective.gamma": gamma, "seed": seed}
+        changes = {"rows.data": self.data, "objective.gamma": gamma, "seed": seed}
         # CD knows no unit: one run of it stands beside the gammas of both.
         changes |= {} if self.unit in (None, "both") or gamma == 0 else {"objective.unit": self.unit}
-        changes |= {} if self.updates is None else {"steps": self.updates}
+        changes |= {} if self.updates is None else {"updates": self.updates}
         small = (
-            {"steps": 20, "energy.width": 4, "buffer_size": 200, "batch_size": 16, "sample_steps": 5} if quick else {}
+            {"updates": 20, "energy.width": 4, "chains.buffer_size": 200, "batch_size": 16, "chains.sample_steps": 5}
+            if quick
+            else {}
         )
         return PRESETS[name].changed({**changes, **small})
 
@@ -140,7 +142,7 @@ def compute(settings: Settings, checkpoints: Path) -> Result:
     if "background" in settings:
         return _compute_background(settings, checkpoints)
     config = TrainConfig.from_dict(settings["config"])
-    data = load_dataset(config.data, seed=config.seed)
+    data = load_dataset(config.rows.data, seed=config.seed)
     rows: list[dict[str, float]] = []
     try:
         model = fit(
@@ -159,14 +161,14 @@ def compute(settings: Settings, checkpoints: Path) -> Result:
     samples = to_bytes(model.sample(settings["n"], seed=config.seed))
     assert isinstance(config.objective, PseudoSpherical)
     held_out, batch = data.held_out[: settings["n"]], min(config.batch_size, settings["n"] // 2)
-    weights |= gradient_agreement(model, config.objective, held_out, samples, batch_size=batch, lr=config.lr)
-    n, others = settings["n"], other_images(data, config.data, settings["n"], config.seed)
+    weights |= gradient_agreement(model, config.objective, held_out, samples, batch_size=batch, lr=config.optimizer.lr)
+    n, others = settings["n"], other_images(data, config.rows.data, settings["n"], config.seed)
     return {
         **measure(samples, data, settings["features"]),
         **weights,
         "spread": float(spread),
         "samples": encode(samples[:SHOWN]),
-        "ood": measure_ood(model.energies, data, config.data, n=n, seed=config.seed, others=others),
+        "ood": measure_ood(model.energies, data, config.rows.data, n=n, seed=config.seed, others=others),
         "measures": measure_sets(model, sets_to_judge(data, others, n), OF_A_MODEL),
     }
 
@@ -174,12 +176,12 @@ def compute(settings: Settings, checkpoints: Path) -> Result:
 def _compute_background(settings: Settings, checkpoints: Path) -> Result:
     """Train a model of noisy images, and keep its energies of the images that the other models are judged by."""
     config = TrainConfig.from_dict(settings["background"])
-    data = load_dataset(config.data, seed=config.seed)
+    data = load_dataset(config.rows.data, seed=config.seed)
     try:
         model = fit(data.train, config, label=data.train_labels, folder=checkpoints / digest(settings["background"]))
     except Diverged as error:
         return {"error": error.reason}
-    others = other_images(data, config.data, settings["n"], config.seed)
+    others = other_images(data, config.rows.data, settings["n"], config.seed)
     return {"measures": measure_sets(model, sets_to_judge(data, others, settings["n"]), OF_A_BACKGROUND)}
 
 
@@ -344,8 +346,9 @@ def _notes(done: Sequence[Run], where: str) -> str:
     lost = sum(d.result["fid"] is None for d in models)
     apart = differences(models)
     config = TrainConfig.from_dict(one.settings["config"])
+    energy = config.energy
     text = f"""
-{config.steps} updates of {config.sampler.n_steps} sampler steps, a {config.energy.name} of width {config.energy.width},
+{config.updates} updates of {config.sampler.n_steps} sampler steps, a {energy.name} of width {energy.width},
 batches of {config.batch_size}. Measured with {one.result["feature_map"]} on {one.result["n_measured"]} samples and as
 many held-out images; lower FID is better, and training images against held-out ones give {one.result["fid_data"]:.3g}.
 Of {len(models)} runs, {lost} diverged. Published numbers ({where}) are those of CIFAR-10 at 32 x 32 with a network, a

@@ -90,7 +90,7 @@ def warm_runs(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
 
     def after(settings: Settings) -> Settings:
         warm = run_settings(choice, 0.0, 0.0, settings["seed"], contaminated=False, quick=quick)["config"]
-        changes = {"steps": 10 if quick else WARM_UPDATES, "seed": LATER + settings["seed"]}
+        changes = {"updates": 10 if quick else WARM_UPDATES, "seed": LATER + settings["seed"]}
         config = TrainConfig.from_dict(settings["config"]).changed(changes)
         return {**settings, "config": config.to_dict(), "warm": warm}
 
@@ -104,7 +104,7 @@ def _kind(settings: Settings) -> str:
 def _objective(settings: Settings) -> str:
     if "warm" not in settings:
         return label({**settings, "contaminated": True})
-    weighed = ", images weighed" if settings["config"].get("start") == "glance" else ""
+    weighed = ", images weighed" if settings["config"]["rows"]["start"] == "glance" else ""
     return objective_label(settings["gamma"]) + weighed
 
 
@@ -173,15 +173,16 @@ def _notes(done: Sequence[Run]) -> str:
     settings, config = done[0].settings, TrainConfig.from_dict(done[0].settings["config"])
     name = next((d.result["feature_map"] for d in done if "feature_map" in d.result), settings["features"])
     if "warm" in settings:
-        before = TrainConfig.from_dict(settings["warm"]).steps
-        start = f"{before} updates of CD on clean images, then {config.steps} more"
+        before = TrainConfig.from_dict(settings["warm"]).updates
+        start = f"{before} updates of CD on clean images, then {config.updates} more"
         weighed = "with gamma it learns from images as they come, or from images that are weighed before"
     else:
-        start = f"{config.steps} updates from random weights"
+        start = f"{config.updates} updates from random weights"
         weighed = "with gamma they are weighed before the first update, as the preset `mnist-robust` does"
+    lr = config.optimizer.lr
     return f"""
 {start} on images a share of which is junk, or on clean ones. A {config.energy.name} of width {config.energy.width},
-{config.sampler.n_steps} sampler steps an update, batches of {config.batch_size}, learning rate {config.lr:g}; gamma per
+{config.sampler.n_steps} sampler steps an update, batches of {config.batch_size}, learning rate {lr:g}; gamma per
 spread. CD learns from all images alike; {weighed} (`--start glance`). FID with {name},
 {settings["n"]} samples against as many clean images that were held out; in brackets, how far above that of the first
 objective on clean images with the same seeds. *AP*: average precision with which the energy finds the junk among the

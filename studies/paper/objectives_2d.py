@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pscd.config import TrainConfig
+from pscd.config import RowSettings, TrainConfig
 from pscd.data import TOYS_2D
 from pscd.objectives import FEBM, OBJECTIVES, Objective, PseudoSpherical
 from pscd.rng import Stream, generator
@@ -108,11 +108,13 @@ def split(done: Sequence[Run]) -> tuple[list[Run], Run]:
 
 def _runs(quick: bool, seeds: int) -> list[Settings]:
     def run(label: str, name: str, seed: int) -> Settings:
-        config = TrainConfig(data=name, objective=RIVALS[label], seed=seed, steps=STEPS)
+        config = TrainConfig(objective=RIVALS[label], seed=seed, updates=STEPS, rows=RowSettings(data=name))
         settings = toys_2d.run_settings(config, quick=quick, n_grid=N_GRID, n_fresh=N_FRESH)
         return {"objective": label, **settings}
 
-    moon = TrainConfig(data="moon", steps=STEPS).changed({**toys_2d.QUICK, "n_data": 2000} if quick else {})
+    moon = TrainConfig(updates=STEPS, rows=RowSettings(data="moon")).changed(
+        {**toys_2d.QUICK, "rows.n_data": 2000} if quick else {}
+    )
     configs = {label: replace(moon, objective=objective).to_dict() for label, objective in RIVALS.items()}
     cost: Settings = {"rounds": 2 if quick else ROUNDS, "block": 1 if quick else BLOCK, "configs": configs}
     sets = ("moon",) if quick else tuple(TOYS_2D)
@@ -145,10 +147,10 @@ def _key(what: str) -> Callable[[Settings], tuple[str, str]]:
 def _notes(done: Sequence[Run]) -> str:
     runs, cost = split(done)
     update = 1e3 * statistics.median(cost.result["costs"][REFERENCE])
-    steps = runs[0].settings["config"]["steps"]
+    n, usual = runs[0].settings["config"]["updates"], TrainConfig().updates
     return f"""
-All objectives with one network, sampler, optimiser and schedule: the library's defaults, but {steps:,} updates instead
-of {TrainConfig().steps:,}, so that the numbers of `cd` and `ps-cd` are not those of [toys-2d](toys-2d.md). Settings of
+All objectives with one network, sampler, optimiser and schedule: the library's defaults, but {n:,} updates instead
+of {usual:,}, so that the numbers of `cd` and `ps-cd` are not those of [toys-2d](toys-2d.md). Settings of
 the objectives are their defaults too, which were chosen on other seeds. MMD^2 x 1e4 with the kernel
 exp(-|x - y|^2 / 4): *samples* between {runs[0].settings["n_fresh"]:,} fresh data points and as many samples of the
 model (U-statistic), *density* the same points against the model's density by quadrature, *exact* between both

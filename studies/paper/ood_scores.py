@@ -79,8 +79,8 @@ def background_settings(config: TrainConfig, n: int) -> Settings:
     Returns:
         The settings.
     """
-    noisy = config.changed({"objective.gamma": 0.0, "data_noise": BACKGROUND_NOISE})
-    return {"data": config.data, "seed": config.seed, "background": noisy.to_dict(), "n": n}
+    noisy = config.changed({"objective.gamma": 0.0, "rows.data_noise": BACKGROUND_NOISE})
+    return {"data": config.rows.data, "seed": config.seed, "background": noisy.to_dict(), "n": n}
 
 
 def aurocs(measured: Result, background: Result | None = None) -> dict[str, dict[str, float]]:

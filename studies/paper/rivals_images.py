@@ -58,7 +58,7 @@ def compute(settings: Settings, checkpoints: Path) -> Result:
     if "config" not in settings:
         return _compute_baseline(settings, checkpoints)
     config = TrainConfig.from_dict(settings["config"])
-    data = load_dataset(config.data, seed=config.seed)
+    data = load_dataset(config.rows.data, seed=config.seed)
     try:
         model = fit(data.train, config, folder=checkpoints / digest(settings["config"]))
     except Diverged as error:

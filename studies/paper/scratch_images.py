@@ -118,7 +118,7 @@ def run_settings(
     Returns:
         The settings.
     """
-    config = choice.config(gamma, seed, quick=quick).changed({"objective.warmup": warmup, "start": start})
+    config = choice.config(gamma, seed, quick=quick).changed({"objective.warmup": warmup, "rows.start": start})
     return {
         "gamma": gamma,
         "warmup": warmup,
@@ -155,7 +155,7 @@ def runs(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
 def compute(settings: Settings, checkpoints: Path) -> Result:
     """Train, from random weights or from a `warm` run, sample, and measure against clean images not trained on."""
     config = TrainConfig.from_dict(settings["config"])
-    data = load_dataset(config.data, seed=settings["seed"])
+    data = load_dataset(config.rows.data, seed=settings["seed"])
     x, is_junk = training_images(data, settings)
     of_a_run = ("config", "contaminated", "ratio", "junk", "warm")
     folder = checkpoints / digest(*(settings[name] for name in of_a_run if name in settings))
@@ -222,7 +222,7 @@ def _notes(done: Sequence[Run]) -> str:
     name = next((d.result["feature_map"] for d in done if "feature_map" in d.result), settings["features"])
     lost = sum(d.result["fid"] is None for d in done)
     return f"""
-{config.steps} updates from random weights on images {settings["ratio"]:.0%} of which are {settings["junk"]}, or on
+{config.updates} updates from random weights on images {settings["ratio"]:.0%} of which are {settings["junk"]}, or on
 clean ones. A {config.energy.name} of width {config.energy.width}, {config.sampler.n_steps} sampler steps an update,
 batches of {config.batch_size}; gamma per spread. FID with {name}, {settings["n"]} samples against as many clean images
 that were held out. A sample counts as noise if neighbouring pixels differ by more than {ROUGH:.2f} on average, half of

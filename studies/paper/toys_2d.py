@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pscd import exact
-from pscd.config import TrainConfig
+from pscd.config import RowSettings, TrainConfig
 from pscd.data import TOYS_2D
 from pscd.errors import Diverged, UserError
 from pscd.metrics import mmd
@@ -31,7 +31,7 @@ MANY = 50_000
 FAILED = 20.0  # MMD^2 x 1e4 above which a run counts as lost
 VALUES = ("mmd", "mmd_density", "kl")  # of the summary; KL where the data density is known
 
-QUICK = {"steps": 20, "energy.width": 16, "energy.depth": 2, "jump_components": 4, "buffer_size": 1000}
+QUICK = {"updates": 20, "energy.width": 16, "energy.depth": 2, "chains.jump_components": 4, "chains.buffer_size": 1000}
 
 
 def toy_settings(
@@ -52,7 +52,7 @@ def toy_settings(
     Returns:
         The settings of the run.
     """
-    config = TrainConfig(data=name, n_data=n_data, objective=PseudoSpherical(gamma=gamma), seed=seed)
+    config = TrainConfig(objective=PseudoSpherical(gamma=gamma), seed=seed, rows=RowSettings(data=name, n_data=n_data))
     return {"gamma": gamma, **run_settings(config, quick=quick, changes=changes)}
 
 
@@ -78,7 +78,13 @@ def run_settings(
     """
     config = config.changed({**(QUICK if quick else {}), **(changes or {})})
     size = {"n_grid": 96, "n_fresh": 1000} if quick else {"n_grid": n_grid, "n_fresh": n_fresh}
-    return {"set": config.data, "n_data": config.n_data, "seed": config.seed, "config": config.to_dict(), **size}
+    return {
+        "set": config.rows.data,
+        "n_data": config.rows.n_data,
+        "seed": config.seed,
+        "config": config.to_dict(),
+        **size,
+    }
 
 
 def compute(settings: Settings) -> Result:
@@ -94,7 +100,7 @@ def compute(settings: Settings) -> Result:
     """
     config, name, seed = TrainConfig.from_dict(settings["config"]), settings["set"], settings["seed"]
     rows: list[dict[str, float]] = []
-    x = TOYS_2D[name](config.n_data, generator(seed, Stream.TOY_TRAIN))
+    x = TOYS_2D[name](config.rows.n_data, generator(seed, Stream.TOY_TRAIN))
     try:
         model = fit(x, config, log=rows.append, modes=TOYS_2D[name].mode)
         measured = measure(model, name, seed, n_grid=settings["n_grid"], n_fresh=settings["n_fresh"])

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pscd.config import TrainConfig
+from pscd.config import RowSettings, TrainConfig
 from pscd.data.toys import TOYS
 from pscd.errors import Diverged
 from pscd.fast import enough_threads, threads_set
@@ -124,7 +124,7 @@ def rows(name: str, n: int, seed: int) -> Tensor:
 
 def ours(name: str, seed: int) -> Learner:
     """This library with its defaults."""
-    config = TrainConfig(data=name, seed=seed)
+    config = TrainConfig(seed=seed, rows=RowSettings(data=name))
     x = rows(name, N_DATA, seed)
     state = init_state(x, config, None, torch.device("cpu"))
     z = state.coordinates.forward(x)
@@ -143,7 +143,7 @@ def ours(name: str, seed: int) -> Learner:
         )
         return model.sample(N, seed=look)
 
-    return Learner(update, [samples], lambda: state.step >= config.steps)
+    return Learner(update, [samples], lambda: state.step >= config.updates)
 
 
 def peer(name: str, data: str, setting: Setting, seed: int) -> Learner:

@@ -7,8 +7,9 @@ import pytest
 from pscd.cli.main import main, parser_for
 from pscd.cli.train import config_from
 
-FLAGS = """--updates 20 --batch-size 16 --measure 500 --set n_data=300 --set buffer_size=50 --set jump_components=2
---set energy.width=8 --set energy.depth=1 --set energy.fourier=2 --set sample_steps=4 --set log_every=10"""
+FLAGS = """--updates 20 --batch-size 16 --measure 500 --set rows.n_data=300 --set chains.buffer_size=50
+--set chains.jump_components=2 --set energy.width=8 --set energy.depth=1 --set energy.fourier=2
+--set chains.sample_steps=4 --set guard.log_every=10"""
 SMALL = FLAGS.split()
 
 
@@ -26,7 +27,7 @@ from pscd.types import option
 class Mine(PseudoSpherical):
     softness: float = option(2.0, "a setting of my own")
     mood: Literal["calm", "wild"] = option("calm", "another, one of two words")
-    steps: int = option(7, "its name is taken")
+    updates: int = option(7, "its name is taken")
 
 @dataclass(frozen=True)
 class Slow(Langevin):

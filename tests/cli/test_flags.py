@@ -3,7 +3,7 @@ import argparse
 import pytest
 
 from pscd.cli.flags import Parser, add_settings, settings_help, settings_of
-from pscd.config import TrainConfig
+from pscd.config import RowSettings, TrainConfig
 from pscd.objectives import OBJECTIVES
 from tests.cli.helpers import parse, refused
 
@@ -47,7 +47,8 @@ def test_every_setting_is_listed_with_its_value_and_can_be_set():
     assert "objective.gamma=1.0\n" in settings_help(TrainConfig())
     for name, _, value, _ in settings_of(TrainConfig()):
         if value not in ("", None):
-            assert parse(f"train moon --set {name}={value}") == TrainConfig(data="moon")
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            assert parse(f"train moon --set {name}={text}") == TrainConfig(rows=RowSettings(data="moon"))
 
 
 @pytest.mark.parametrize("objective", [name for name in OBJECTIVES if name != "recovery"])

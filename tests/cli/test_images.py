@@ -1,5 +1,4 @@
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -20,8 +19,8 @@ def size_of(path):
         return picture.size
 
 
-SMALL = ["--updates", "6", "--batch-size", "16", "--set", "energy.width=2", "--set", "buffer_size=120"]
-SMALL += ["--set", "sample_steps=2"]
+SMALL = ["--updates", "6", "--batch-size", "16", "--set", "energy.width=2", "--set", "chains.buffer_size=120"]
+SMALL += ["--set", "chains.sample_steps=2"]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +64,9 @@ def test_labels_choose_the_chains(run):
 def test_rows_of_numbers_are_no_images(tmp_path, capsys):
     out = tmp_path / "moon"
     assert (
-        main(["train", "gaussian_1d", "--updates", "2", "--set", "n_data=100", "--measure", "0", "--out", str(out)])
+        main(
+            ["train", "gaussian_1d", "--updates", "2", "--set", "rows.n_data=100", "--measure", "0", "--out", str(out)]
+        )
         == 0
     )
     assert main(["sample", str(out), "--out", str(tmp_path / "x.png")]) == 2
@@ -77,7 +78,7 @@ def test_a_folder_of_pictures_from_training_to_the_strangest(tmp_path, capsys):
     digits = load_dataset("digits", seed=0).held_out[:30]
     for i, x in enumerate(digits):
         grids.save(x[0].numpy(), folder / f"{i:02}.png")
-    sizes = ["--set", "image_size=8", "--set", "energy.depth=2", "--set", "precision=float32"]
+    sizes = ["--set", "rows.image_size=8", "--set", "energy.depth=2", "--set", "compute.precision=float32"]
     assert main(["train", str(folder), *SMALL, *sizes, "--out", str(out)]) == 0
     scores = tmp_path / "scores.csv"
     assert main(["score", str(out), str(folder), "--out", str(scores)]) == 0
@@ -103,7 +104,7 @@ def test_pictures_that_cannot_be_read_are_left_out_of_training_and_scores(tmp_pa
     for i, x in enumerate(load_dataset("digits", seed=0).held_out[:30]):
         grids.save(x[0].numpy(), folder / "ab"[i % 2] / f"{i:02}.png")
     (folder / "a" / "00a.png").write_text("no picture")
-    sizes = ["--set", "image_size=8", "--set", "energy.depth=2", "--set", "energy.classes=2"]
+    sizes = ["--set", "rows.image_size=8", "--set", "energy.depth=2", "--set", "energy.classes=2"]
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         assert main(["train", str(folder), *SMALL, *sizes, "--out", str(out)]) == 0
@@ -156,7 +157,7 @@ def test_scores_that_do_not_fit_are_one_line(run, tmp_path, capsys):
 
 def test_a_model_of_images_in_memory_needs_images_to_compare_with(run, tmp_path, capsys):
     model = load(run)
-    model.config = replace(model.config, data="")
+    model.config = model.config.changed({"rows.data": ""})
     (tmp_path / "run").mkdir()
     model.save(tmp_path / "run" / "model.safetensors", step=6)
     np.save(tmp_path / "x.npy", np.zeros((12, 1, 8, 8), np.uint8))

@@ -32,7 +32,7 @@ def test_a_detector_remembers_its_file(csv, tmp_path, capsys):
 
 def test_a_run_that_diverges_has_a_report_too(tmp_path, capsys):
     out = tmp_path / "away"
-    words = [*SMALL, "--lr", "1e6", "--set", "max_retries=0", "--set", "log_every=1"]
+    words = [*SMALL, "--lr", "1e6", "--set", "guard.max_retries=0", "--set", "guard.log_every=1"]
     assert main(["train", "moon", *words, "--out", str(out)]) == 1
     assert main(["report", str(out)]) == 0
     assert "diverged" in (out / "report.html").read_text()

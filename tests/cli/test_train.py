@@ -9,7 +9,7 @@ import torch
 
 from pscd.cli.main import main, parser_for
 from pscd.cli.train import config_from, diagnostics
-from pscd.config import TrainConfig
+from pscd.config import RowSettings, TrainConfig
 from pscd.errors import UserError
 from pscd.files import sealed
 from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, PseudoSpherical
@@ -21,10 +21,10 @@ from tests.cli.helpers import SMALL, TOY, help_of, parse, refused, write_module
 def test_the_common_path_needs_no_dots():
     config = parse(
         "train moon --gamma 0.5 --updates 100 --seed 3 --set sampler.n_steps=9 --set energy.width=32 "
-        "--set energy.name=quadratic --set clip=1.0"
+        "--set energy.name=quadratic --set optimizer.clip=1.0"
     )
     assert config.objective.gamma == 0.5
-    assert (config.steps, config.seed, config.sampler.n_steps, config.clip) == (100, 3, 9, 1.0)
+    assert (config.updates, config.seed, config.sampler.n_steps, config.optimizer.clip) == (100, 3, 9, 1.0)
     assert (config.energy.width, config.energy.name) == (32, "quadratic")
 
 
@@ -33,7 +33,7 @@ def test_objective_and_sampler_are_chosen_by_a_word():
     assert config.objective == PseudoSpherical(gamma=0.0)
     assert config.sampler == Langevin(low=-1.0)
     assert parse("train moon --set energy.spectral_norm=true --set energy.base_scale=none").energy.base_scale is None
-    assert parse("train x.csv --columns a,b").columns == ("a", "b")
+    assert parse("train x.csv --columns a,b").rows.columns == ("a", "b")
     assert parse("train moon --gamma -0.5").objective.gamma == -0.5
 
 
@@ -44,10 +44,10 @@ def test_other_objectives_have_settings_of_their_own():
     assert parse(
         "train moon --objective nce --set objective.noise=gaussian --set objective.ratio=5"
     ).objective == NoiseContrastive(noise="gaussian", ratio=5)
-    assert parse("train moon --objective cd --set chains=data").chains == "data"
+    assert parse("train moon --objective cd --set chains.start=data").chains.start == "data"
 
 
-PLAIN = TrainConfig(data="moon")
+PLAIN = TrainConfig(rows=RowSettings(data="moon"))
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ PLAIN = TrainConfig(data="moon")
         ("train moon", PLAIN),
         ("train moon --out train", PLAIN),
         ("train --out=train moon", PLAIN),
-        ("train --updates 9 moon --out digits", replace(PLAIN, steps=9)),
-        ("train --columns digits moon", replace(PLAIN, columns=("digits",))),
+        ("train --updates 9 moon --out digits", replace(PLAIN, updates=9)),
+        ("train --columns digits moon", PLAIN.changed({"rows.columns": ("digits",)})),
         ("train --objective f-ebm --set objective.divergence=js moon", replace(PLAIN, objective=FEBM(divergence="js"))),
         ("train --tensorboard moon --seed 4", replace(PLAIN, seed=4)),
         ("train --device cpu -- moon", PLAIN),
@@ -66,8 +66,11 @@ PLAIN = TrainConfig(data="moon")
         ("train digits --out moon", PRESETS["digits"]),
         ("train --batch-size 7 --out moon digits", replace(PRESETS["digits"], batch_size=7)),
         ("train --set sampler.noise_scale=0.5 digits", PRESETS["digits"].changed({"sampler.noise_scale": 0.5})),
-        ("train train", PRESETS["cifar10-small"].changed({"data": "train", "energy.classes": 0, "start": "glance"})),
-        ("train --preset mnist digits", replace(PRESETS["mnist"], data="digits")),
+        (
+            "train train",
+            PRESETS["cifar10-small"].changed({"rows.data": "train", "energy.classes": 0, "rows.start": "glance"}),
+        ),
+        ("train --preset mnist digits", PRESETS["mnist"].changed({"rows.data": "digits"})),
     ],
 )
 def test_the_data_are_what_stands_in_their_place(line, expected, tmp_path, monkeypatch):
@@ -94,15 +97,15 @@ def test_help_has_few_flags_and_help_all_lists_every_setting(capsys):
     listed = capsys.readouterr().out
     assert "    objective.ratio=4\n" in listed
     assert main(["train", "digits", "--help-all"]) == 0
-    assert f"    lr={PRESETS['digits'].lr}\n" in capsys.readouterr().out
+    assert f"    optimizer.lr={PRESETS['digits'].optimizer.lr}\n" in capsys.readouterr().out
 
 
 def test_recovery_likelihood_changes_the_preset_of_images():
     config = parse("train mnist --objective recovery --gamma 0.3 --set energy.levels=4 --set objective.n_steps=3")
     assert config == recovering(PRESETS["mnist"]).changed(
-        {"objective.gamma": 0.3, "energy.levels": 4, "objective.n_steps": 3, "start": "glance"}
+        {"objective.gamma": 0.3, "energy.levels": 4, "objective.n_steps": 3, "rows.start": "glance"}
     )
-    assert parse("train cifar10 --objective recovery").precision == "float32"
+    assert parse("train cifar10 --objective recovery").compute.precision == "float32"
     with pytest.raises(UserError, match="need a network for images"):
         parse("train moon --objective recovery")
 
@@ -112,18 +115,19 @@ def test_recovery_likelihood_changes_the_preset_of_images():
 
 def test_parts_of_ones_own_by_import_path_with_their_flags(mine):
     config = parse(
-        f"train --set objective.softness=3.0 --set objective.mood=wild --set objective.steps=8 --updates 9 --gamma 0.5 "
-        f"--objective {mine}:Mine --sampler {mine}:Slow --set sampler.patience=4 --set sampler.n_steps=2 moon"
+        f"train --set objective.softness=3.0 --set objective.mood=wild --set objective.updates=8 --updates 9 "
+        f"--gamma 0.5 --objective {mine}:Mine --sampler {mine}:Slow --set sampler.patience=4 "
+        f"--set sampler.n_steps=2 moon"
     )
     module = sys.modules[mine]
-    assert config.objective == module.Mine(gamma=0.5, softness=3.0, mood="wild", steps=8)
+    assert config.objective == module.Mine(gamma=0.5, softness=3.0, mood="wild", updates=8)
     assert config.sampler == module.Slow(n_steps=2, patience=4)
-    assert (config.data, config.steps) == ("moon", 9)
-    assert parse(f"train --objective {mine}:Mine digits").lr == PRESETS["digits"].lr
+    assert (config.rows.data, config.updates) == ("moon", 9)
+    assert parse(f"train --objective {mine}:Mine digits").optimizer.lr == PRESETS["digits"].optimizer.lr
 
 
 def test_a_toy_of_ones_own_is_imported_when_it_is_named(mine):
-    assert parse(f"train --updates 9 {mine}:toy").data == f"{mine}:toy"
+    assert parse(f"train --updates 9 {mine}:toy").rows.data == f"{mine}:toy"
     assert mine in sys.modules
 
 
@@ -206,7 +210,7 @@ def test_the_same_command_again_goes_on_and_another_is_refused(run, csv, capsys)
 
 
 def test_a_run_that_diverges_ends_with_one_line_and_code_1(tmp_path, capsys):
-    flags = ["--sampler", "langevin", "--set", "sampler.step_size=100", "--set", "max_retries=1", "--lr", "0.1"]
+    flags = ["--sampler", "langevin", "--set", "sampler.step_size=100", "--set", "guard.max_retries=1", "--lr", "0.1"]
     assert main(["train", "moon", *SMALL, *flags, "--out", str(tmp_path / "run")]) == 1
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert "diverged 2 times" in last
@@ -259,7 +263,7 @@ def test_a_column_with_a_comma_in_its_name_is_quoted(tmp_path, capsys):
     np.savetxt(tmp_path / "x.csv", rows, delimiter=",", header='"Income, CHF",b,c', comments="")
     argv = ["train", str(tmp_path / "x.csv"), "--columns", '"Income, CHF",c']
     args = parser_for(argv).parse_args(argv[1:])
-    assert config_from(args).columns == ("Income, CHF", "c")
+    assert config_from(args).rows.columns == ("Income, CHF", "c")
     assert "double quote" in refused(["train", tmp_path / "x.csv", "--columns", '"Income, CHF'], capsys)
 
 
@@ -267,10 +271,10 @@ def test_a_column_with_a_comma_in_its_name_is_quoted(tmp_path, capsys):
 def test_a_network_that_corrects_nothing_leaves_out_what_is_for_one_that_does(columns):
     bounded = parse(f"train x.csv --columns {columns}")
     assert bounded.energy.name == "corrected"
-    assert bounded.hold_out > 0
+    assert bounded.rows.hold_out > 0
     free = parse(f"train x.csv --columns {columns} --set energy.name=mlp")
-    assert (free.energy.name, free.hold_out, free.objective.negatives) == ("mlp", 0.0, "auto")
+    assert (free.energy.name, free.rows.hold_out, free.objective.negatives) == ("mlp", 0.0, "auto")
     assert free.objective == replace(bounded.objective, negatives="auto")
-    more = "--set hold_out=0.3 --set objective.negatives=importance"
+    more = "--set rows.hold_out=0.3 --set objective.negatives=importance"
     asked = parse(f"train x.csv --columns {columns} --set energy.name=mlp {more}")
-    assert (asked.hold_out, asked.objective.negatives) == (0.3, "importance")  # what is asked for is refused later
+    assert (asked.rows.hold_out, asked.objective.negatives) == (0.3, "importance")  # what is asked for is refused later

@@ -51,7 +51,9 @@ def test_rows_in_memory_are_as_many_unless_settings_are_given():
     x = torch.randn(19, 2, generator=torch.Generator().manual_seed(0))
     with pytest.raises(UserError, match=r"^19 rows are too few to learn from; at least 20 are needed"):
         pscd.fit(x)
-    config = pscd.TrainConfig(steps=2, batch_size=4, buffer_size=8, energy=pscd.Architecture("quadratic"))
+    config = pscd.TrainConfig(
+        updates=2, batch_size=4, energy=pscd.Architecture("quadratic"), chains=pscd.ChainSettings(buffer_size=8)
+    )
     assert pscd.fit(x, config).shape == (2,)
 
 

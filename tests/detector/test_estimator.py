@@ -96,7 +96,9 @@ def test_numbers_without_gaps_are_scored_as_ever(monkeypatch):
     kept = [15.034769097801964, 13.720777202571377, 9.634733951735683, 11.401863438740479]
     np.testing.assert_allclose(scores[:4] - middle, kept, rtol=1e-6)
     assert detector.offset_ - middle == pytest.approx(5.559991642974997)
-    assert middle == pytest.approx(-19.752821731400942, abs=20 * detector.numbers_.model.config.lr)  # 20 updates
+    assert middle == pytest.approx(
+        -19.752821731400942, abs=20 * detector.numbers_.model.config.optimizer.lr
+    )  # 20 updates
     assert detector.sample_weight_.mean() == pytest.approx(0.5734402088203148)
     np.testing.assert_allclose(detector.sample(2)[:, 0], [13.91242173720458, 13.493955772055788], rtol=1e-6)
 
@@ -207,7 +209,7 @@ def test_a_detector_saved_without_a_link_still_loads(fitted, tmp_path):
 
 
 def test_a_detector_does_not_claim_to_be_trained_on_a_toy(fitted):
-    assert fitted[0].numbers_.model.config.data == ""
+    assert fitted[0].numbers_.model.config.rows.data == ""
 
 
 def test_saved_files_have_the_permissions_that_the_umask_gives(fitted, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
-from pscd.config import TrainConfig
+from pscd.config import ChainSettings, GuardSettings, OptimizerSettings, RowSettings, TrainConfig
 from pscd.detector import numbers as module
 from pscd.detector.gaussian import Gaussian, fit_gaussian, majority, silverman
 from pscd.detector.numbers import NumberEnergy, fit_numbers
@@ -97,19 +97,16 @@ def test_the_network_learns_from_whitened_rows_whose_noise_leaves_the_variance_a
     width = silverman(500, 3)
     narrow = 1 / math.sqrt(1 + width**2)
     torch.testing.assert_close(asked["x"], narrow * found.gaussian.whiten(rows))
-    assert (narrow**2 + asked["config"].data_noise ** 2) == pytest.approx(1)
+    assert (narrow**2 + asked["config"].rows.data_noise ** 2) == pytest.approx(1)
     assert asked["config"] == TrainConfig(
-        data="",
         objective=PseudoSpherical(gamma=found.gaussian.gamma, warmup=0.0, negatives="importance"),
         sampler=Jumps(),
-        steps=70,
-        lr=8e-3,
-        data_noise=narrow * width,
-        standardise="none",
-        buffer_size=256,
-        sample_steps=30,
-        max_gap=1e6,
+        updates=70,
         seed=5,
+        chains=ChainSettings(buffer_size=256, sample_steps=30),
+        optimizer=OptimizerSettings(lr=8e-3),
+        guard=GuardSettings(max_gap=1e6),
+        rows=RowSettings(data="", data_noise=narrow * width, standardise="none"),
     )
     assert asked["progress"] is True
     assert torch.equal(asked["proposal"].log_prob(rows.float()), Mixture.isotropic(3).log_prob(rows.float()))

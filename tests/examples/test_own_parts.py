@@ -44,7 +44,7 @@ def test_the_sampler_follows_the_density(own_parts):
 def test_all_three_from_python(own_parts, small, tmp_path):
     config = replace(small, objective=own_parts.TrimmedCD(share=0.2), sampler=own_parts.Underdamped(n_steps=3))
     model = pscd.fit(own_parts.pinwheel(500), config)
-    model.save(tmp_path / "model.safetensors", step=config.steps)
+    model.save(tmp_path / "model.safetensors", step=config.updates)
     again = pscd.Model.load(tmp_path / "model.safetensors")
     assert again.config == config
     assert torch.equal(model.sample(50), again.sample(50))
@@ -56,8 +56,8 @@ def test_all_three_from_the_command_line(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     out = str(tmp_path / "run")
     parts = ["own_parts:pinwheel", "--objective", "own_parts:TrimmedCD", "--sampler", "own_parts:Underdamped"]
-    size = "--updates 5 --batch-size 8 --measure 100 --set objective.share=0.2 --set n_data=100 --set buffer_size=20 "
-    size += "--set jump_components=1 --set sample_steps=2"
+    size = "--updates 5 --batch-size 8 --measure 100 --set objective.share=0.2 --set rows.n_data=100 "
+    size += "--set chains.buffer_size=20 --set chains.jump_components=1 --set chains.sample_steps=2"
     monkeypatch.delitem(sys.modules, "own_parts", raising=False)
     assert main(["train", *parts, *size.split(), "--out", out]) == 0
     assert Path(sys.modules["own_parts"].__file__).parent == EXAMPLES

@@ -9,7 +9,14 @@ from pscd.presets import preset
 
 @pytest.fixture(scope="module")
 def model():
-    changes = {"data": "", "steps": 2, "batch_size": 4, "buffer_size": 8, "energy.width": 4, "sampler.n_steps": 2}
+    changes = {
+        "rows.data": "",
+        "updates": 2,
+        "batch_size": 4,
+        "chains.buffer_size": 8,
+        "energy.width": 4,
+        "sampler.n_steps": 2,
+    }
     x = torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     return pscd.fit(x, preset("digits").changed(changes))
 

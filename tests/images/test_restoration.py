@@ -94,7 +94,7 @@ class Seen(nn.Module):
 @pytest.mark.parametrize("restore", ["inpaint", "denoise"])
 def test_chains_run_with_the_labels_and_precision_of_the_model(restore, monkeypatch):
     monkeypatch.setattr("pscd.energies.wrappers.has_bfloat16", lambda: True)
-    config = PRESETS["mnist"].changed({"precision": "bfloat16", "energy.name": "conv", "energy.classes": 2})
+    config = PRESETS["mnist"].changed({"compute.precision": "bfloat16", "energy.name": "conv", "energy.classes": 2})
     model = make(config)
     model.energy = Seen()
     x, label = torch.rand(2, *SHAPE, generator=generator(0)), torch.tensor([1, 0])

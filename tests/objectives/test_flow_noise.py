@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pscd import exact
-from pscd.config import TrainConfig
+from pscd.config import ChainSettings, GuardSettings, OptimizerSettings, TrainConfig
 from pscd.data.toys import TOYS
 from pscd.energies import Quadratic
 from pscd.errors import UserError
@@ -119,7 +119,13 @@ def test_rows_of_any_shape(shape):
 def test_noise_contrastive_estimation_learns_log_z_with_it():
     pytest.importorskip("zuko")
     rows = []
-    config = TrainConfig(objective=NoiseContrastive(noise="flow"), steps=100, lr=0.03, jump_components=2, log_every=10)
+    config = TrainConfig(
+        objective=NoiseContrastive(noise="flow"),
+        updates=100,
+        chains=ChainSettings(jump_components=2),
+        optimizer=OptimizerSettings(lr=0.03),
+        guard=GuardSettings(log_every=10),
+    )
     x = 3 + 2 * torch.randn(2000, 2, generator=generator(0))
     energy = Quadratic(0.3, 1.3, dim=2)
     model = fit(x, config, energy=energy, log=rows.append)

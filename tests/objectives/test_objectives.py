@@ -1,13 +1,13 @@
 import copy
 import math
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
 import torch
 from torch import nn
 
 from pscd import exact
-from pscd.config import TrainConfig
+from pscd.config import ChainSettings, GuardSettings, OptimizerSettings, TrainConfig
 from pscd.data.toys import contaminated_1d
 from pscd.energies import MLP, Architecture, Correction, Quadratic
 from pscd.errors import UserError
@@ -130,14 +130,17 @@ def gaussian():
     return 3 + 2 * torch.randn(5000, 1, generator=generator(0))
 
 
-def recovered(x, objective, start=(0.5, 1.5), **settings):
+def recovered(x, objective, start=(0.5, 1.5), settings=None):
     """The Gaussian that training ends with, in the network's coordinates, the model, and the log."""
     rows = []
     config = TrainConfig(
         objective=objective,
         energy=Architecture(name="quadratic"),
-        **{"steps": 200, "lr": 0.02, "jump_components": 2, "buffer_size": 1000, "log_every": 10} | settings,
-    )
+        updates=200,
+        chains=ChainSettings(buffer_size=1000, jump_components=2),
+        optimizer=OptimizerSettings(lr=0.02),
+        guard=GuardSettings(log_every=10),
+    ).changed(settings or {})
     model = fit(x, config, energy=Quadratic(*start), log=rows.append)
     return model.energy.mu.item(), model.energy.sigma.item(), model, rows
 
@@ -164,12 +167,12 @@ def test_gamma_leaves_junk_out_and_maximum_likelihood_does_not(gamma, mean, sd):
     """A fifth from N(2, .05) beside N(-1, .5): CD takes all moments, 0.8 x .5 + 0.2 x .05 + 0.16 x 9 = 1.85."""
     x = contaminated_1d(0.2).sample(5000, generator(0))[:, None].float()
     objective = PseudoSpherical(gamma=gamma, warmup=0.0)
-    found = recovered(x, objective, (-0.5, 1.0), standardise="none")
+    found = recovered(x, objective, (-0.5, 1.0), {"rows.standardise": "none"})
     assert found[:2] == pytest.approx((mean, sd), abs=0.05)  # .016 to .022 beside it with seeds 0 to 2
 
 
 def test_nce_recovers_log_z(gaussian):
-    _, sigma, _, rows = recovered(gaussian, NoiseContrastive(ratio=4), steps=600)
+    _, sigma, _, rows = recovered(gaussian, NoiseContrastive(ratio=4), settings={"updates": 600})
     assert rows[-1]["log_z"] == pytest.approx(0.5 * math.log(2 * math.pi) + math.log(sigma), rel=0.01)
     assert 0.4 < rows[-1]["told_apart"] < 0.6  # noise fitted to the data is hard to tell from them
 
@@ -187,7 +190,9 @@ def test_score_matching_learns_a_network(objective, small):
     """In the plane, against the known slope of a Gaussian with correlation, noised for the denoising one."""
     covariance = torch.tensor([[1.0, 0.6], [0.6, 1.0]])
     x = torch.randn(4000, 2, generator=generator(0)) @ torch.linalg.cholesky(covariance).T
-    config = replace(small, objective=objective, steps=300, batch_size=128, lr=0.01, standardise="none")
+    config = small.changed(
+        {"objective": objective, "updates": 300, "batch_size": 128, "optimizer.lr": 0.01, "rows.standardise": "none"}
+    )
     model = fit(x, config)
     covariance = covariance + getattr(objective, "sigma", 0.0) ** 2 * torch.eye(2)
     points = x[:500].clone().requires_grad_()
@@ -246,23 +251,27 @@ def test_f_ebm_trains_the_squares_first_and_counts_in_the_state(batch):
 PUBLISHED = {"kl": (1.011, 1.829), "reverse-kl": (1.585, 1.631), "hellinger": (1.320, 1.731), "js": (1.303, 1.767)}
 
 
-def best_gaussian(divergence, **settings):
+def best_gaussian(divergence, updates):
     uniform, z = torch.rand(20_000, generator=generator(0)), torch.randn(20_000, generator=generator(1))
     x = torch.where(uniform < 0.33, -1 + 0.25 * z, 2 + 2**0.5 * z)[:, None]
     objective = FEBM(divergence=divergence, critic="mlp")
-    mu, sigma, _, _ = recovered(x, objective, standardise="none", lr=0.01, jump_components=4, **settings)
+    mu, sigma, _, _ = recovered(
+        x,
+        objective,
+        settings={"updates": updates, "rows.standardise": "none", "optimizer.lr": 0.01, "chains.jump_components": 4},
+    )
     return mu, sigma
 
 
 def test_f_ebm_finds_the_gaussian_that_its_divergence_prefers():
     """A Gaussian cannot be this mixture: reverse KL settles on the wider part, KL in between."""
-    assert best_gaussian("reverse-kl", steps=600) == pytest.approx(PUBLISHED["reverse-kl"], abs=0.1)
+    assert best_gaussian("reverse-kl", updates=600) == pytest.approx(PUBLISHED["reverse-kl"], abs=0.1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("divergence", PUBLISHED)
 def test_f_ebm_finds_the_published_gaussians(divergence):
-    assert best_gaussian(divergence, steps=3000) == pytest.approx(PUBLISHED[divergence], abs=0.1)
+    assert best_gaussian(divergence, updates=3000) == pytest.approx(PUBLISHED[divergence], abs=0.1)
 
 
 def test_a_divergence_of_one_s_own_is_chosen_by_its_name(batch, monkeypatch):

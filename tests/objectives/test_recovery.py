@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pscd import PseudoSpherical, TrainConfig, fit, losses
+from pscd.config import ChainSettings, ComputeSettings, GuardSettings, RowSettings
 from pscd.energies import Architecture, ConvNet, LevelEnergy, NoisyEnergies, Quadratic
 from pscd.errors import UserError
 from pscd.model import Model
@@ -20,14 +21,11 @@ SMALL = TrainConfig(
     objective=Recovery(gamma=0.3, n_steps=2),
     sampler=Langevin(low=0.0, high=1.0),
     energy=CONV,
-    base="box",
-    steps=6,
+    updates=6,
     batch_size=8,
-    buffer_size=8,
-    standardise="none",
-    sample_steps=6,
-    checkpoint_every=3,
-    log_every=1,
+    chains=ChainSettings(base="box", buffer_size=8, sample_steps=6),
+    guard=GuardSettings(checkpoint_every=3, log_every=1),
+    rows=RowSettings(standardise="none"),
 )
 
 
@@ -246,12 +244,12 @@ def test_settings_out_of_range_are_refused():
     for settings in ({"gamma": -2.0}, {"warmup": 2.0}, {"n_steps": 0}, {"step_size": 2.0}, {"unit": "bits"}):
         with pytest.raises(UserError):
             Recovery(**settings)
-    with pytest.raises(UserError, match="set --levels"):
+    with pytest.raises(UserError, match="set levels"):
         TrainConfig(objective=Recovery())
-    with pytest.raises(UserError, match="set --levels 0"):
+    with pytest.raises(UserError, match="set levels to 0"):
         TrainConfig(objective=PseudoSpherical(), energy=CONV)
     with pytest.raises(UserError, match="float32"):
-        TrainConfig(objective=Recovery(), energy=CONV, precision="bfloat16")
+        TrainConfig(objective=Recovery(), energy=CONV, compute=ComputeSettings(precision="bfloat16"))
     with pytest.raises(UserError, match="NoisyEnergies"):
         Recovery().init(Quadratic(), torch.zeros(2, 1))
 
@@ -263,7 +261,6 @@ def test_gamma_warms_up():
 
 def test_the_round_trip_of_its_settings():
     assert TrainConfig.from_dict(SMALL.to_dict()) == SMALL
-    assert "levels" not in TrainConfig().to_dict()["energy"]
 
 
 def test_level_energies_are_functions_of_one_level():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import interpolate
 
-from pscd.config import TrainConfig
+from pscd.config import RowSettings, TrainConfig
 from pscd.data import to_bytes
 from pscd.data.looks import COLUMNS, numbers_of
 from pscd.errors import UserError
@@ -110,7 +110,14 @@ def test_few_images_and_images_that_are_all_alike_count():
 
 def test_training_draws_images_by_their_weights():
     x, _ = with_junk(shifted, n=1000)
-    small = {"max_gap": 1e9, "steps": 3, "energy.width": 2, "energy.depth": 2, "buffer_size": 64, "sample_steps": 2}
+    small = {
+        "guard.max_gap": 1e9,
+        "updates": 3,
+        "energy.width": 2,
+        "energy.depth": 2,
+        "chains.buffer_size": 64,
+        "chains.sample_steps": 2,
+    }
     prepared, _ = prepare(x, ROBUST)
     torch.testing.assert_close(prepared.clean, weigh_images(x, 0.3)[0])
     z, chances = prepared.transform(x, generator(0))
@@ -129,6 +136,6 @@ def test_at_gamma_0_every_image_counts():
 
 def test_a_glance_is_for_images_and_needs_a_number_for_gamma():
     with pytest.raises(UserError, match="needs images, not a table"):
-        prepare(torch.randn(200, 3), TrainConfig(start="glance"))
+        prepare(torch.randn(200, 3), TrainConfig(rows=RowSettings(start="glance")))
     with pytest.raises(UserError, match="give gamma a number"):
         prepare(blobs(100), ROBUST.changed({"objective.gamma": "auto"}))

@@ -150,7 +150,9 @@ def test_gamma_auto_sees_a_tenth_of_uniform_junk(name, d):
 @pytest.mark.parametrize("d", [2, 5])
 def test_a_gamma_of_ones_own_trains_on_dirty_rows(gamma, d):
     x, k = dirty_rows(d=d)
-    config = for_rows((d,)).changed({"steps": 40, "objective.gamma": gamma, "log_every": 10, "max_retries": 0})
+    config = for_rows((d,)).changed(
+        {"updates": 40, "objective.gamma": gamma, "guard.log_every": 10, "guard.max_retries": 0}
+    )
     rows = []
     model = pscd.fit(x, config, log=rows.append)
     assert rows[-1]["gamma"] == gamma
@@ -213,7 +215,7 @@ def test_constant_and_integer_columns_are_taken_as_they_come():
     prepared, _ = prepare(x, PRESETS["table"])
     assert prepared.z.shape == (600, 3)
     assert len(prepared.z[:, 2].unique()) == 600  # ties are spread
-    model = pscd.fit(x, PRESETS["table"].changed({"steps": 20}))
+    model = pscd.fit(x, PRESETS["table"].changed({"updates": 20}))
     assert model.shape == (4,)
     assert (model.sample(10)[:, 2] == 7.0).all()
     assert torch.isfinite(model.log_prob(x)).all()
@@ -227,7 +229,7 @@ def test_rows_without_a_configuration_get_a_robust_one():
 
 
 def test_a_network_of_ones_own_needs_no_configuration_in_any_number_of_columns(monkeypatch):
-    short = PRESETS["free"].changed({"steps": 20, "buffer_size": 200})
+    short = PRESETS["free"].changed({"updates": 20, "chains.buffer_size": 200})
     monkeypatch.setitem(PRESETS, "free", short)
     x = clean_rows(200, 4)
     net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.SiLU(), torch.nn.Linear(8, 1), torch.nn.Flatten(0))
@@ -525,7 +527,7 @@ def test_the_density_to_correct_has_not_seen_the_rows_that_are_held_out(d, gamma
 
 def test_where_no_row_is_held_out_there_is_one_mixture(monkeypatch):
     monkeypatch.setattr(prepare_module, "refit", None)
-    prepared, _ = prepare(clean_rows(100, 3), PRESETS["table"].changed({"hold_out": 0.0}))
+    prepared, _ = prepare(clean_rows(100, 3), PRESETS["table"].changed({"rows.hold_out": 0.0}))
     assert prepared.judged is None
     assert torch.equal(prepared.learnt_from.means, prepared.mixture.density.means)
 

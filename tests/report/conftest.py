@@ -46,7 +46,7 @@ def two_moons(tmp_path_factory):
     here = os.getcwd()
     os.chdir(folder)
     try:
-        words = ["train", "moons.csv", "--columns", "left,right", *SMALL, "--set", "checkpoint_every=10"]
+        words = ["train", "moons.csv", "--columns", "left,right", *SMALL, "--set", "guard.checkpoint_every=10"]
         assert main([*words, "--out", "run"]) == 0
     finally:
         os.chdir(here)

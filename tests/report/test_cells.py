@@ -26,7 +26,13 @@ def test_a_model_compares_each_cell_with_the_best_value():
     x = np.random.default_rng(0).normal(size=(300, 2))
     x[:, 1] = x[:, 0] + 0.1 * x[:, 1]  # the columns nearly agree
     x[0] = (1.0, -6.0)
-    config = pscd.TrainConfig(steps=300, batch_size=64, buffer_size=200, lr=0.05, energy=pscd.Architecture("quadratic"))
+    config = pscd.TrainConfig(
+        updates=300,
+        batch_size=64,
+        energy=pscd.Architecture("quadratic"),
+        chains=pscd.ChainSettings(buffer_size=200),
+        optimizer=pscd.OptimizerSettings(lr=0.05),
+    )
     model = pscd.fit(torch.from_numpy(x), config)
     samples = model.sample(500).numpy()
     found = costs_by_model(model, x[:20], samples)

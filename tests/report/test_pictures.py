@@ -1,6 +1,5 @@
 import base64
 import io
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,14 +27,21 @@ def test_pictures_survive_as_addresses_and_large_ones_shrink(tmp_path):
 
 
 def test_a_run_on_images_shows_grids_chains_and_outliers(tmp_path):
-    changes = {"steps": 4, "batch_size": 8, "buffer_size": 16, "energy.width": 4, "sample_steps": 3, "log_every": 2}
+    changes = {
+        "updates": 4,
+        "batch_size": 8,
+        "chains.buffer_size": 16,
+        "energy.width": 4,
+        "chains.sample_steps": 3,
+        "guard.log_every": 2,
+    }
     config = preset("digits").changed(changes)
     run = pscd.train(config, tmp_path / "run", progress=False)
     page = read(write_report(run))
     alternatives = [attrs["alt"] for tag, attrs in page.tags if tag == "img"]
     assert alternatives == ["Training images", "Samples of the model", "Outliers", "Chains from noise to images"]
     model = pscd.load(run)
-    model.config = replace(model.config, data="")
+    model.config = model.config.changed({"rows.data": ""})
     sections = pictures.images_sections(model, n_steps=5)
     assert [section.title for section in sections] == ["Images and samples", "Chains"]
     assert "not kept" in sections[0].blocks[0].lines[0]

@@ -104,7 +104,7 @@ def test_a_run_shows_findings_curves_settings_and_the_plane(two_moons, monkeypat
     fingerprint = json.loads((two_moons / "config.json").read_text())["fingerprint"]
     assert fingerprint in page.text
     assert "Checked: energies of data and samples" in page.text
-    assert re.search(rf"steps 20 {pscd.TrainConfig().steps}", page.text)  # this run, and the default
+    assert re.search(rf"updates 20 {pscd.TrainConfig().updates}", page.text)  # this run, and the default
     assert "state finished" in page.text
     assert "updates 20 of 20" in page.text
     curves = [chart for chart in page.data["charts"] if "rows" in chart["spec"]["datasets"]]

@@ -1,4 +1,4 @@
-from pscd.config import TrainConfig
+from pscd.config import RowSettings, TrainConfig
 from pscd.report.blocks import Chart, Table, Text
 from pscd.report.run import _updates
 from pscd.report.training import findings_blocks, settings_section, training_section
@@ -40,16 +40,16 @@ def test_without_anything_to_check_nothing_is_called_good():
 
 
 def test_settings_are_compared_with_the_defaults():
-    changed, everything, _ = blocks(settings_section(TrainConfig("moon", steps=7), "abcd"), Table)
-    assert changed.rows == (("steps", "7", str(TrainConfig().steps)),)
+    changed, everything, _ = blocks(settings_section(TrainConfig(updates=7, rows=RowSettings("moon")), "abcd"), Table)
+    assert changed.rows == (("updates", "7", str(TrainConfig().updates)),)
     assert ("seed", "0") in everything.rows
-    usual = settings_section(TrainConfig(data="my.csv"), None)
+    usual = settings_section(TrainConfig(rows=RowSettings(data="my.csv")), None)
     assert "All settings are defaults." in [line for text in blocks(usual, Text) for line in text.lines]
 
 
 def test_updates_of_a_run_that_stopped_early_are_those_of_its_log():
-    early = TrainConfig("moon", steps=2000, idle_steps=500)
+    early = TrainConfig(updates=2000, rows=RowSettings("moon", idle_updates=500))
     assert _updates(early, 650, 2000).startswith("650 of at most 2,000: stopped early")
     assert _updates(early, 2000, 2000) == "2,000 of 2,000"
     assert _updates(early, 0, 2000) == "2,000 of 2,000"  # nothing was logged
-    assert _updates(TrainConfig("moon", steps=70), 50, 70) == "70 of 70"
+    assert _updates(TrainConfig(updates=70, rows=RowSettings("moon")), 50, 70) == "70 of 70"

@@ -98,7 +98,7 @@ def test_a_preconditioned_chain_has_the_same_target():
 def test_training_hands_the_slope_to_the_start_of_chains():
     x = torch.rand(40, 1, 8, 8, generator=generator(0))
     for slope in (0.0, 1.3):
-        state = init_state(x, preset("digits").changed({"sampler.slope": slope, "buffer_size": 8}), None, CPU)
+        state = init_state(x, preset("digits").changed({"sampler.slope": slope, "chains.buffer_size": 8}), None, CPU)
         assert isinstance(state.start, BoxStart)
         assert state.start.slope == slope
 

@@ -117,9 +117,9 @@ def test_a_compiled_network_trains_to_the_same_weights():
         "energy.width": 4,
         "energy.depth": 2,
         "batch_size": 4,
-        "buffer_size": 8,
+        "chains.buffer_size": 8,
         "sampler.n_steps": 2,
-        "steps": 3,
+        "updates": 3,
     }
     config = preset("paper-cifar10").changed(changes)
     x = torch.randint(256, (12, 3, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)

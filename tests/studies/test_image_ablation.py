@@ -18,7 +18,7 @@ def test_every_setting_is_another_one():
         key_of(c, task) for task, s in (("choice", VARIANTS), ("final", FINAL), ("junk", DIRTY)) for c in s.values()
     ]
     assert len(keys) == len(set(keys))
-    assert all(config.data == "mnist" for config in VARIANTS.values())
+    assert all(config.rows.data == "mnist" for config in VARIANTS.values())
 
 
 def test_what_was_chosen_is_a_preset():

@@ -100,7 +100,7 @@ def test_the_cases_differ_by_gamma_alone_and_gamma_has_no_warm_up():
         cd, pscd = (case.config(gamma) for gamma in OBJECTIVES.values())
         assert len(cd.differences(pscd)) == 1
         assert pscd.objective == PseudoSpherical(gamma=1.0, warmup=0.0)
-        assert pscd.buffer_size == 10_000
+        assert pscd.chains.buffer_size == 10_000
 
 
 def test_threads_are_tried_and_the_setting_comes_back(monkeypatch):

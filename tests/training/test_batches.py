@@ -1,7 +1,5 @@
 """Batches of streamed rows: the place of each update, junk left out, the same in every process."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -27,7 +25,7 @@ def of(x, config, window=50, label=None):
 
 @pytest.fixture
 def plain(small):
-    return replace(small, batch_size=5, standardise="none")
+    return small.changed({"batch_size": 5, "rows.standardise": "none"})
 
 
 def test_every_row_comes_once_in_an_epoch_and_any_update_is_found_again(plain):
@@ -83,7 +81,7 @@ def test_junk_is_as_rare_as_it_is_in_memory():
 def test_ties_are_spread_anew_whenever_a_row_comes():
     x = torch.randint(4, (2000, 2), generator=generator(0)).double()
     x[:, 1] += torch.rand(2000, generator=generator(1)).double()
-    config = PRESETS["table"].changed({"objective.gamma": 0.0, "batch_size": 50, "standardise": "none"})
+    config = PRESETS["table"].changed({"objective.gamma": 0.0, "batch_size": 50, "rows.standardise": "none"})
     with of(x, config, window=500) as rows:
         z = torch.cat([rows.batch(step)[0] for step in range(80)])
     assert len(z[:, 0].unique()) == len(z)

@@ -137,8 +137,13 @@ def whole_state(small):
     """A state in which no field is empty: labels, a critic, dropped columns, compressed tails, held-out rows."""
     x = torch.randn(60, 3, generator=generator(0)).double()
     x[:, 1] = 4.0
-    config = replace(
-        small, objective=OBJECTIVES["f-ebm"], standardise="robust", energy=Architecture("quadratic"), buffer_size=20
+    config = small.changed(
+        {
+            "objective": OBJECTIVES["f-ebm"],
+            "rows.standardise": "robust",
+            "energy": Architecture("quadratic"),
+            "chains.buffer_size": 20,
+        }
     )
     state = init_state(x, config, None, torch.device("cpu"))
     state.buffer.label = torch.arange(20) % 3

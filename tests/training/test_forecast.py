@@ -14,7 +14,7 @@ def test_the_whole_sentence(monkeypatch, threads, place):
     monkeypatch.setattr("pscd.fast.allowed_threads", lambda: threads)
     said = forecast(1.05, left=2000, kept=True)
     assert said == (
-        f"about 35 min for 2,000 updates on {place}; 200 (--steps 200) take 4 min. "
+        f"about 35 min for 2,000 updates on {place}; 200 take 4 min. "
         "Ctrl-C stops it at any time: the run can be used then, and goes on later"
     )
 

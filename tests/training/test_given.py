@@ -31,7 +31,9 @@ def _small_windows(monkeypatch):
 @pytest.fixture
 def tiny(small):
     """Two columns, twelve updates, a streamed table."""
-    return replace(small, data="", steps=36, checkpoint_every=8, batch_size=16, stream="yes")
+    return small.changed(
+        {"rows.data": "", "updates": 36, "guard.checkpoint_every": 8, "batch_size": 16, "rows.stream": "yes"}
+    )
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def test_memory_map_and_array_give_the_same_model(tiny, x, tmp_path):
     expected = weights(pscd.fit(x, tiny))
     for rows in (x.numpy(), np.load(tmp_path / "x.npy", mmap_mode="r"), TensorDataset(x)):
         assert torch.equal(weights(pscd.fit(rows, tiny)), expected)
-    assert not torch.equal(weights(pscd.fit(x, replace(tiny, stream="no"))), expected)
+    assert not torch.equal(weights(pscd.fit(x, tiny.changed({"rows.stream": "no"}))), expected)
 
 
 class Items(Dataset):
@@ -69,7 +71,7 @@ def test_datasets_loaders_and_batches_are_trained_on(tiny, x):
         list(x.split(20)),
         lambda: iter(x.numpy().reshape(-1, 20, 2)),
     ):
-        one, two = (pscd.fit(rows, replace(tiny, steps=18)) for _ in range(2))
+        one, two = (pscd.fit(rows, replace(tiny, updates=18)) for _ in range(2))
         assert torch.equal(weights(one), weights(two))
         assert torch.allclose(one.shift, x.double().mean(0), atol=1e-6)
 
@@ -97,7 +99,7 @@ def shards(folder, x):
 
 def test_a_shard_that_breaks_loses_nothing(tiny, x, tmp_path):
     shards(tmp_path / "x", x)
-    config = replace(tiny, data=str(tmp_path / "x"), stream="auto")
+    config = tiny.changed({"rows.data": str(tmp_path / "x"), "rows.stream": "auto"})
     whole = weights(pscd.load(pscd.train(config, tmp_path / "whole", progress=False)))
     good, broken = {}, []
 
@@ -137,7 +139,7 @@ def test_what_was_learnt_before_a_shard_broke_is_kept_by_the_first_process_alone
 
 def test_a_streamed_run_is_measured_and_drawn(tiny, x, tmp_path):
     np.save(tmp_path / "x.npy", x.numpy())
-    config = replace(tiny, data=str(tmp_path / "x.npy"))
+    config = tiny.changed({"rows.data": str(tmp_path / "x.npy")})
     model = pscd.load(pscd.train(config, tmp_path / "run", progress=False))
     samples, floor = pscd.evaluate(model, n=20)
     assert (samples.n_real, floor.n_fake) == (20, 20)
@@ -149,7 +151,7 @@ def test_a_streamed_run_is_measured_and_drawn(tiny, x, tmp_path):
 def test_large_tables_in_memory_are_prepared_from_a_sample_and_copied_once(monkeypatch):
     x = torch.randn(3000, 3, generator=generator(0))
     x[:, 2] = x[:, 2].round()
-    config = PRESETS["table"].changed({"objective.gamma": 0.3, "hold_out": 0.2})
+    config = PRESETS["table"].changed({"objective.gamma": 0.3, "rows.hold_out": 0.2})
     before = x.clone()
     for module in (prepare, held_out):
         monkeypatch.setattr(module, "SAMPLE_ROWS", 1000)
@@ -174,7 +176,7 @@ def test_large_tables_in_memory_are_prepared_from_a_sample_and_copied_once(monke
 
 def test_what_a_sample_was_taken_from_is_told(monkeypatch):
     x = torch.randn(500, 2, generator=generator(0))
-    config = pscd.TrainConfig(stream="yes")
+    config = pscd.TrainConfig(rows=pscd.RowSettings(stream="yes"))
     given = Given.of(x, None, config)
     assert given.notes(prepare.prepare(given.rows, config)[0]) == ()
     assert torch.equal(given.rows, x)  # few rows: all of them, as in memory

@@ -28,33 +28,33 @@ def moon():
 
 
 def test_a_good_run_has_nothing_to_report(small, moon):
-    config = replace(small, steps=300, sampler=Mala(), objective=PseudoSpherical(gamma=0.5))
+    config = replace(small, updates=300, sampler=Mala(), objective=PseudoSpherical(gamma=0.5))
     assert judged(moon, config, TOYS["moon"].mode) == ["no problem found"]
 
 
 def test_weights_that_collapse(small):
     """In twenty dimensions at gamma 5, next to no row counts."""
     x = torch.randn(1000, 20, generator=generator(0))
-    config = replace(small, steps=100, objective=PseudoSpherical(gamma=5.0, warmup=0.0), batch_size=128)
+    config = replace(small, updates=100, objective=PseudoSpherical(gamma=5.0, warmup=0.0), batch_size=128)
     assert any("weights collapsed" in sentence for sentence in judged(x, config))
 
 
 def test_negatives_that_lag(small, moon):
     """Chains that mostly start afresh and take one small step never reach the data."""
     sampler = Mala(n_steps=1, jump_every=0, step_size=1e-4, target_acceptance=0.9)
-    config = replace(small, steps=200, restart=0.9, sampler=sampler, lr=0.01)
+    config = small.changed({"updates": 200, "chains.restart": 0.9, "sampler": sampler, "optimizer.lr": 0.01})
     assert any("negatives lag" in sentence for sentence in judged(moon, config))
 
 
 def test_samples_that_run_ahead(small, moon):
     """Chains without noise end in the minima of the energy, below all data, if it cannot adapt to them."""
     sampler = Langevin(n_steps=40, step_size=0.02, noise_scale=0.0)
-    config = replace(small, sampler=sampler, lr=1e-6, energy=Architecture(width=8, base_scale=0.5))
+    config = small.changed({"sampler": sampler, "optimizer.lr": 1e-6, "energy": Architecture(width=8, base_scale=0.5)})
     assert any("nats less energy than the data" in sentence for sentence in judged(moon, config))
 
 
 def test_a_step_that_has_not_settled(small, moon):
-    config = replace(small, steps=20, sampler=Mala(n_steps=2, step_size=1e-8, jump_every=0))
+    config = replace(small, updates=20, sampler=Mala(n_steps=2, step_size=1e-8, jump_every=0))
     assert any("has not settled (acceptance 1.00)" in sentence for sentence in judged(moon, config))
 
 
@@ -63,7 +63,7 @@ def test_jumps_that_are_never_accepted(small):
     corners = torch.randint(2, (16, 8), generator=generator(0)) * 2.0 - 1
     x = corners.repeat(100, 1) + 0.05 * torch.randn(1600, 8, generator=generator(1))
     energy = Architecture(width=64, depth=2, fourier=0)
-    config = replace(small, steps=300, jump_components=1, energy=energy, sampler=Mala(n_steps=10))
+    config = small.changed({"updates": 300, "chains.jump_components": 1, "energy": energy, "sampler": Mala(n_steps=10)})
     assert any("jumps are hardly ever accepted" in sentence for sentence in judged(x, config))
 
 
@@ -71,7 +71,15 @@ def test_a_mode_that_is_lost(small):
     """Full gamma from the start, no jumps and no restarts: a ring is taken for contamination."""
     x = TOYS["rings"](5000, generator(0))
     objective = PseudoSpherical(gamma=3.0, warmup=0.0)
-    config = replace(small, steps=400, restart=0.0, objective=objective, sampler=Mala(jump_every=0), lr=0.01)
+    config = small.changed(
+        {
+            "updates": 400,
+            "chains.restart": 0.0,
+            "objective": objective,
+            "sampler": Mala(jump_every=0),
+            "optimizer.lr": 0.01,
+        }
+    )
     assert any("modes hold the wrong mass" in sentence for sentence in judged(x, config, TOYS["rings"].mode))
 
 
@@ -80,7 +88,9 @@ def test_noise_that_is_too_easy(small):
     corners = torch.randint(2, (16, 8), generator=generator(0)) * 2.0 - 1
     x = corners.repeat(100, 1) + 0.02 * torch.randn(1600, 8, generator=generator(1))
     energy = Architecture(width=64, depth=2, fourier=0)
-    config = replace(small, steps=300, objective=NoiseContrastive(noise="gaussian"), lr=0.01, energy=energy)
+    config = small.changed(
+        {"updates": 300, "objective": NoiseContrastive(noise="gaussian"), "optimizer.lr": 0.01, "energy": energy}
+    )
     assert any("told from data too easily" in sentence for sentence in judged(x, config))
 
 
@@ -166,7 +176,10 @@ def test_no_number_that_is_not_finite_passes(small, name, bad):
 
 def test_a_gap_is_allowed_up_to_its_limit_in_its_unit(small):
     def checked(**stats):
-        check({key: torch.tensor(value) for key, value in {"loss": 0.0, **stats}.items()}, replace(small, max_gap=10.0))
+        check(
+            {key: torch.tensor(value) for key, value in {"loss": 0.0, **stats}.items()},
+            small.changed({"guard.max_gap": 10.0}),
+        )
 
     checked()
     for sign in (1.0, -1.0):
@@ -196,7 +209,7 @@ def test_the_verdict_on_few_rows_is_on_the_last_one():
 
 
 def test_the_last_words_name_what_to_try_and_what_is_kept(small, tmp_path):
-    config = replace(small, max_retries=2)
+    config = small.changed({"guard.max_retries": 2})
     told = last_words("loss is nan", config, 40, None)
     assert str(told).startswith("training diverged 3 times, last at loss is nan; try a smaller lr")
     kept = last_words("loss is nan", config, 40, tmp_path)

@@ -72,11 +72,11 @@ def test_the_error_is_how_far_gains_of_other_rows_and_draws_lie_apart(gamma, n, 
 
 @pytest.mark.parametrize(("d", "less"), [(1, 1.0), (2, 1.0), (3, 0.0)])
 def test_in_one_or_two_columns_a_gain_must_exceed_its_error(d, less):
-    config = PRESETS["table"].changed({"steps": 20, "lr": 0.02})
+    config = PRESETS["table"].changed({"updates": 20, "optimizer.lr": 0.02})
     x = curved()[:, 3 - d :]
     prepared, config = prepare(x, config.changed({"objective.gamma": 0.0}))
     judges = hold_out(prepared, config)[1]
-    energy = pscd.fit(x, config.changed({"hold_out": 0.0})).energy
+    energy = pscd.fit(x, config.changed({"rows.hold_out": 0.0})).energy
     energy = energy.to(torch.float64)
     judge = HeldOut.of(energy, judges.z.double(), None, whole=prepared.mixture.density, gamma=0.0, unit="nats", seed=0)
     f, f_draws = (energy.network(z) for z in (judge.z, judge.draws))
@@ -101,7 +101,7 @@ def small_table(n=40, d=8):
 
 def test_a_network_that_memorises_is_not_kept():
     """Forty rows of noise in eight columns leave nothing to learn; the mixture alone is the better model."""
-    config = PRESETS["table"].changed({"steps": 100, "lr": 0.01, "log_every": 20})
+    config = PRESETS["table"].changed({"updates": 100, "optimizer.lr": 0.01, "guard.log_every": 20})
     rows = []
     model = pscd.fit(small_table(), config, log=rows.append)
     gains = [row["gain"] for row in rows]
@@ -127,7 +127,7 @@ def test_the_best_weights_are_those_that_the_model_gets(tmp_path, monkeypatch):
         return next(looks)
 
     monkeypatch.setattr(HeldOut, "gain", gain)
-    config = PRESETS["table"].changed({"steps": 40, "log_every": 10, "checkpoint_every": 40})
+    config = PRESETS["table"].changed({"updates": 40, "guard.log_every": 10, "guard.checkpoint_every": 40})
     rows = []
     model = pscd.fit(curved(), config, folder=tmp_path, log=rows.append)
     assert [row["gain"] for row in rows] == [0.1, 0.7, 0.4, 0.6]
@@ -154,13 +154,13 @@ def test_held_out_rows_and_their_chances_stay_together_and_no_row_is_lost():
     again, other = hold_out(prepared, config)[1], hold_out(prepared, replace(config, seed=1))[1]
     assert torch.equal(again.z, held.z)
     assert not torch.equal(other.z, held.z)
-    assert hold_out(prepared, replace(config, hold_out=0.0))[:2] == (prepared, None)
+    assert hold_out(prepared, config.changed({"rows.hold_out": 0.0}))[:2] == (prepared, None)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.3])
 def test_a_correction_learnt_without_the_held_out_rows_is_laid_on_the_mixture_of_all(gamma):
     x = curved(300)
-    config = PRESETS["table"].changed({"steps": 30, "log_every": 10, "objective.gamma": gamma})
+    config = PRESETS["table"].changed({"updates": 30, "guard.log_every": 10, "objective.gamma": gamma})
     model = pscd.fit(x, config)
     prepared, _ = prepare(x, config)
     z = model.coordinates.forward(x)
@@ -179,7 +179,7 @@ def test_the_network_learns_to_correct_the_mixture_that_has_not_seen_its_judges(
         return 0.0
 
     monkeypatch.setattr(HeldOut, "gain", gain)
-    config = PRESETS["table"].changed({"steps": 2, "log_every": 1, "objective.gamma": 0.0})
+    config = PRESETS["table"].changed({"updates": 2, "guard.log_every": 1, "objective.gamma": 0.0})
     pscd.fit(x, config)
     prepared, _ = prepare(x, config)
     _, held, _ = hold_out(prepared, config)
@@ -199,7 +199,7 @@ def test_the_updates_draw_training_rows_by_their_chances(monkeypatch):
     monkeypatch.setattr("pscd.training.loop._draw_rows", spy)
     x = curved()
     x[:60] = 12 * torch.rand(60, 3, generator=generator(2), dtype=torch.float64) - 6
-    config = PRESETS["table"].changed({"steps": 2, "objective.gamma": 0.3})
+    config = PRESETS["table"].changed({"updates": 2, "objective.gamma": 0.3})
     pscd.fit(x, config)
     prepared, _ = prepare(x, config)
     train, _, _ = hold_out(prepared, config)
@@ -260,7 +260,7 @@ def test_the_gain_is_the_difference_of_exact_gamma_scores():
 
 
 def test_two_fits_of_one_seed_are_equal_to_the_last_bit():
-    x, config = curved(200), PRESETS["table"].changed({"steps": 30, "log_every": 10})
+    x, config = curved(200), PRESETS["table"].changed({"updates": 30, "guard.log_every": 10})
     state = torch.get_rng_state()
     first, again, other = (pscd.fit(x, replace(config, seed=seed)) for seed in (0, 0, 1))
     assert torch.equal(torch.get_rng_state(), state)
@@ -271,7 +271,7 @@ def test_two_fits_of_one_seed_are_equal_to_the_last_bit():
 
 
 def test_the_best_weights_survive_a_stop(tmp_path):
-    config = PRESETS["table"].changed({"steps": 60, "log_every": 10, "checkpoint_every": 20})
+    config = PRESETS["table"].changed({"updates": 60, "guard.log_every": 10, "guard.checkpoint_every": 20})
     x = curved()
     whole = pscd.fit(x, config)
     assert whole.energy.network.net[-1].weight.abs().max() > 0  # not the mixture alone
@@ -294,7 +294,9 @@ def impatient(monkeypatch, gains):
     """Looks after every 10 updates, 30 of which may pass without a better one."""
     looks = iter(gains)
     monkeypatch.setattr(HeldOut, "gain", lambda self, energy: next(looks))
-    return PRESETS["table"].changed({"steps": 100, "log_every": 10, "checkpoint_every": 20, "idle_steps": 30})
+    return PRESETS["table"].changed(
+        {"updates": 100, "guard.log_every": 10, "guard.checkpoint_every": 20, "rows.idle_updates": 30}
+    )
 
 
 def test_training_ends_when_no_update_has_been_the_best_for_long(tmp_path, monkeypatch):
@@ -323,7 +325,7 @@ def test_the_start_may_be_the_best(monkeypatch):
 
 def test_without_patience_every_update_is_made(monkeypatch):
     rows = []
-    config = impatient(monkeypatch, [-0.1] * 10).changed({"idle_steps": 0})
+    config = impatient(monkeypatch, [-0.1] * 10).changed({"rows.idle_updates": 0})
     pscd.fit(curved(), config, log=rows.append)
     assert rows[-1]["step"] == 100
 
@@ -332,7 +334,7 @@ def test_a_run_that_ended_early_is_finished(tmp_path, monkeypatch):
     """Neither a run whose model was written nor one that was killed just before goes on training."""
     path = tmp_path / "rows.csv"
     path.write_text("a,b,c\n" + "\n".join(",".join(f"{v:.6f}" for v in row) for row in curved().tolist()))
-    config = impatient(monkeypatch, [0.3, 0.2, 0.1, 0.0]).changed({"data": str(path)})
+    config = impatient(monkeypatch, [0.3, 0.2, 0.1, 0.0]).changed({"rows.data": str(path)})
     run = pscd.train(config, tmp_path / "run", progress=False)
     first = pscd.load(run)
     pscd.train(config, run, progress=False)  # a look would find no number
@@ -367,7 +369,7 @@ def test_a_stop_does_not_change_when_training_ends(tmp_path, monkeypatch):
 
 def test_a_checkpoint_that_does_not_tell_when_the_best_was_found_can_be_read(tmp_path, monkeypatch):
     config = impatient(monkeypatch, [0.1] * 4)
-    pscd.fit(curved(), config.changed({"steps": 20}), folder=tmp_path)
+    pscd.fit(curved(), config.changed({"updates": 20}), folder=tmp_path)
     values = checkpoint.load(tmp_path)
     del values["best"]["step"]
     checkpoint.save(values, tmp_path)
@@ -378,7 +380,7 @@ def test_a_checkpoint_that_does_not_tell_when_the_best_was_found_can_be_read(tmp
 
 def test_such_models_are_saved_loaded_and_drawn_from_to_the_same_bits(tmp_path):
     x = torch.randn(200, 3, generator=generator(2), dtype=torch.float64)
-    model = pscd.fit(x, PRESETS["table"].changed({"steps": 30}))
+    model = pscd.fit(x, PRESETS["table"].changed({"updates": 30}))
     model.save(tmp_path / "model.safetensors", step=30)
     again = pscd.Model.load(tmp_path / "model.safetensors")
     assert torch.equal(model.energies(x), again.energies(x))
@@ -391,7 +393,7 @@ def test_such_models_are_saved_loaded_and_drawn_from_to_the_same_bits(tmp_path):
 def test_log_densities_integrate_to_one_in_the_units_of_the_data():
     """A Riemann sum over a grid of the plane, drawn-in tails included."""
     x = 100 * torch.randn(400, 2, generator=generator(3), dtype=torch.float64)
-    config = PRESETS["table"].changed({"steps": 40})
+    config = PRESETS["table"].changed({"updates": 40})
     model = pscd.fit(x, config)
     axis = torch.linspace(-1500, 1500, 100, dtype=torch.float64)
     points = torch.cartesian_prod(axis, axis)
@@ -402,7 +404,7 @@ def test_log_densities_integrate_to_one_in_the_units_of_the_data():
 
 
 def test_holding_rows_out_needs_a_network_that_corrects():
-    config = replace(PRESETS["free"], hold_out=0.2, steps=5)
+    config = PRESETS["free"].changed({"rows.hold_out": 0.2, "updates": 5})
     with pytest.raises(UserError, match="hold_out judges a network that corrects a mixture"):
         pscd.fit(small_table(60, 2), config)
 
@@ -427,7 +429,7 @@ def test_of_very_many_rows_a_share_of_the_sample_is_held_out_and_the_last_take_t
     monkeypatch.setattr("pscd.training.held_out.SAMPLE_ROWS", 20)
     z = torch.arange(50.0)[:, None].expand(-1, 2).clone()
     prepared = Prepared(z.clone(), Coordinates.identity((2,)), clean=z[:, 0].clone() / 100)
-    config = replace(PRESETS["table"], hold_out=share)
+    config = PRESETS["table"].changed({"rows.hold_out": share})
     train, held, index = hold_out(prepared, config)
     if share == 0:
         assert (train is prepared, held, len(index)) == (True, None, 0)
@@ -447,7 +449,7 @@ def test_of_very_many_rows_a_share_of_the_sample_is_held_out_and_the_last_take_t
 def test_up_to_the_size_of_the_sample_rows_are_held_out_in_a_random_order(monkeypatch):
     monkeypatch.setattr("pscd.training.held_out.SAMPLE_ROWS", 20)
     z = torch.arange(20.0)[:, None]
-    config = replace(PRESETS["table"], hold_out=0.3)
+    config = PRESETS["table"].changed({"rows.hold_out": 0.3})
     train, held, index = hold_out(Prepared(z, Coordinates.identity((1,))), config)
     order = torch.randperm(20, generator=generator(config.seed, Stream.HOLD_OUT))
     assert torch.equal(index, order[:6])
@@ -458,7 +460,7 @@ def test_up_to_the_size_of_the_sample_rows_are_held_out_in_a_random_order(monkey
 def test_rows_that_are_held_out_may_be_among_the_last(monkeypatch):
     monkeypatch.setattr("pscd.training.held_out.SAMPLE_ROWS", 20)
     z = torch.arange(24.0)[:, None]
-    config = replace(PRESETS["table"], hold_out=0.5)
+    config = PRESETS["table"].changed({"rows.hold_out": 0.5})
     train, held, index = hold_out(Prepared(z.clone(), Coordinates.identity((1,))), config)
     assert 0 < (index >= 14).sum() < 10
     assert sorted([*train.z[:, 0].tolist(), *held.z[:, 0].tolist()]) == list(range(24))

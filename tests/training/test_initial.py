@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from pscd.config import TrainConfig
+from pscd.config import ChainSettings, OptimizerSettings, TrainConfig
 from pscd.energies import local_waves
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
@@ -16,7 +16,7 @@ from pscd.rng import Stream, generator, seeded
 from pscd.sampling import Chains, Mala
 from pscd.training.initial import check_label, checksum, init_state
 
-SMALL = {"energy.width": 2, "buffer_size": 50}
+SMALL = {"energy.width": 2, "chains.buffer_size": 50}
 CPU = torch.device("cpu")
 
 
@@ -39,7 +39,9 @@ def test_labelled_chains_keep_to_the_classes():
 
 
 def test_rows_of_numbers_get_a_mixture():
-    state = init_state(torch.randn(50, 2, generator=generator(0)), TrainConfig(buffer_size=10), None, CPU)
+    state = init_state(
+        torch.randn(50, 2, generator=generator(0)), TrainConfig(chains=ChainSettings(buffer_size=10)), None, CPU
+    )
     assert isinstance(state.proposal, Mixture)
     assert state.buffer.x.dtype == torch.float32
 
@@ -63,7 +65,9 @@ def test_a_proposal_of_ones_own_is_where_chains_jump_to():
     x = torch.randn(80, 3, generator=generator(0)).double()
     own = Mixture.standard(3)
     for start in ("none", "mixture"):
-        config = PRESETS["table"].changed({"start": start, "objective.gamma": 0.0, "buffer_size": 20, "hold_out": 0.0})
+        config = PRESETS["table"].changed(
+            {"rows.start": start, "objective.gamma": 0.0, "chains.buffer_size": 20, "rows.hold_out": 0.0}
+        )
         config = config.changed({"objective.negatives": "auto"})
         config = config.changed({"energy.name": "mlp"}) if start == "none" else config
         state = init_state(x, config, None, CPU, proposal=own)
@@ -74,7 +78,7 @@ def test_a_proposal_of_ones_own_is_where_chains_jump_to():
 
 def test_one_number_a_row():
     x = torch.randn(20, 2, generator=generator(0))
-    config = TrainConfig(buffer_size=10, jump_components=1)
+    config = TrainConfig(chains=ChainSettings(buffer_size=10, jump_components=1))
     with pytest.raises(UserError, match=r"must map \(2, 2\) to \(2,\), .* gave \(2, 1\); end it with nn.Flatten\(0\)"):
         init_state(x, config, nn.Linear(2, 1), CPU)
     with pytest.raises(UserError, match=r"it gave \(2, 3\)$"):
@@ -83,7 +87,12 @@ def test_one_number_a_row():
 
 def test_the_state_before_the_first_update():
     x = torch.randn(50, 2, generator=generator(0)) * 4 + 1
-    config = TrainConfig(buffer_size=40, jump_components=2, lr=0.5, beta1=0.3, seed=3, sampler=Mala(step_size=0.7))
+    config = TrainConfig(
+        seed=3,
+        sampler=Mala(step_size=0.7),
+        chains=ChainSettings(buffer_size=40, jump_components=2),
+        optimizer=OptimizerSettings(lr=0.5, betas=(0.3, 0.999)),
+    )
     state = init_state(x, config, None, CPU)
     assert (state.step, state.retries, state.best, state.aux, state.chances) == (0, 0, None, None, None)
     assert len(state.buffer) == 40
@@ -107,7 +116,7 @@ def test_the_state_before_the_first_update():
 
 def test_what_is_trained_beside_the_energy_is_moved_by_the_same_optimiser():
     x = torch.randn(50, 2, generator=generator(0))
-    config = TrainConfig(buffer_size=10, jump_components=1, objective=OBJECTIVES["f-ebm"])
+    config = TrainConfig(objective=OBJECTIVES["f-ebm"], chains=ChainSettings(buffer_size=10, jump_components=1))
     state, again = (init_state(x, config, None, CPU) for _ in range(2))
     moved = {id(p) for p in state.optimizer.param_groups[0]["params"]}
     assert moved == {id(p) for p in (*state.energy.parameters(), *state.aux.parameters())}
@@ -119,7 +128,7 @@ def test_what_is_trained_beside_the_energy_is_moved_by_the_same_optimiser():
 
 def test_labels_of_chains_are_equally_likely_and_seeded():
     x = torch.rand(30, 1, 8, 8, generator=generator(0))
-    config = PRESETS["digits"].changed({"energy.width": 2, "buffer_size": 900, "energy.classes": 3})
+    config = PRESETS["digits"].changed({"energy.width": 2, "chains.buffer_size": 900, "energy.classes": 3})
     label = init_state(x, config, None, CPU).buffer.label
     # 900 labels of 3 kinds: 300 each, with a deviation of 14.
     assert (torch.bincount(label) - 300).abs().max() <= 5 * 14.2
@@ -129,7 +138,7 @@ def test_labels_of_chains_are_equally_likely_and_seeded():
 def test_rows_are_drawn_by_their_chance_of_being_clean():
     x = torch.randn(100, 2, generator=generator(0)).double()
     x[:15] += 40 * torch.rand(15, 2, generator=generator(1)).double()
-    config = PRESETS["plane"].changed({"objective.gamma": 0.3, "buffer_size": 10})
+    config = PRESETS["plane"].changed({"objective.gamma": 0.3, "chains.buffer_size": 10})
     prepared, config = prepare(x, config)
     state = init_state(x, config, None, CPU, prepared=prepared)
     torch.testing.assert_close(state.chances, prepared.clean.double().cumsum(0))
@@ -164,12 +173,17 @@ def test_an_energy_of_one_s_own_gives_one_number_a_row():
     x = torch.randn(60, 2, generator=generator(0))
     for net, hint in ((nn.Linear(2, 1), r"\(2, 1\); end it with nn\.Flatten\(0\)"), (nn.Linear(2, 2), r"\(2, 2\)$")):
         with pytest.raises(UserError, match=rf"must map \(2, 2\) to \(2,\), one number a row; it gave {hint}"):
-            init_state(x, TrainConfig(buffer_size=10), net, CPU)
+            init_state(x, TrainConfig(chains=ChainSettings(buffer_size=10)), net, CPU)
 
 
 def test_the_optimiser_and_the_chains_are_as_the_configuration_says():
     x = torch.randn(60, 2, generator=generator(0))
-    config = TrainConfig(buffer_size=10, lr=0.25, beta1=0.5, sampler=Mala(step_size=0.75), seed=3)
+    config = TrainConfig(
+        sampler=Mala(step_size=0.75),
+        seed=3,
+        chains=ChainSettings(buffer_size=10),
+        optimizer=OptimizerSettings(lr=0.25, betas=(0.5, 0.999)),
+    )
     state = init_state(x, config, None, CPU)
     (group,) = state.optimizer.param_groups
     assert (group["lr"], group["betas"], group["eps"], group["weight_decay"]) == (0.25, (0.5, 0.999), 1e-8, 0)

@@ -60,7 +60,7 @@ class Flaky(nn.Module):
 
 def test_training_learns(small, x):
     rows = []
-    model = fit(x, replace(small, steps=400, objective=PseudoSpherical(gamma=0.5)), log=rows.append)
+    model = fit(x, replace(small, updates=400, objective=PseudoSpherical(gamma=0.5)), log=rows.append)
     held_out = pscd.TOYS["moon"](500, generator(1))
     noise = 6 * torch.rand(500, 2, generator=generator(2)) - 3
     better = (model(held_out)[:, None] < model(noise)[None, :]).float().mean()
@@ -96,7 +96,7 @@ def test_an_update_is_the_same_in_cpp(small, x, name, options, monkeypatch, any_
     monkeypatch.setattr(cpp.Network, "learn", lambda *a: learnt.append(mode) or learn(*a))
     for mode in ("auto", "plain"):
         state = init_state(x, config, None, torch.device("cpu"))
-        train_step(state, x, replace(config, gradients=mode))
+        train_step(state, x, config.changed({"compute.gradients": mode}))
         found[mode] = [p.grad for p in state.energy.parameters()]
     assert learnt == ["auto"]
     largest = max(grad.abs().max().item() for grad in found["plain"])  # that of the last bias may be 0
@@ -130,7 +130,7 @@ fit(torch.load(folder.with_name("x.pt"), weights_only=True), config, folder=fold
 
 def test_resume_after_kill_9_is_bitwise(small, x, tmp_path):
     """80 steps at once, against 40 checkpointed, a kill -9 some steps later, and the rest."""
-    config = replace(small, steps=80, checkpoint_every=40)
+    config = small.changed({"updates": 80, "guard.checkpoint_every": 40})
     fit(x, config, folder=tmp_path / "whole")
     torch.save(x, tmp_path / "x.pt")
     words = [str(tmp_path / "cut"), json.dumps(config.to_dict())]
@@ -159,7 +159,7 @@ def test_a_bad_step_is_rolled_back_and_retried_smaller(small, x, tmp_path, capsy
 
 
 def test_after_the_last_try_the_good_model_is_kept(small, x, tmp_path):
-    config = replace(small, max_retries=2)
+    config = small.changed({"guard.max_retries": 2})
     energy = Flaky(lambda n: n > 50)
     with pytest.raises(Diverged, match=r"diverged 3 times, last at step \d+: .*the model of step 40 is kept"):
         fit(x, config, energy=energy, folder=tmp_path)
@@ -170,7 +170,9 @@ def test_after_the_last_try_the_good_model_is_kept(small, x, tmp_path):
 
 def test_energies_that_run_away_are_stopped(small, x):
     """Unadjusted steps far too large for the energy overshoot, and the model learns from its own overshoot."""
-    config = replace(small, sampler=Langevin(n_steps=20, step_size=50.0), max_retries=1, lr=0.05)
+    config = small.changed(
+        {"sampler": Langevin(n_steps=20, step_size=50.0), "guard.max_retries": 1, "optimizer.lr": 0.05}
+    )
     with pytest.raises(Diverged, match=r"apart|is -?(inf|nan)|NaN"):
         fit(x, config)
 
@@ -186,11 +188,11 @@ def test_a_diverged_step_changes_neither_weights_nor_chains(small, x):
 
 
 def test_learning_rate_rises_then_falls_to_zero(small):
-    config = replace(small, steps=1000, lr=1.0)
+    config = small.changed({"updates": 1000, "optimizer.lr": 1.0})
     assert learning_rate(config, 0) == pytest.approx(0.01)
     assert learning_rate(config, 100) > 0.97
     assert learning_rate(config, 999) < 1e-5
-    assert learning_rate(replace(config, schedule="constant"), 999) == 1.0
+    assert learning_rate(config.changed({"optimizer.schedule": "constant"}), 999) == 1.0
 
 
 def test_a_constant_column_is_told(small, x):
@@ -201,7 +203,7 @@ def test_a_constant_column_is_told(small, x):
 def test_a_gross_outlier_does_not_spoil_the_model(small, x):
     dirty = x.clone()
     dirty[0, 0] = 1e9
-    model = fit(dirty, replace(small, steps=300))
+    model = fit(dirty, replace(small, updates=300))
     samples = model.sample(500)
     assert (samples.median(0).values - x.median(0).values).abs().max() < 1
     assert model.energies(dirty[:1]) > model.energies(x).max()
@@ -209,7 +211,7 @@ def test_a_gross_outlier_does_not_spoil_the_model(small, x):
 
 def test_columns_far_from_zero_keep_their_digits(small):
     x = torch.randn(500, 2, generator=generator(0)).double() * 20 + 1.7e9
-    samples = fit(x, replace(small, steps=200)).sample(500)
+    samples = fit(x, replace(small, updates=200)).sample(500)
     assert samples.dtype == torch.float64
     assert 5 < samples[:, 0].std() < 80  # in float32 all these rows are one of two numbers
     assert len(samples[:, 0].unique()) == 500
@@ -246,30 +248,34 @@ def test_ctrl_c_saves_where_it_is(small, x, tmp_path):
 
 
 def test_data_noise_and_columns_as_they_are(small, x):
-    model = fit(3 + x, replace(small, standardise="none", data_noise=0.1, steps=5))
+    model = fit(3 + x, small.changed({"rows.standardise": "none", "rows.data_noise": 0.1, "updates": 5}))
     assert model.shift.tolist() == [0.0, 0.0]
     assert model.scale.tolist() == [1.0, 1.0]
-    state = init_state(3 + x, replace(small, standardise="none"), None, torch.device("cpu"))
+    state = init_state(3 + x, small.changed({"rows.standardise": "none"}), None, torch.device("cpu"))
     chains = state.buffer.x  # they start around the data, wherever those lie
     assert (chains.mean(0) - (3 + x).mean(0)).norm() < 5 * 2 * x.std() * (2 / len(chains)) ** 0.5
 
 
 def test_the_randomised_stop_of_algorithm_2(small, x, tmp_path):
-    config = replace(small, stop="randomised", steps=500, lr=1.0, schedule="constant")
+    config = small.changed(
+        {"optimizer.stop": "randomised", "updates": 500, "optimizer.lr": 1.0, "optimizer.schedule": "constant"}
+    )
     ends = [last_step(replace(config, seed=seed)) for seed in range(200)]
-    assert last_step(replace(config, stop="end")) == 500
+    assert last_step(config.changed({"optimizer.stop": "end"})) == 500
     assert min(ends) >= 1
     assert max(ends) <= 500
     # Steps beyond the warm-up all have the largest rate, so Z is nearly uniform: mean about 270, sd 140.
     assert sum(ends) / 200 == pytest.approx(270, abs=5 * 140 / 200**0.5)
-    short = replace(small, stop="randomised")
+    short = small.changed({"optimizer.stop": "randomised"})
     fit(x, short, folder=tmp_path)
     assert checkpoint.load(tmp_path)["step"] == last_step(short)
 
 
 def starts(small, x, chains):
     """Where the chains of one update start: with sampler steps of no size they end there too."""
-    config = replace(small, chains=chains, sampler=Langevin(n_steps=1, step_size=1e-12), restart=0.0)
+    config = small.changed(
+        {"chains.start": chains, "sampler": Langevin(n_steps=1, step_size=1e-12), "chains.restart": 0.0}
+    )
     state = init_state(x, config, None, torch.device("cpu"))
     before = state.buffer.x.clone()
     train_step(state, x, config)
@@ -296,7 +302,7 @@ def test_chains_start_where_they_ended_at_the_data_or_afresh(small, x):
 @pytest.mark.parametrize("chains", ["data", "short-run"])
 def test_chains_that_do_not_persist_train_too(small, x, chains):
     rows = []
-    fit(x, replace(small, chains=chains, steps=100), log=rows.append)
+    fit(x, small.changed({"chains.start": chains, "updates": 100}), log=rows.append)
     assert abs(rows[-1]["gap"]) < 5
 
 
@@ -338,7 +344,7 @@ def test_the_log_says_how_chains_are_spread_over_known_modes(small, x):
     assert rows[-1]["mode_0"] + rows[-1]["mode_1"] == pytest.approx(1)
     assert rows[-1]["mode_error"] == pytest.approx(abs(rows[-1]["mode_0"] - 0.5), abs=0.05)
     rows.clear()
-    fit(x, replace(small, steps=10, objective=OBJECTIVES["dsm"]), log=rows.append, modes=TOYS["moon"].mode)
+    fit(x, replace(small, updates=10, objective=OBJECTIVES["dsm"]), log=rows.append, modes=TOYS["moon"].mode)
     assert not rows[-1].keys() & {"mode_0", "mode_error"}  # no chains run, so that there is nothing to tell
 
 
@@ -349,8 +355,8 @@ class Stop(Exception):
 def test_a_conditional_model_of_images_resumes_to_the_last_bit(tmp_path):
     x = torch.randint(256, (40, 1, 8, 8), generator=generator(0)).to(torch.uint8)
     label = torch.arange(40) % 3
-    small = {"energy.width": 2, "energy.classes": 3, "buffer_size": 30, "batch_size": 8, "log_every": 1}
-    config = PRESETS["digits"].changed({**small, "steps": 6, "checkpoint_every": 3})
+    small = {"energy.width": 2, "energy.classes": 3, "chains.buffer_size": 30, "batch_size": 8, "guard.log_every": 1}
+    config = PRESETS["digits"].changed({**small, "updates": 6, "guard.checkpoint_every": 3})
 
     def stop(row):
         if row["step"] == 5:
@@ -368,7 +374,7 @@ def test_a_conditional_model_of_images_resumes_to_the_last_bit(tmp_path):
 def test_chains_of_a_conditional_model_run_under_their_labels(monkeypatch):
     x = torch.rand(40, 1, 8, 8, generator=generator(0))
     label = torch.arange(40) % 3
-    small = {"energy.width": 2, "energy.classes": 3, "buffer_size": 30, "batch_size": 8, "chains": "data"}
+    small = {"energy.width": 2, "energy.classes": 3, "chains.buffer_size": 30, "batch_size": 8, "chains.start": "data"}
     config = PRESETS["digits"].changed(small)
     state = init_state(x, config, None, torch.device("cpu"))
     seen, run = [], loop.run_chains
@@ -386,7 +392,7 @@ def test_chains_of_a_conditional_model_run_under_their_labels(monkeypatch):
 
 def test_branching_begins_where_another_run_stands(tmp_path):
     x = torch.randint(256, (40, 1, 8, 8), generator=generator(0)).to(torch.uint8)
-    config = PRESETS["digits"].changed({"energy.width": 2, "buffer_size": 30, "batch_size": 8, "steps": 3})
+    config = PRESETS["digits"].changed({"energy.width": 2, "chains.buffer_size": 30, "batch_size": 8, "updates": 3})
     fit(x, config, folder=tmp_path / "first")
     checkpoint.branch(tmp_path / "first", tmp_path / "second")
     before, after = checkpoint.load(tmp_path / "first"), checkpoint.load(tmp_path / "second")
@@ -413,14 +419,16 @@ def test_phases_that_are_many_spreads_apart_are_noticed(tmp_path):
             return self.weight * torch.where(e > 0.4, 0.1 + 0.001 * e, 0.001 * e)  # noise against black images
 
     x = torch.rand(40, 1, 8, 8, generator=generator(0)) * 0.2
-    config = PRESETS["digits"].changed({"buffer_size": 30, "batch_size": 8, "steps": 2, "max_retries": 0})
+    config = PRESETS["digits"].changed(
+        {"chains.buffer_size": 30, "batch_size": 8, "updates": 2, "guard.max_retries": 0}
+    )
     with pytest.raises(Diverged, match="spreads apart"):
         fit(x, config, energy=Apart())
 
 
 def test_a_steep_critic_does_not_shorten_the_gradient_of_the_energy(small, x):
     """Each player's gradient is clipped by itself."""
-    config = replace(small, objective=OBJECTIVES["f-ebm"], clip=1e-4)
+    config = small.changed({"objective": OBJECTIVES["f-ebm"], "optimizer.clip": 1e-4})
     state = init_state(x, config, None, torch.device("cpu"))
     with torch.no_grad():
         for p in state.aux.parameters():
@@ -443,14 +451,21 @@ def test_the_step_settles_with_the_precision_and_gradients_of_the_run(small, mon
 
     monkeypatch.setattr(Mala, "run", spy)
     monkeypatch.setattr("pscd.energies.wrappers.has_bfloat16", lambda: True)
-    config = replace(small, objective=DenoisingScoreMatching(), steps=2, precision="bfloat16", gradients="plain")
+    config = small.changed(
+        {
+            "objective": DenoisingScoreMatching(),
+            "updates": 2,
+            "compute.precision": "bfloat16",
+            "compute.gradients": "plain",
+        }
+    )
     fit(torch.randn(50, 2, generator=generator(0)), config)
     assert set(seen) == {("BFloat16Energy", "plain")}
 
 
 def test_a_folder_of_other_rows_is_refused(small, tmp_path):
     x = torch.randn(100, 2, generator=generator(0))
-    config = replace(small, steps=20)
+    config = replace(small, updates=20)
     first = fit(x, config, folder=tmp_path)
     again = fit(x, config, folder=tmp_path)  # the same rows: nothing is left to do
     assert torch.equal(first(x), again(x))
@@ -486,26 +501,26 @@ def test_the_average_takes_over_buffers_and_remembers_little_at_first():
 def test_held_out_rows_are_a_share_and_no_row_is_in_both(small):
     z = torch.arange(50.0)[:, None]
     prepared = Prepared(z, Coordinates.identity((1,)), clean=torch.arange(50.0))
-    kept, held, index = hold_out(prepared, replace(small, hold_out=0.3))
+    kept, held, index = hold_out(prepared, small.changed({"rows.hold_out": 0.3}))
     assert (len(kept.z), len(held.z)) == (35, 15)
     assert sorted([*kept.z[:, 0].tolist(), *held.z[:, 0].tolist()]) == list(range(50))
     assert torch.equal(held.z[:, 0], held.clean)
     assert torch.equal(kept.z[:, 0], kept.clean)
     assert kept.z[:, 0].tolist() != sorted(kept.z[:, 0].tolist())
     assert torch.equal(held.z[:, 0].long(), index)
-    assert hold_out(prepared, replace(small, hold_out=0.0))[:2] == (prepared, None)
+    assert hold_out(prepared, small.changed({"rows.hold_out": 0.0}))[:2] == (prepared, None)
 
 
 def test_the_learning_rate_by_hand(small):
-    config = replace(small, steps=400, lr=2.0)
+    config = small.changed({"updates": 400, "optimizer.lr": 2.0})
     assert learning_rate(config, 49) == pytest.approx(2 * 0.5 * 0.5 * (1 + math.cos(math.pi * 49 / 400)))
     assert learning_rate(config, 99) == pytest.approx(2 * 0.5 * (1 + math.cos(math.pi * 99 / 400)))
-    assert learning_rate(replace(config, schedule="constant"), 9) == pytest.approx(0.2)
+    assert learning_rate(config.changed({"optimizer.schedule": "constant"}), 9) == pytest.approx(0.2)
 
 
 def test_the_log_and_the_checkpoints_come_when_they_are_due(small, x, tmp_path):
     rows, saved = [], []
-    config = replace(small, steps=25, log_every=10, checkpoint_every=8)
+    config = small.changed({"updates": 25, "guard.log_every": 10, "guard.checkpoint_every": 8})
     with pytest.MonkeyPatch.context() as patch:
         save = checkpoint.save
         patch.setattr(checkpoint, "save", lambda values, folder: saved.append(values["step"]) or save(values, folder))
@@ -525,22 +540,24 @@ def test_batches_need_not_hold_every_row_and_the_energy_is_in_training(small, x)
 
     state = init_state(x, small, Spy((2,), width=8), torch.device("cpu"))
     state.energy.eval()
-    train_step(state, x, replace(small, gradients="plain"))
+    train_step(state, x, small.changed({"compute.gradients": "plain"}))
     assert seen[-1] == (True, True, 2 * small.batch_size)
 
 
 def test_labels_are_checked_and_an_energy_without_classes_ignores_them(small, x):
-    config = replace(small, steps=2)
+    config = replace(small, updates=2)
     plain, labelled = fit(x, config), fit(x, config, label=torch.arange(len(x)))
     torch.testing.assert_close(plain.state_dict(), labelled.state_dict(), rtol=0, atol=0)
     images = torch.zeros(30, 1, 8, 8, dtype=torch.uint8)
-    conditional = PRESETS["digits"].changed({"energy.width": 2, "energy.classes": 3, "buffer_size": 8, "steps": 1})
+    conditional = PRESETS["digits"].changed(
+        {"energy.width": 2, "energy.classes": 3, "chains.buffer_size": 8, "updates": 1}
+    )
     with pytest.raises(UserError, match="labels must lie between 0 and 2"):
         fit(images, conditional, label=torch.full((30,), 3))
 
 
 def test_what_is_known_of_the_rows_goes_along_with_the_model(x):
-    config = PRESETS["table"].changed({"steps": 2})
+    config = PRESETS["table"].changed({"updates": 2})
     model = fit(x, config, columns=("a", "b"), fingerprint="of the rows")
     assert model.notes == prepare(x, config)[0].notes != ()
     assert (model.columns, model.fingerprint) == (("a", "b"), "of the rows")

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.functional import softplus
 
-from pscd.config import TrainConfig
+from pscd.config import ChainSettings, ComputeSettings, GuardSettings, OptimizerSettings, TrainConfig
 from pscd.losses import energy_spread
 from pscd.mixtures import Mixture
 from pscd.objectives import (
@@ -32,19 +32,14 @@ from pscd.training.loop import train_step
 
 FIRST, UPDATES = 37, 3  # in the middle of the warm-up, and enough for Adam's moments to count
 CONFIG = TrainConfig(
-    steps=100,
+    updates=100,
     batch_size=12,
-    buffer_size=30,
-    restart=0.3,
-    lr=0.02,
-    beta1=0.7,
-    clip=None,
-    ema=0.9,
-    jump_components=2,
-    gradients="plain",
-    max_gap=1e9,
     objective=PseudoSpherical(gamma=0.8),
     sampler=Mala(n_steps=3, step_size=0.3),
+    chains=ChainSettings(buffer_size=30, restart=0.3, jump_components=2),
+    optimizer=OptimizerSettings(lr=0.02, betas=(0.7, 0.999), clip=None, ema=0.9),
+    guard=GuardSettings(max_gap=1e9),
+    compute=ComputeSettings(gradients="plain"),
 )
 
 
@@ -245,7 +240,7 @@ class ByHand:
         self.step, self.retries, self.stats = state.step, state.retries, {}
 
     def update(self, x):
-        config, progress = self.config, self.step / self.config.steps
+        config, progress = self.config, self.step / self.config.updates
         rng = generator(config.seed, Stream.UPDATE, self.step, 0, self.retries)
         n, objective = config.batch_size, config.objective
         if self.chances is None:
@@ -254,9 +249,9 @@ class ByHand:
             at = torch.rand(n, generator=rng, dtype=torch.float64) * self.chances[-1]
             index = torch.stack([(self.chances <= u).sum() for u in at])
         x_pos = x[index]
-        if config.data_noise:
-            x_pos = x_pos + config.data_noise * torch.randn(x_pos.shape, generator=rng)
-            x_pos = x_pos.clamp(0, 1) if config.base == "box" else x_pos
+        if config.rows.data_noise:
+            x_pos = x_pos + config.rows.data_noise * torch.randn(x_pos.shape, generator=rng)
+            x_pos = x_pos.clamp(0, 1) if config.chains.base == "box" else x_pos
         loss = self.loss(objective, x_pos, progress, rng)
         loss.backward()
         self.descend()
@@ -295,15 +290,15 @@ class ByHand:
 
     def negatives(self, x_pos, power, rng):
         config = self.config
-        restart = {"persistent": config.restart, "data": 0.0, "short-run": 1.0}[config.chains]
+        restart = {"persistent": config.chains.restart, "data": 0.0, "short-run": 1.0}[config.chains.start]
         rows = self.buffer.draw(config.batch_size, restart, rng)
-        start = x_pos if config.chains == "data" else rows.x
+        start = x_pos if config.chains.start == "data" else rows.x
         sampler = config.sampler
         run = BY_HAND[type(sampler)]
         x_neg, self.step_size = run(
             sampler, lambda x: power * self.energy(x), start, self.step_size, self.proposal, rng
         )
-        kept = (x_neg * 255).round().to(torch.uint8) if config.base == "box" else x_neg
+        kept = (x_neg * 255).round().to(torch.uint8) if config.chains.base == "box" else x_neg
         self.buffer.x[rows.index] = kept.detach()
         return x_neg.detach()
 
@@ -311,21 +306,21 @@ class ByHand:
         config, t = self.config, self.step - FIRST + 1
         for player in self.players:
             norm = math.sqrt(sum(p.grad.square().sum().item() for p in player if p.grad is not None))
-            if config.clip is not None and norm > config.clip:
+            if config.optimizer.clip is not None and norm > config.optimizer.clip:
                 for p in player:
-                    p.grad *= config.clip / (norm + 1e-6)  # as torch does
-        rate = config.lr * min(1, (self.step + 1) / 100) * 0.5**self.retries
-        if config.schedule == "cosine":
-            rate *= (1 + math.cos(math.pi * self.step / config.steps)) / 2
+                    p.grad *= config.optimizer.clip / (norm + 1e-6)  # as torch does
+        rate = config.optimizer.lr * min(1, (self.step + 1) / 100) * 0.5**self.retries
+        if config.optimizer.schedule == "cosine":
+            rate *= (1 + math.cos(math.pi * self.step / config.updates)) / 2
         for p, m, v in zip(self.parameters, self.first, self.second, strict=True):
             if p.grad is None:
                 continue
-            m.mul_(config.beta1).add_((1 - config.beta1) * p.grad)
+            m.mul_(config.optimizer.betas[0]).add_((1 - config.optimizer.betas[0]) * p.grad)
             v.mul_(0.999).add_(0.001 * p.grad**2)
             root = (v / (1 - 0.999**t)).sqrt() + 1e-8
-            p.data -= rate * m / (1 - config.beta1**t) / root
+            p.data -= rate * m / (1 - config.optimizer.betas[0] ** t) / root
             p.grad = None
-        memory = min(config.ema, (1 + self.step) / (10 + self.step))
+        memory = min(config.optimizer.ema, (1 + self.step) / (10 + self.step))
         for average, p in zip(self.averaged_weights, self.energy.parameters(), strict=True):
             average.copy_(memory * average + (1 - memory) * p)
 
@@ -350,19 +345,19 @@ CASES = {
     "no jumps": {"sampler": Mala(n_steps=3, step_size=0.3, jump_every=0)},
     "every third step": {"sampler": Mala(n_steps=7, step_size=0.3, jump_every=3, target_acceptance=0.8)},
     "clamped": {"sampler": Langevin(n_steps=4, step_size=0.1, noise_scale=0.1, max_grad=0.2, low=-0.9, high=1.1)},
-    **{f"chains {rule}": {"chains": rule} for rule in ("persistent", "data", "short-run")},
-    "no restarts": {"restart": 0.0},
-    "data noise": {"data_noise": 0.2},
-    "clip": {"clip": 0.05},
-    "clip, two players": {"clip": 0.05, "objective": FEBM(divergence="js")},
-    "constant rate": {"schedule": "constant"},
-    "no average": {"ema": 0.0},
-    "mixture": {"start": "mixture", "standardise": "robust"},
-    "mixture, own rows": {"start": "mixture", "chains": "data", "sampler": Jumps(n_steps=2)},
+    **{f"chains {rule}": {"chains.start": rule} for rule in ("persistent", "data", "short-run")},
+    "no restarts": {"chains.restart": 0.0},
+    "data noise": {"rows.data_noise": 0.2},
+    "clip": {"optimizer.clip": 0.05},
+    "clip, two players": {"optimizer.clip": 0.05, "objective": FEBM(divergence="js")},
+    "constant rate": {"optimizer.schedule": "constant"},
+    "no average": {"optimizer.ema": 0.0},
+    "mixture": {"rows.start": "mixture", "rows.standardise": "robust"},
+    "mixture, own rows": {"rows.start": "mixture", "chains.start": "data", "sampler": Jumps(n_steps=2)},
     "box": {
-        "base": "box",
-        "standardise": "none",
-        "data_noise": 0.1,
+        "chains.base": "box",
+        "rows.standardise": "none",
+        "rows.data_noise": 0.1,
         "sampler": Langevin(n_steps=3, step_size=0.05, noise_scale=0.02, low=0.0, high=1.0),
     },
 }
@@ -377,8 +372,8 @@ def junky(n=60):
 
 
 def begin(settings):
-    config = replace(CONFIG, **settings)
-    x = torch.rand(40, 1, 1, 2, generator=generator(1)).double() if config.base == "box" else junky()
+    config = CONFIG.changed(settings)
+    x = torch.rand(40, 1, 1, 2, generator=generator(1)).double() if config.chains.base == "box" else junky()
     prepared, config = prepare(x, config)
     state = init_state(x, config, Bumpy(), torch.device("cpu"), prepared=prepared)
     for module in (state.energy, state.averaged, state.aux, state.proposal):
@@ -394,7 +389,7 @@ def begin(settings):
 def test_updates_are_those_worked_out_by_hand(name):
     state, config, x = begin(CASES[name])
     hand = ByHand(state, config)
-    close = {"rtol": 1e-8, "atol": 1e-10} if config.base != "box" else {"rtol": 1e-5, "atol": 1e-6}
+    close = {"rtol": 1e-8, "atol": 1e-10} if config.chains.base != "box" else {"rtol": 1e-5, "atol": 1e-6}
     for _ in range(UPDATES):
         stats = train_step(state, x, config)
         hand.update(x)

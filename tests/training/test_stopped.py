@@ -21,7 +21,14 @@ from pscd.training.settling import settled
 from pscd.training.stopped import load_stopped
 
 IMAGES = PRESETS["digits"].changed(
-    {"energy.width": 4, "energy.classes": 10, "batch_size": 8, "buffer_size": 30, "steps": 6, "sampler.n_steps": 2}
+    {
+        "energy.width": 4,
+        "energy.classes": 10,
+        "batch_size": 8,
+        "chains.buffer_size": 30,
+        "updates": 6,
+        "sampler.n_steps": 2,
+    }
 )
 
 
@@ -39,7 +46,7 @@ def stopped_run(folder, x, config, at, **more):
             raise Stopped
 
     with pytest.raises(Stopped):
-        fit(x, replace(config, checkpoint_every=at), folder=folder, watch=stop, **more)
+        fit(x, config.changed({"guard.checkpoint_every": at}), folder=folder, watch=stop, **more)
     return models[-1]
 
 
@@ -64,8 +71,8 @@ def test_an_objective_that_json_cannot_tell_trains_and_resumes_but_is_not_read(s
     class Own(PseudoSpherical):
         weights: torch.Tensor | None = None
 
-    config = replace(small, objective=Own(weights=torch.ones(2)), steps=20, checkpoint_every=10)
-    fit(x, replace(config, steps=10), folder=tmp_path)
+    config = small.changed({"objective": Own(weights=torch.ones(2)), "updates": 20, "guard.checkpoint_every": 10})
+    fit(x, replace(config, updates=10), folder=tmp_path)
     assert checkpoint.load(tmp_path)["step"] == 10
     with pytest.raises(UserError, match="does not say what it is a model of"):
         load_stopped(tmp_path)
@@ -97,7 +104,7 @@ def test_images_go_on_from_their_chains_and_labels(tmp_path):
 
 
 def test_the_best_weights_by_held_out_rows_and_the_gamma_that_was_chosen(x, tmp_path):
-    config = PRESETS["table"].changed({"steps": 8, "batch_size": 32, "buffer_size": 64, "log_every": 2})
+    config = PRESETS["table"].changed({"updates": 8, "batch_size": 32, "chains.buffer_size": 64, "guard.log_every": 2})
     there = stopped_run(tmp_path, x, config, 6)
     values = checkpoint.load(tmp_path)
     values["best"]["weights"] = {name: t + 1 for name, t in values["best"]["weights"].items()}

@@ -6,6 +6,8 @@ Gamma decides how much a row counts that the model finds unlikely. Too small, an
 rests on few rows. A trained Gaussian shows both.
 """
 
+from dataclasses import replace
+
 import matplotlib.pyplot as plt
 import torch
 
@@ -18,8 +20,13 @@ gammas = (0.0, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0)
 found, in_play = [], []
 for gamma in gammas:
     objective = pscd.PseudoSpherical(gamma=gamma, warmup=0)
-    settings = {"steps": 250, "batch_size": 512, "lr": 0.03, "ema": 0.98, "standardise": "none"}
-    model = pscd.fit(dirty, pscd.TrainConfig(objective=objective, **settings), energy=pscd.Quadratic(0.0, 1.5))
+    settings = pscd.TrainConfig(
+        updates=250,
+        batch_size=512,
+        optimizer=pscd.OptimizerSettings(lr=0.03, ema=0.98),
+        rows=pscd.RowSettings(standardise="none"),
+    )
+    model = pscd.fit(dirty, replace(settings, objective=objective), energy=pscd.Quadratic(0.0, 1.5))
     found.append((float(model.energy.mu), float(model.energy.sigma)))
     weights = pscd.importance_weights(model.energies(dirty), gamma)
     in_play.append(float(pscd.effective_sample_fraction(weights)))

@@ -14,7 +14,7 @@ from pscd.data import to_unit
 from pscd.images.grids import grid
 
 digits = pscd.load_dataset("digits", seed=0)
-config = pscd.presets.PRESETS["digits"].changed({"steps": 700, "energy.width": 16})
+config = pscd.presets.PRESETS["digits"].changed({"updates": 700, "energy.width": 16})
 model = pscd.fit(digits.train, config)
 
 energy = model.energies(digits.train)

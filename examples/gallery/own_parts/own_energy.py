@@ -37,8 +37,8 @@ angles = torch.stack([first, second], 1)
 config = pscd.TrainConfig(
     objective=pscd.PseudoSpherical(gamma=0.3),
     sampler=pscd.Mala(low=-math.pi, high=math.pi),  # chains stay in one period
-    standardise="none",  # angles are to stay angles
-    steps=600,
+    updates=600,
+    rows=pscd.RowSettings(standardise="none"),  # angles stay angles
 )
 torch.manual_seed(0)
 model = pscd.fit(angles, config, energy=OnATorus())

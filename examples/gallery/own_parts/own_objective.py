@@ -6,7 +6,7 @@ An objective is a frozen dataclass with a loss of two sets of energies. In this 
 row counts fully up to some nats above the median energy, and exponentially less beyond, so that good rows count alike.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import matplotlib.pyplot as plt
 import torch
@@ -36,7 +36,12 @@ class Capped(Objective):
 
 clean = torch.randn(4000, 1, generator=torch.Generator().manual_seed(0))
 dirty = pscd.contaminate(clean, 0.1, lambda n, rng: 5 + 0.5 * torch.randn(n, 1, generator=rng)).x
-settings = {"steps": 250, "batch_size": 512, "lr": 0.03, "ema": 0.98, "standardise": "none"}
+settings = pscd.TrainConfig(
+    updates=250,
+    batch_size=512,
+    optimizer=pscd.OptimizerSettings(lr=0.03, ema=0.98),
+    rows=pscd.RowSettings(standardise="none"),
+)
 objectives = {
     "CD": pscd.PseudoSpherical(gamma=0.0),
     "PS-CD": pscd.PseudoSpherical(gamma=1.0, warmup=0),
@@ -50,7 +55,7 @@ x = torch.linspace(-4, 8, 300, dtype=torch.float64)
 figure, axis = plt.subplots()
 axis.hist(dirty[:, 0].numpy(), bins=80, density=True, color="lightgrey", label="data")
 for name, objective in objectives.items():
-    config = pscd.TrainConfig(objective=objective, **settings)
+    config = replace(settings, objective=objective)
     energy = pscd.fit(dirty, config, energy=pscd.Quadratic(0.0, 1.5)).energy
     mean, deviation = energy.mu.item(), energy.sigma.item()
     q = torch.distributions.Normal(mean, deviation).log_prob(x).exp()

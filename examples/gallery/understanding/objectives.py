@@ -6,6 +6,8 @@ When the model is too simple for the data, each objective gives up something els
 of a narrow and a broad one by six objectives, through the same trainer.
 """
 
+from dataclasses import replace
+
 import matplotlib.pyplot as plt
 import torch
 
@@ -21,13 +23,18 @@ objectives = {
     "trimmed, a fifth": pscd.Trimmed(alpha=0.2),
     "score matching": pscd.ScoreMatching(),
 }
-settings = {"steps": 250, "batch_size": 512, "lr": 0.03, "ema": 0.98, "standardise": "none"}
+settings = pscd.TrainConfig(
+    updates=250,
+    batch_size=512,
+    optimizer=pscd.OptimizerSettings(lr=0.03, ema=0.98),
+    rows=pscd.RowSettings(standardise="none"),
+)
 
 x = torch.linspace(-4, 7, 400, dtype=torch.float64)[:, None]
 figure, axis = plt.subplots(figsize=(8, 4))
 axis.fill_between(x[:, 0], MIXTURE_1D.log_prob(x).exp(), alpha=0.2, color="grey", label="data")
 for name, objective in objectives.items():
-    config = pscd.TrainConfig(objective=objective, **settings)
+    config = replace(settings, objective=objective)
     energy = pscd.fit(data, config, energy=pscd.Quadratic(1.0, 1.8)).energy
     mean, deviation = energy.mu.item(), energy.sigma.item()
     q = torch.distributions.Normal(mean, deviation).log_prob(x[:, 0]).exp()

@@ -129,7 +129,7 @@ def test_a_run_that_diverges_is_told_without_a_folder_of_this_machine(tmp_path, 
 def test_the_unit_of_gamma_and_the_updates_can_be_chosen():
     plain, chosen = (replace(DIGITS, **c).config(0.5, 1, quick=False) for c in ({}, {"unit": "nats", "updates": 7}))
     assert (plain.objective.unit, chosen.objective.unit) == ("spread", "nats")
-    assert chosen == plain.changed({"objective.unit": "nats", "steps": 7})
+    assert chosen == plain.changed({"objective.unit": "nats", "updates": 7})
     experiment = WITH_IMAGES["images-fid"](replace(DIGITS, unit="nats", updates=7))
     assert experiment.name == "images-fid-digits-nats"
     assert experiment.command.endswith("--n 60 --unit nats --updates 7")

@@ -15,7 +15,10 @@ def test_every_kind_has_both_objectives_and_clean_images_stand_beside_them():
     kinds = [kind for kind in KINDS if kind[0] != "fashion-mnist"]  # its own images are no junk
     assert len(made) == 2 * 2 * (1 + len(kinds))
     assert [(s["gamma"], s["warmup"]) for s in made[:4]] == [(0.0, 0.0), (0.3, SHORT)] * 2
-    assert [s["config"].get("start") for s in made[:4]] == [None, "glance"] * 2  # images are weighed for gamma alone
+    assert [s["config"]["rows"]["start"] for s in made[:4]] == [
+        "none",
+        "glance",
+    ] * 2  # images are weighed for gamma alone
     assert [s["contaminated"] for s in made[:4]] == [False, False, True, True]
     assert {(s["junk"], s["ratio"]) for s in made if s["contaminated"]} == set(kinds)
     assert {s["seed"] for s in made[: len(made) // 2]} == {0}
@@ -46,10 +49,10 @@ def test_after_a_warm_up_every_way_goes_on_from_one_run_of_cd_on_clean_images():
     for seed in (0, 1):
         (warm,) = {digest(s["warm"]): s["warm"] for s in made if s["seed"] == seed}.values()
         config = TrainConfig.from_dict(warm)
-        assert (config.seed, config.objective.gamma, config.start) == (seed, 0.0, "none")
+        assert (config.seed, config.objective.gamma, config.rows.start) == (seed, 0.0, "none")
     first = [TrainConfig.from_dict(s["config"]) for s in made[:3]]
-    assert [(c.objective.gamma, c.start) for c in first] == [(0.0, "none"), (0.3, "glance"), (0.3, "none")]
-    assert {(c.objective.warmup, c.steps, c.seed) for c in first} == {(0.0, WARM_UPDATES, LATER)}
+    assert [(c.objective.gamma, c.rows.start) for c in first] == [(0.0, "none"), (0.3, "glance"), (0.3, "none")]
+    assert {(c.objective.warmup, c.updates, c.seed) for c in first} == {(0.0, WARM_UPDATES, LATER)}
 
 
 def test_the_warm_run_is_trained_once_and_gone_on_from(tmp_path):

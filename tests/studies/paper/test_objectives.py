@@ -53,7 +53,7 @@ def test_exact_gaussians_have_their_limits():
 
 def run(objective, value, seed=0, name="moon"):
     """A finished run; its MMD and KL are all one number, or none for a run that diverged."""
-    settings = {"objective": objective, "set": name, "seed": seed, "n_fresh": 10, "config": {"steps": 3}}
+    settings = {"objective": objective, "set": name, "seed": seed, "n_fresh": 10, "config": {"updates": 3}}
     result = {"mmd": value, "mmd_density": value}
     return Run(settings, result | ({} if value is None else {"mmd_exact": value, "kl": value, "mmd_data": 0.5}))
 

@@ -116,7 +116,7 @@ def test_the_background_is_trained_by_cd_on_noisy_images():
     config = PRESETS["mnist"].changed({"objective.gamma": 1.0, "seed": 3})
     settings = background_settings(config, 50)
     noisy = TrainConfig.from_dict(settings["background"])
-    assert noisy == config.changed({"objective.gamma": 0.0, "data_noise": BACKGROUND_NOISE})
+    assert noisy == config.changed({"objective.gamma": 0.0, "rows.data_noise": BACKGROUND_NOISE})
     assert (settings["seed"], settings["n"], settings["data"]) == (3, 50, "mnist")
 
 

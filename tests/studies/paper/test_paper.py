@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pscd import exact
-from pscd.config import TrainConfig
+from pscd.config import ChainSettings, OptimizerSettings, RowSettings, TrainConfig
 from pscd.data import TOYS_2D, Toy
 from pscd.data.toys import MIXTURE_1D, contaminated_1d
 from pscd.energies import MLP, Architecture, Quadratic
@@ -81,7 +81,10 @@ def on_the_seventh(name, quick, seeds):
     if name == "toys-2d":
         return [run for run in EXPERIMENTS[name].runs(quick, seeds) if run["set"] == "seventh"]
     cost, one, *_ = EXPERIMENTS[name].runs(quick, seeds)
-    return [cost, {**one, "set": "seventh", "config": {**one["config"], "data": "seventh"}}]
+    return [
+        cost,
+        {**one, "set": "seventh", "config": {**one["config"], "rows": {**one["config"]["rows"], "data": "seventh"}}},
+    ]
 
 
 @pytest.mark.parametrize("name", ["toys-2d", "objectives-2d"])
@@ -316,10 +319,10 @@ def test_training_by_quadrature_finds_the_truth_without_looking_at_data(gamma):
     config = TrainConfig(
         objective=quadrature(gamma, shift=torch.zeros(2).double(), scale=torch.ones(2).double(), steps=200),
         energy=Architecture(name="quadratic"),
-        steps=200,
-        lr=0.05,
-        standardise="none",
-        jump_components=1,
+        updates=200,
+        chains=ChainSettings(jump_components=1),
+        optimizer=OptimizerSettings(lr=0.05),
+        rows=RowSettings(standardise="none"),
     )
     model = fit(torch.randn(100, 2, generator=generator(0)), config)
     assert model.energy.mu.tolist() == pytest.approx(MEAN.tolist(), abs=0.01)

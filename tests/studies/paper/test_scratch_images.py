@@ -36,7 +36,7 @@ def test_every_line_starts_from_scratch_on_dirty_and_on_clean_images():
     for s in made:
         config = TrainConfig.from_dict(s["config"])
         assert (config.objective.gamma, config.objective.warmup) == (s["gamma"], s["warmup"])
-        assert (config.seed, config.steps, config.energy.classes) == (s["seed"], 2000, 0)
+        assert (config.seed, config.updates, config.energy.classes) == (s["seed"], 2000, 0)
         assert (s["junk"], s["ratio"]) == ("blank", 0.2)
 
 
