@@ -1,6 +1,6 @@
-"""Draw which rooms of `pscd/` import which, as docs/architecture.svg: `python scripts/draw_architecture.py`.
+"""Draw which parts of `pscd/` import which, as docs/architecture.svg: `python scripts/draw_architecture.py`.
 
-A room is a sub-package or a module beside them. All imports are read from the code with `ast` and kept in the picture's
+A part is a sub-package or a module beside them. All imports are read from the code with `ast` and kept in the picture's
 `<metadata>` (a test compares them with the code). The picture itself shows the transitive reduction: an arrow that
 others imply is left out. Layers are longest paths to the bottom, so every arrow points down; long arrows pass between
 boxes, and the order within a layer is the mean position of the neighbours. Nothing is random: same code, same picture.
@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE, PICTURE = ROOT / "pscd", ROOT / "docs" / "architecture.svg"
-ABOUT = "The rooms of pscd. An arrow means “imports”; arrows that follow from others are left out."
+ABOUT = "The parts of pscd. An arrow means “imports”; arrows that follow from others are left out."
 HEIGHT, GAP_X, GAP_Y, MARGIN, LETTER = 34, 18, 46, 24, 8.2
 SWEEPS = 24
 
@@ -24,20 +24,20 @@ Graph = dict[str, set[str]]
 
 
 def import_graph(package: Path) -> Graph:
-    """Each room with the rooms that it imports, wherever in its files the import stands."""
+    """Each part with the parts that it imports, wherever in its files the import stands."""
     name = package.name
     files = [path for path in sorted(package.rglob("*.py")) if path != package / "__init__.py"]
-    graph: Graph = {room_of(path, package): set() for path in files}
+    graph: Graph = {part_of(path, package): set() for path in files}
     for path in files:
-        room = room_of(path, package)
+        part = part_of(path, package)
         for module in imported_modules(path, name):
-            if module in graph and module != room:
-                graph[room].add(module)
+            if module in graph and module != part:
+                graph[part].add(module)
     return graph
 
 
-def room_of(path: Path, package: Path) -> str:
-    """`pscd/data/toys.py` is in the room `data`, `pscd/exact.py` is the room `exact`."""
+def part_of(path: Path, package: Path) -> str:
+    """`pscd/data/toys.py` is in the part `data`, `pscd/exact.py` is the part `exact`."""
     return path.relative_to(package).parts[0].removesuffix(".py")
 
 
@@ -59,22 +59,22 @@ def imported_modules(path: Path, package: str) -> Iterator[str]:
 
 def edges_of(graph: Graph) -> list[list[str]]:
     """All imports as sorted pairs."""
-    return sorted([room, other] for room, others in graph.items() for other in others)
+    return sorted([part, other] for part, others in graph.items() for other in others)
 
 
 def layers_of(graph: Graph) -> dict[str, int]:
-    """The longest path from each room to one that imports nothing. Raises `ValueError` on a cycle."""
+    """The longest path from each part to one that imports nothing. Raises `ValueError` on a cycle."""
     found: dict[str, int] = {}
 
-    def visit(room: str, way: tuple[str, ...]) -> int:
-        if room in way:
-            raise ValueError(f"rooms import each other: {' -> '.join((*way[way.index(room) :], room))}")
-        if room not in found:
-            found[room] = max((visit(other, (*way, room)) + 1 for other in sorted(graph[room])), default=0)
-        return found[room]
+    def visit(part: str, way: tuple[str, ...]) -> int:
+        if part in way:
+            raise ValueError(f"parts import each other: {' -> '.join((*way[way.index(part) :], part))}")
+        if part not in found:
+            found[part] = max((visit(other, (*way, part)) + 1 for other in sorted(graph[part])), default=0)
+        return found[part]
 
-    for room in sorted(graph):
-        visit(room, ())
+    for part in sorted(graph):
+        visit(part, ())
     return found
 
 
@@ -82,15 +82,15 @@ def reduced(graph: Graph) -> Graph:
     """Without the edges that a longer path implies."""
     layer = layers_of(graph)
     below: Graph = {}
-    for room in sorted(graph, key=lambda r: layer[r]):
-        below[room] = graph[room].union(*(below[other] for other in graph[room]))
-    return {room: {o for o in others if not any(o in below[p] for p in others)} for room, others in graph.items()}
+    for part in sorted(graph, key=lambda r: layer[r]):
+        below[part] = graph[part].union(*(below[other] for other in graph[part]))
+    return {part: {o for o in others if not any(o in below[p] for p in others)} for part, others in graph.items()}
 
 
 def arranged(graph: Graph) -> tuple[list[list[str]], list[list[str]]]:
-    """Rows of rooms from top to bottom, and each edge as a path through them.
+    """Rows of parts from top to bottom, and each edge as a path through them.
 
-    An edge that skips rows gets a narrow place of its own, `room>other>row`, in each of them.
+    An edge that skips rows gets a narrow place of its own, `part>other>row`, in each of them.
 
     Returns:
         The rows, and the paths.
@@ -99,9 +99,9 @@ def arranged(graph: Graph) -> tuple[list[list[str]], list[list[str]]]:
     top = max(layer.values(), default=0)
     rows: list[list[str]] = [sorted(r for r in graph if layer[r] == top - i) for i in range(top + 1)]
     paths = []
-    for room, other in edges_of(graph):
-        between = range(top - layer[room] + 1, top - layer[other])
-        path = [room, *(f"{room}>{other}>{i}" for i in between), other]
+    for part, other in edges_of(graph):
+        between = range(top - layer[part] + 1, top - layer[other])
+        path = [part, *(f"{part}>{other}>{i}" for i in between), other]
         for i, place in zip(between, path[1:-1], strict=True):
             rows[i].append(place)
         paths.append(path)
@@ -209,7 +209,7 @@ def main() -> None:
         up_to_date = PICTURE.is_file() and edges_in(PICTURE.read_text()) == edges_of(graph)
         raise SystemExit(0 if up_to_date else f"{PICTURE} is out of date; run python scripts/draw_architecture.py")
     PICTURE.write_text(draw(graph, PACKAGE))
-    print(f"{len(graph)} rooms, {len(edges_of(graph))} imports: {PICTURE}")
+    print(f"{len(graph)} parts, {len(edges_of(graph))} imports: {PICTURE}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import pscd
 
 ROOT = Path(__file__).parents[1]
 # The front page of the site, and frames for files of the root: `make docs` checks them.
-OF_THE_SITE = ("index.md", "contributing.md", "changelog.md", "security.md")
+OF_THE_SITE = ("index.md", "contributing.md", "studies.md", "changelog.md", "security.md")
 
 
 AS_A_MODULE = """
@@ -61,7 +61,11 @@ def pages():
     """Markdown that people write; pages of results are written by commands, but must be found."""
     written = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]
     written += [*(ROOT / "docs" / "how-to").glob("*.md"), *(ROOT / "docs" / "explanations").glob("*.md")]
-    written += [ROOT / "docs" / "results" / "README.md", *(ROOT / "examples").rglob("*.md")]
+    written += [
+        ROOT / "docs" / "results" / "README.md",
+        ROOT / "studies" / "README.md",
+        *(ROOT / "examples").rglob("*.md"),
+    ]
     return sorted(set(written) - {ROOT / "docs" / name for name in OF_THE_SITE})
 
 

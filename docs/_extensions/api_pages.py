@@ -2,7 +2,7 @@
 
 Every public function, class and method is documented once, at its shortest public path: `pscd.fit`, and not
 `pscd.training.loop.fit`. What `pscd` exports has a page for each name, with the gallery's examples that use it; each
-room of the package has a page with everything else. At the end of the build, names without an entry are warnings, and
+package has a page with everything else. At the end of the build, names without an entry are warnings, and
 warnings are errors.
 """
 
@@ -110,13 +110,13 @@ def name_page(name: str) -> str:
     return f"{path}\n{'=' * len(path)}\n\n{entry(path, getattr(pscd, name))}\n{gallery}"
 
 
-def room_page(room: str, modules: list[str]) -> str:
-    """The page of a room: each of its modules, with what is documented there."""
+def package_page(package: str, modules: list[str]) -> str:
+    """The page of a package: each of its modules, with what is documented there."""
     parts = []
     for path in modules:
         module = importlib.import_module(path)
         title = f"``{path}``"
-        parts += [title, ("=" if path == room else "-") * len(title), "", f".. automodule:: {path}", ""]
+        parts += [title, ("=" if path == package else "-") * len(title), "", f".. automodule:: {path}", ""]
         elsewhere = []
         for name, value in defined_in(module):
             at = home(path, name)
@@ -145,11 +145,11 @@ def write(path: Path, text: str) -> None:
 def write_pages(app: Sphinx) -> None:
     """Write all API pages to docs/api/generated."""
     folder = app.srcdir / "api" / "generated"
-    rooms: dict[str, list[str]] = {}
+    packages: dict[str, list[str]] = {}
     for module in public_modules():
-        rooms.setdefault(".".join(module.split(".")[:2]), []).append(module)
+        packages.setdefault(".".join(module.split(".")[:2]), []).append(module)
     pages = {f"pscd.{name}.rst": name_page(name) for names in GROUPS.values() for name in names}
-    pages |= {f"room.{room}.rst": room_page(room, modules) for room, modules in rooms.items()}
+    pages |= {f"package.{package}.rst": package_page(package, modules) for package, modules in packages.items()}
     for old in set(folder.glob("*.rst")) - {folder / name for name in pages}:
         old.unlink()
     for name, text in pages.items():
@@ -159,9 +159,15 @@ def write_pages(app: Sphinx) -> None:
         lines += [title, "-" * len(title), "", *_table({f"pscd.{name}": _first_line(name) for name in names})]
         lines += [".. toctree::", "   :hidden:", "", *(f"   generated/pscd.{name}" for name in names), ""]
     write(folder / "names.inc", "\n".join(lines))
-    lines = _table({room: _summary(importlib.import_module(room)) for room in rooms}, role="mod")
-    lines += [".. toctree::", "   :hidden:", "", *(f"   {room} <generated/room.{room}>" for room in rooms), ""]
-    write(folder / "rooms.inc", "\n".join(lines))
+    lines = _table({package: _summary(importlib.import_module(package)) for package in packages}, role="mod")
+    lines += [
+        ".. toctree::",
+        "   :hidden:",
+        "",
+        *(f"   {package} <generated/package.{package}>" for package in packages),
+        "",
+    ]
+    write(folder / "packages.inc", "\n".join(lines))
 
 
 def _table(rows: dict[str, str], role: str = "obj") -> list[str]:

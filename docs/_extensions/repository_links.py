@@ -15,6 +15,7 @@ PAGES = {
     "README.md": "docs/index.md",
     "examples/gallery": "docs/gallery/index.rst",
     "CONTRIBUTING.md": "docs/contributing.md",
+    "studies/README.md": "docs/studies.md",
     "CHANGELOG.md": "docs/changelog.md",
     "SECURITY.md": "docs/security.md",
     "examples/dirty_table/README.md": "docs/examples/dirty-table.md",
@@ -60,12 +61,12 @@ def page_of(path: str) -> str:
         The path of the page's source, or the same path if there is none.
 
     >>> page_of("examples/gallery/tables/blame.py"), page_of("pscd/sampling/mala.py")
-    ('docs/gallery/tables/blame.rst', 'docs/api/generated/room.pscd.sampling.rst')
+    ('docs/gallery/tables/blame.rst', 'docs/api/generated/package.pscd.sampling.rst')
     """
     if example := GALLERY.fullmatch(path):
         return f"docs/gallery/{example[1]}.rst"
     if source := SOURCE.fullmatch(path):
-        return f"docs/api/generated/room.pscd.{source[1]}.rst"
+        return f"docs/api/generated/package.pscd.{source[1]}.rst"
     return PAGES.get(path, path)
 
 

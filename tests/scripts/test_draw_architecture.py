@@ -34,7 +34,7 @@ def package(tmp_path, **files):
 
 
 @pytest.fixture
-def four_rooms(tmp_path):
+def four_parts(tmp_path):
     return package(
         tmp_path,
         low="import math\n",
@@ -45,8 +45,8 @@ def four_rooms(tmp_path):
     )
 
 
-def test_every_kind_of_import_is_seen_and_nothing_else(script, four_rooms):
-    graph = script.import_graph(four_rooms)
+def test_every_kind_of_import_is_seen_and_nothing_else(script, four_parts):
+    graph = script.import_graph(four_parts)
     assert graph == {"low": set(), "middle": {"low"}, "alone": set(), "top": {"middle", "low"}}
     assert script.reduced(graph)["top"] == {"middle"}
     assert script.layers_of(graph) == {"low": 0, "alone": 0, "middle": 1, "top": 2}
@@ -57,10 +57,10 @@ def test_a_cycle_is_named(script):
         script.layers_of({"a": {"b"}, "b": {"a"}})
 
 
-def test_the_picture_is_the_same_every_time_and_holds_every_room_and_import(script, four_rooms):
-    graph = script.import_graph(four_rooms)
-    picture = script.draw(graph, four_rooms)
-    assert picture == script.draw(dict(reversed(graph.items())), four_rooms)
+def test_the_picture_is_the_same_every_time_and_holds_every_part_and_import(script, four_parts):
+    graph = script.import_graph(four_parts)
+    picture = script.draw(graph, four_parts)
+    assert picture == script.draw(dict(reversed(graph.items())), four_parts)
     texts = {t.text for t in ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")}
     assert {"low", "middle/", "alone", "top"} <= texts
     assert script.edges_in(picture) == [["middle", "low"], ["top", "low"], ["top", "middle"]]
