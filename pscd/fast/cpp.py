@@ -210,7 +210,7 @@ class Network:
         parts = torch.empty(sum(out * (inputs + 1) for out, inputs in shapes))
         grad = grad.contiguous()
         # Not timed, which would run it twice: the first run overwrites the record.
-        self._net.threads = _threads_to_learn.favoured(self._worth(len(grad)))
+        self._net.threads = _threads_to_learn.favoured(self._threads_for(len(grad)))
         self._library.learn(self._reference, _floats(grad), len(grad), _floats(record), _floats(parts))
         _spare.clear()
         _spare[len(record)] = record
@@ -233,9 +233,9 @@ class Network:
             self._net.threads = number
             function(self._reference, *arguments)
 
-        threads.run(work, self._worth(rows))
+        threads.run(work, self._threads_for(rows))
 
-    def _worth(self, rows: int) -> int:
+    def _threads_for(self, rows: int) -> int:
         """The number of threads that so many rows are worth."""
         return self._most_threads if rows * self._work >= self._min_shared_work else 1
 

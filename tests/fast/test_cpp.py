@@ -121,7 +121,7 @@ def test_what_weights_learn_does_not_depend_on_threads(monkeypatch):
     for threads in (1, 2, 3):
         monkeypatch.setattr(cpp._threads_to_learn, "favoured", lambda most: most)
         net = cpp.Network(hidden, *last, threads=threads)
-        assert net._worth(len(x)) == threads
+        assert net._threads_for(len(x)) == threads
         e, record = net.remember(x)
         found.append([e, *(t for pair in net.learn(grad, record) for t in pair)])
     for other in found[1:]:
@@ -255,7 +255,7 @@ def test_the_reference_of_all_that_a_network_is_asked_for():
 def test_threads_are_chosen_by_the_rows_of_all_steps_and_for_learning_by_themselves(monkeypatch):
     net = network(torch.ones(3, 2), None, threads=3)
     rows, learnt = [], []
-    monkeypatch.setattr(net, "_most", lambda n: rows.append(n) or 1)
+    monkeypatch.setattr(net, "_threads_for", lambda n: rows.append(n) or 1)
     x = torch.ones(6, 2)
     net(x)
     net.energy(x)
@@ -397,7 +397,7 @@ def test_a_folder_that_cannot_be_written_is_passed_over(tmp_path, monkeypatch, q
 @pytest.mark.parametrize(("rows", "most"), [(49_999, 1), (50_000, 3)])
 def test_half_a_million_multiply_adds_are_worth_threads(rows, most):
     net = cpp.Network([dense(torch.ones(2, 4))], torch.ones(1, 2), None, threads=3)  # ten for a row
-    assert net._worth(rows) == most
+    assert net._threads_for(rows) == most
 
 
 def test_the_compiler_that_is_asked_for_comes_first(monkeypatch, tmp_path):
