@@ -5,7 +5,7 @@
 // order whatever the number of rows and threads, so that its result depends on neither.
 //
 // Every layer is a convolution, a product of patches of its input with its weights. A fully connected one has a single
-// patch, all of its input. Images are kept with their channels last and padded to whole vectors.
+// patch, all of its input. Images have their channels last, padded to full vectors.
 //
 // Compiled by pscd/fast/cpp.py on first use. Plain C++ with the vector types of GCC and Clang.
 
@@ -57,14 +57,14 @@ inline bool is_narrow(const Network *net, int l) { return l == 0 && is_whole(net
 // Numbers from one row of what the first layer sees to the next.
 inline Size stride(const Network *net) { return is_whole(net, 0) ? padded(patch(net, 0)) : before(net, 0); }
 
-// Where the weights of a layer for the way back start, from those for the way there; and how many there are.
+// Offset of the backward weights of a layer from its forward weights; and their number.
 inline Size to_backward(const Network *net, int l) { return ((Size)patch(net, l) + 1) * padded(net->layers[l].out); }
 inline Size to_next(const Network *net, int l) {
     return is_narrow(net, l) ? (Size)patch(net, l) * padded(net->layers[l].out)
                              : (Size)net->layers[l].out * padded(patch(net, l));
 }
 
-// Room for ROWS images; and for some positions more where they are more than one, as products write groups of ROWS.
+// Size of ROWS images, and of some extra positions where an image has several, because products write groups of ROWS.
 inline Size room_of(Size numbers, int pixel) { return ROWS * (numbers + (numbers > padded(pixel) ? padded(pixel) : 0)); }
 
 Size largest(const Network *net) {
@@ -115,31 +115,31 @@ inline void for_patch(const Network *net, int l, int position, Function f) {
             f(((Size)(y + i) * layer.width + x + first) * pixel, (i * layer.wide + first) * pixel, (end - first) * pixel);
 }
 
-// ROWS patches from position p on, of images that have `total` positions together; zeros for those that are not there.
-inline void gather(const Network *net, int l, const float *seen, int p, int total, float *patches) {
+// ROWS patches from position p on, of images that have `total` positions together; zeros for positions beyond the end.
+inline void gather(const Network *net, int l, const float *input, int p, int total, float *patches) {
     const int k = patch(net, l), each = positions(net, l);
     memset(patches, 0, sizeof(float) * ROWS * k);
     for (int r = 0; r < ROWS && p + r < total; r++) {
-        const float *image = seen + (p + r) / each * before(net, l);
+        const float *image = input + (p + r) / each * before(net, l);
         for_patch(net, l, (p + r) % each,
                   [=](Size at, int to, int count) { memcpy(patches + r * k + to, image + at, sizeof(float) * count); });
     }
 }
 
 // values (m images after layer l) and slopes, from the images before it.
-void forward(const Network *net, int l, const float *seen, int m, const float *from, float *values, float *slopes,
+void forward(const Network *net, int l, const float *input, int m, const float *from, float *values, float *slopes,
              float *patches) {
     const Layer &layer = net->layers[l];
     const int k = patch(net, l), n = padded(layer.out), each = positions(net, l), total = m * each;
     const float *bias = from + (Size)k * n;
     if (is_whole(net, l)) {
         const Size apart = l == 0 ? stride(net) : k;
-        return product(seen, apart, from, bias, slopes, k, n, [=, &layer](int j, int columns) {
+        return product(input, apart, from, bias, slopes, k, n, [=, &layer](int j, int columns) {
             activate(layer.kind, layer.slope, slopes + j, values + j, columns, n);
         });
     }
     for (int p = 0; p < total; p += ROWS) {
-        gather(net, l, seen, p, total, patches);
+        gather(net, l, input, p, total, patches);
         float *slope = slopes + (Size)p * n, *value = values + (Size)p * n;
         product(patches, k, from, bias, slope, k, n, [=, &layer](int j, int columns) {
             activate(layer.kind, layer.slope, slope + j, value + j, columns, n);
@@ -218,10 +218,10 @@ struct Tape {
 
 void ascend(const Network *net, const float *x, int m, const Tape &tape, float *patches) {
     see(net, x, m, tape.features);
-    const float *from = net->packed, *seen = tape.features;
+    const float *from = net->packed, *input = tape.features;
     for (int l = 0; l < net->count; l++) {
-        forward(net, l, seen, m, from, tape.values[l], tape.slopes[l], patches);
-        seen = tape.values[l];
+        forward(net, l, input, m, from, tape.values[l], tape.slopes[l], patches);
+        input = tape.values[l];
         from += to_backward(net, l) + to_next(net, l);
     }
 }
@@ -278,13 +278,13 @@ void descend(const Network *net, int l, const Tape &tape, int m, float *back, fl
 
 // E of m rows x (m, inputs), m at most ROWS, and its gradient, (m, inputs), whichever is asked for; `output` says which
 // one is meant, if any.
-void few_rows(const Network *net, const float *x, const int *output, int m, float *e, float *grad, float *room) {
+void few_rows(const Network *net, const float *x, const int *output, int m, float *e, float *grad, float *space) {
     const Size most = largest(net);
-    float *back = room + 3 * most, *patches = room + 4 * most, *free = patches + largest_patch(net);
+    float *back = space + 3 * most, *patches = space + 4 * most, *free = patches + largest_patch(net);
     float unused[ROWS], steepness[ROWS];
-    Tape tape = {room, {}, {}};
+    Tape tape = {space, {}, {}};
     for (int l = 0; l < net->count; l++) {
-        tape.values[l] = room + (1 + l % 2) * most;
+        tape.values[l] = space + (1 + l % 2) * most;
         tape.slopes[l] = free;
         free += room_of(after(net, l), net->layers[l].out);
     }
@@ -308,7 +308,7 @@ void share(int threads, int count, Work work) {
 #endif
 }
 
-// Calls `work(row, m, room)` for groups of m rows.
+// Calls `work(row, m, space)` for groups of m rows.
 template <class Work>
 void for_groups(const Network *net, int rows, Work work) {
     share(net->threads, (rows + ROWS - 1) / ROWS, [=](int group, int thread) {
@@ -319,7 +319,7 @@ void for_groups(const Network *net, int rows, Work work) {
 
 }  // namespace
 
-// How many numbers `packed` must have room for, and `scratch`.
+// How many numbers `packed` must hold, and `scratch`.
 extern "C" ptrdiff_t packed_size(const Network *net) {
     Size size = net->outputs * after(net, net->count - 1);
     for (int l = 0; l < net->count; l++) size += to_backward(net, l) + to_next(net, l);
@@ -356,9 +356,9 @@ extern "C" void prepare(const Network *net) {
 
 // E of all rows x (rows, inputs) into e (rows,), its gradient into grad (rows, inputs), if that is not null.
 extern "C" void evaluate(const Network *net, const float *x, const int *output, int rows, float *e, float *grad) {
-    for_groups(net, rows, [=](int row, int m, float *room) {
+    for_groups(net, rows, [=](int row, int m, float *space) {
         const Size start = (Size)row * net->inputs;
-        few_rows(net, x + start, output ? output + row : nullptr, m, e + row, grad ? grad + start : nullptr, room);
+        few_rows(net, x + start, output ? output + row : nullptr, m, e + row, grad ? grad + start : nullptr, space);
     });
 }
 
@@ -367,12 +367,12 @@ extern "C" void evaluate(const Network *net, const float *x, const int *output, 
 extern "C" void langevin(const Network *net, const float *x, const int *output, int rows, const float *noise, int steps,
                          float step_size, float max_grad, float low, float high, float *y, float *gradients) {
     const Size size = (Size)rows * net->inputs;
-    for_groups(net, rows, [=](int row, int m, float *room) {
+    for_groups(net, rows, [=](int row, int m, float *space) {
         const Size start = (Size)row * net->inputs, count = (Size)m * net->inputs;
         float *grad = gradients + start, *moved = y + start;
         memcpy(moved, x + start, sizeof(float) * count);
         for (int step = 0; step < steps; step++) {
-            few_rows(net, moved, output ? output + row : nullptr, m, nullptr, grad, room);
+            few_rows(net, moved, output ? output + row : nullptr, m, nullptr, grad, space);
             const float *z = noise + step * size + start;
             for (Size i = 0; i < count; i++) {
                 float g = grad[i];
@@ -411,16 +411,16 @@ void sum_of_rows(int rows, const float *values, const float *factor, int n, floa
     for (int column = 0; column < n; column += LANES) {
         Vec total = Vec{};
         for (int r = 0; r < rows; r++) total += load(values + r * (Size)padded(n) + column) * (factor ? factor[r] : 1);
-        float found[LANES];
-        store(found, total);
-        memcpy(out + column, found, sizeof(float) * (n - column < LANES ? n - column : LANES));
+        float sums[LANES];
+        store(sums, total);
+        memcpy(out + column, sums, sizeof(float) * (n - column < LANES ? n - column : LANES));
     }
 }
 
 // What a layer's weights learn from: gradients (rows, outputs), padded, and what it saw (rows, inputs), `apart` numbers
 // from row to row; and where to: weights (outputs, inputs), then biases (outputs,).
 struct Lesson {
-    const float *grads, *seen;
+    const float *grads, *input;
     Size apart;
     int outputs, inputs;
     float *to;
@@ -438,26 +438,26 @@ void learn_piece(const Lesson &lesson, int rows, int piece) {
     if (piece == pieces(lesson) - 1) return sum_of_rows(rows, lesson.grads, nullptr, n, biases);
     float tile[ROWS * PANEL];
     auto fill = width > LANES ? sum_of_outer_products<2> : sum_of_outer_products<1>;
-    fill(rows, lesson.grads + row, padded(n), lesson.seen + column, lesson.apart, tile);
+    fill(rows, lesson.grads + row, padded(n), lesson.input + column, lesson.apart, tile);
     for (int r = 0; r < ROWS && row + r < n; r++)
         memcpy(lesson.to + (Size)(row + r) * lesson.inputs + column, tile + r * PANEL, sizeof(float) * width);
 }
 
 }  // namespace
 
-// How many numbers a record of so many rows must have room for; products read a few beyond its end.
+// How many numbers a record of so many rows must hold; products read a few beyond its end.
 extern "C" ptrdiff_t record_size(const Network *net, int rows) {
     Size each = stride(net) + 1;
     for (int l = 0; l < net->count; l++) each += 2 * after(net, l);
     return whole_groups(rows) * each + ROWS;
 }
 
-// E of all rows x into e, and what `learn` needs to know of them into the record.
+// E of all rows x into e, and what `learn` needs into the record.
 extern "C" void remember(const Network *net, const float *x, int rows, float *e, float *record) {
     float *factors = factors_of(net, record, rows);
-    for_groups(net, rows, [=](int row, int m, float *room) {
+    for_groups(net, rows, [=](int row, int m, float *space) {
         const Tape tape = tape_of(net, record, rows, row);
-        ascend(net, x + (Size)row * net->inputs, m, tape, room);
+        ascend(net, x + (Size)row * net->inputs, m, tape, space);
         sum_up(net, tape, nullptr, m, e + row, factors + row);
     });
 }
@@ -466,23 +466,23 @@ extern "C" void remember(const Network *net, const float *x, int rows, float *e,
 // layer by layer, the last one too; one after the other. The record is used up.
 extern "C" void learn(const Network *net, const float *grad, int rows, float *record, float *to) {
     float *factors = factors_of(net, record, rows);
-    for_groups(net, rows, [=](int row, int m, float *room) {
+    for_groups(net, rows, [=](int row, int m, float *space) {
         const Tape tape = tape_of(net, record, rows, row);
         for (int r = row; r < row + m; r++) factors[r] *= grad[r];
         turn(net, tape, nullptr, m, factors + row);
-        for (int l = net->count - 1; l > 0; l--) descend(net, l, tape, m, room, nullptr);
+        for (int l = net->count - 1; l > 0; l--) descend(net, l, tape, m, space, nullptr);
     });
     const Tape tape = tape_of(net, record, rows, 0);
     std::vector<Lesson> lessons;
     int total = 0;
     for (int l = 0; l < net->count; l++) {
         const int out = net->layers[l].out, inputs = net->layers[l].channels;
-        const float *seen = l == 0 ? tape.features : tape.values[l - 1];
-        lessons.push_back({tape.slopes[l], seen, l == 0 ? stride(net) : after(net, l - 1), out, inputs, to});
+        const float *input = l == 0 ? tape.features : tape.values[l - 1];
+        lessons.push_back({tape.slopes[l], input, l == 0 ? stride(net) : after(net, l - 1), out, inputs, to});
         total += pieces(lessons.back());
         to += (Size)out * (inputs + 1);
     }
-    // A thread does whole pieces, all rows of them, so that the order of sums does not depend on threads.
+    // A thread does complete pieces, with all of their rows, so that the order of sums does not depend on threads.
     share(net->threads, total, [&](int piece, int) {
         const Lesson *lesson = lessons.data();
         for (; piece >= pieces(*lesson); lesson++) piece -= pieces(*lesson);
