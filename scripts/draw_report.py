@@ -37,7 +37,7 @@ def picture(browser: Browser, report: Path, scheme: str, top: str, opened: bool)
         report: the file.
         scheme: `light` or `dark`.
         top: selector of what is at the top.
-        opened: whether the second strange row is opened.
+        opened: whether the second row is opened.
     """
     context = browser.new_context(viewport=SIZE, color_scheme=scheme)
     page = context.new_page()
@@ -59,7 +59,7 @@ def main() -> None:
         report = dirty_table()
         browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
         picture(browser, report, "light", "form.filter", opened=True)
-        picture(browser, report, "dark", "section:has(> .charts.one) h2", opened=False)
+        picture(browser, report, "dark", "section:has(> .chart.wide) h2", opened=False)
         browser.close()
 
 

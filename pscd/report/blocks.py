@@ -1,6 +1,6 @@
 """What a page is made of: plain values, without any HTML."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -26,17 +26,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Chart:
-    """A Vega-Lite chart; `about` stands below it and describes it to screen readers.
-
-    With `names`, the reader chooses two of these columns as axes; `options` holds what the page needs for that.
-    """
+    """A Vega-Lite chart; `about` stands below it and describes it to screen readers."""
 
     title: str
     spec: dict[str, Any]
     about: str = ""
     is_wide: bool = False
-    names: tuple[str, ...] = ()
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -86,11 +81,10 @@ Block = Text | Table | Chart | Picture | Rows
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page; `updates` are the first and last of charts over a run, whose range the reader chooses."""
+    """A part of a page."""
 
     title: str
     blocks: tuple[Block, ...]
-    updates: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -75,10 +75,7 @@ def curves(
     rolled_back: Sequence[float] = (),
     log: bool = False,
 ) -> Spec:
-    """Curves over updates by name, with a rule that follows the pointer and marks where the run was rolled back.
-
-    The parameters `first` and `last` set which updates are shown; `brush` is what the reader draws over.
-    """
+    """Curves over updates by name, with a rule that follows the pointer and marks where the run was rolled back."""
     alt = _altair()
     names = list(series)
     values = [
@@ -95,8 +92,7 @@ def curves(
         scale=alt.Scale(domain=names, range=DASHES[: len(names)]),
         legend=alt.Legend(orient="top") if has_legend else None,
     )
-    shown = "datum.update >= first && datum.update <= last"
-    base = _data("rows").transform_filter(shown)
+    base = _data("rows")
     scale = alt.Scale(type="log") if log else alt.Scale(zero=False)
     x = alt.X("update:Q", title="updates", scale=alt.Scale(nice=False, zero=False), axis=alt.Axis(tickCount=5))
     y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, format=".6~g"))
@@ -110,18 +106,12 @@ def curves(
     tips += [alt.Tooltip(f"s{i}:Q", title=name, format=".4~g") for i, name in enumerate(names)]
     opacity = alt.when(near).then(alt.value(0.5)).otherwise(alt.value(0))
     rule = base.transform_pivot("key", value="value", groupby=["update"]).mark_rule(color=COLOURS["ink"], aria=False)
-    layers = [
-        line.add_params(alt.selection_interval(name="brush", encodings=["x"])),
-        rule.encode(x="update:Q", opacity=opacity, tooltip=tips).add_params(near),
-    ]
+    layers = [line, rule.encode(x="update:Q", opacity=opacity, tooltip=tips).add_params(near)]
     if rolled_back:
         tip = alt.Tooltip("update:Q", title="rolled back before update")
-        marks = _data("marks").transform_filter(shown).mark_rule(color=COLOURS["ink"], strokeDash=[3, 3], aria=False)
+        marks = _data("marks").mark_rule(color=COLOURS["ink"], strokeDash=[3, 3], aria=False)
         layers.append(marks.encode(x="update:Q", tooltip=[tip]))
-    steps = [step for at, _ in series.values() for step in at] or [0]
-    first, last = alt.param(name="first", value=min(steps)), alt.param(name="last", value=max(steps))
-    chart = alt.layer(*layers).add_params(first, last)
-    return _spec(chart, 120, rows=values, marks=[{"update": step} for step in rolled_back])
+    return _spec(alt.layer(*layers), 120, rows=values, marks=[{"update": step} for step in rolled_back])
 
 
 def energies(data: Floats, samples: Floats, threshold: float | None = None) -> Spec:
@@ -217,41 +207,6 @@ def _words_layout() -> Spec:
     )
 
 
-def pairs(points: Sequence[Mapping[str, Any]]) -> Spec:
-    """Rows and samples in two columns, those of the parameters `across` and `up`.
-
-    Points hold `of` (data, outliers or samples), `v` (the values of all columns), `name` and `energy`. The page
-    replaces the titles "§across" and "§up" by names and sets the parameters: `bulk_only` hides what lies outside the
-    windows `across_low` ... `up_high`; `across_dates` and `up_dates` mark columns of dates, as years.
-    """
-    alt = _altair()
-    colours = {"samples": "samples", "data": "data", "outliers": "ink"}
-    shapes = {"samples": "square", "data": "circle", "outliers": "cross"}
-    kinds = [kind for kind in colours if any(p["of"] == kind for p in points)]
-    inside = "datum.a >= across_low && datum.a <= across_high && datum.b >= up_low && datum.b <= up_high"
-    chart = (
-        _data("points")
-        .transform_calculate(a="datum.v[across]", b="datum.v[up]")
-        .transform_filter(f"isValid(datum.a) && isValid(datum.b) && (!bulk_only || ({inside}))")
-        .mark_point(filled=True, size=30, opacity=0.65, aria=False)
-    )
-    axes, tips = {}, [alt.Tooltip("name:N", title="row"), alt.Tooltip("energy:Q", format=".4~g")]
-    for field, side, axis in (("a", "across", alt.X), ("b", "up", alt.Y)):
-        label = f"{side}_dates ? format(datum.value, '.2~f') : datum.label"  # 2020, not 2,020
-        axes[field] = axis(
-            f"{field}:Q", title=f"§{side}", scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6, labelExpr=label)
-        )
-        text = {f"{field}_text": f"format(datum.{field}, {side}_dates ? '.2f' : '.5~g')"}
-        chart = chart.transform_calculate(**text)
-        tips.append(alt.Tooltip(f"{field}_text:N", title=f"§{side}"))
-    limits = [f"{side}_{end}" for side in ("across", "up") for end in ("low", "high", "dates")]
-    shape = alt.Shape("of:N", title=None, scale=alt.Scale(domain=kinds, range=[shapes[kind] for kind in kinds]))
-    chart = chart.encode(
-        x=axes["a"], y=axes["b"], color=_colours(kinds, [colours[kind] for kind in kinds]), shape=shape, tooltip=tips
-    ).add_params(*(alt.param(name=name, value=0) for name in ("across", "up", "bulk_only", *limits)))
-    return _spec(chart, 380, points=[dict(p) for p in points])
-
-
 def _plane(chart: Any, window: Window, names: tuple[str, str]) -> Any:
     """With the axes of a plane."""
     alt = _altair()
@@ -285,11 +240,11 @@ def landscape(energy: Floats, window: Window, names: tuple[str, str]) -> Spec:
             tooltip=[alt.Tooltip("energy:Q", format=".3~g")],
         )
     )
-    return _spec(_plane(chart, window, names), 300, cells=[{"energy": v} for v in rounded(energy.ravel(), 3)])
+    return _spec(_plane(chart, window, names), 240, cells=[{"energy": v} for v in rounded(energy.ravel(), 3)])
 
 
 def cloud(points: Floats, window: Window, names: tuple[str, str], colour: str) -> Spec:
     """Points `(n, 2)` of a plane, in one of the `COLOURS`."""
     values = [{"x": x, "y": y} for x, y in zip(rounded(points[:, 0]), rounded(points[:, 1]), strict=True)]
     chart = _data("points").mark_circle(size=8, opacity=0.5, color=COLOURS[colour], clip=True, aria=False)
-    return _spec(_plane(chart, window, names), 300, points=values)
+    return _spec(_plane(chart, window, names), 240, points=values)

@@ -33,7 +33,7 @@ def render(page: Page, *, longest: int = 60) -> str:
     charts = [block for block in blocks if isinstance(block, Chart)]
     tables = [block for block in blocks if isinstance(block, Rows)]
     data = {
-        "charts": [{"spec": chart.spec, "options": chart.options, "about": chart.about} for chart in charts],
+        "charts": [{**chart.spec, "description": chart.about or chart.title} for chart in charts],
         "tables": [_cells(table) for table in tables],
     }
     return str(

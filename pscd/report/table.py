@@ -1,4 +1,4 @@
-"""The sections about a table: energies, rows of highest energy, columns and pairs of columns."""
+"""The sections about a table: energies, rows of highest energy and columns."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -25,12 +25,9 @@ class Limits:
     cells: int = 60  # of a row, those of highest cost
     listed_cells: int = 30  # wrong and missing ones, in the table
     columns: int = 60  # with a chart
-    pair_columns: int = 40
-    pair_rows: int = 900  # and as many samples
-    pair_numbers: int = 60_000  # wide tables show fewer rows
     words: int = 8  # of a column
     characters: int = 60  # of a cell in a table of text
-    drawn_rows: int = 20_000  # of a large table, which columns and pairs are drawn from
+    drawn_rows: int = 20_000  # of a large table, which columns are drawn from
     samples: int = 2_000  # of the model, which rows are compared with
     low_weight: float = 0.1  # rows of less weight had nearly no influence
 
@@ -87,9 +84,7 @@ def sections(table: ScoredTable, limits: Limits = LIMITS) -> tuple[Section, ...]
     """All sections about a table; columns of high cost in the rows of highest energy come first."""
     costs = table.costs(min(limits.rows, len(table.number)))
     order = np.argsort(-costs.cost.clip(min=0).sum(0), kind="stable").tolist()
-    numbers = [j for j in order if table.columns[j].is_number]
-    always = (_energies(table), _top_rows(table, costs, limits), _columns(table, order, limits))
-    return (*always, _pairs(table, numbers, limits)) if len(numbers) > 1 else always
+    return (_energies(table), _top_rows(table, costs, limits), _columns(table, order, limits))
 
 
 def _energies(table: ScoredTable) -> Section:
@@ -185,60 +180,6 @@ def _without(n: int, what: str) -> str:
 
 def _rows(n: int) -> str:
     return f"{n:,} {'row' if n == 1 else 'rows'}"
-
-
-def _pairs(table: ScoredTable, numbers: list[int], limits: Limits) -> Section:
-    """Two columns of numbers, those of highest cost at first."""
-    at = sorted(numbers[: limits.pair_columns])
-    columns = [table.columns[j] for j in at]
-    most = min(limits.pair_rows, limits.pair_numbers // (2 * len(columns)))
-    m = len(table.number)
-    # A quarter are the rows of highest energy, the others evenly over the energies; the highest are drawn last, on top.
-    top = min(m, most // 4) if m > most else m
-    drawn = [*range(top), *np.linspace(top, m - 1, most - top).astype(int).tolist()] if m > most else list(range(m))
-    energy = table.drawn_energy
-    outlier = table.is_outlier(energy)
-    points = [
-        {"of": "samples", "v": _point(columns, "samples", k), "name": "a sample", "energy": round(float(e), 2)}
-        for k, e in enumerate(table.sample_energy[:most])
-    ]
-    points += [
-        {
-            "of": "outliers" if outlier[k] else "data",
-            "v": _point(columns, "values", k),
-            "name": table.label(k),
-            "energy": round(float(energy[k]), 2),
-        }
-        for k in reversed(drawn)
-    ]
-    finite = [column.values[np.isfinite(column.values)] for column in columns]
-    finite = [values if len(values) else np.zeros(1) for values in finite]
-    first, second = (at.index(j) for j in numbers[:2])
-    options = {
-        "across": first,
-        "up": second,
-        "windows": [charts.rounded(np.array(charts.bulk(values, 0.3)), 7) for values in finite],
-        "bulk": any(charts.is_far(finite[k]) for k in (first, second)),
-        "dates": [k for k, column in enumerate(columns) if column.is_date],
-    }
-    n = len(table.energy)
-    about = f"All {n:,} rows" if len(drawn) == n else f"{len(drawn):,} of {n:,} rows, those of highest energy included,"
-    about += f" and {min(most, len(table.sample_energy)):,} samples."
-    if len(columns) < len(numbers):
-        about += f" The {len(columns)} columns of numbers of highest cost can be chosen, of {len(numbers):,}."
-    names = tuple(column.name for column in columns)
-    chart = Chart("Two columns", charts.pairs(points), about, is_wide=True, names=names, options=options)
-    return Section("Pairs of columns", (chart,))
-
-
-def _point(columns: list[DrawnColumn], part: str, k: int) -> list[float | None]:
-    """The numbers of a row; dates to the day, of which a year has many."""
-    row = np.array([getattr(column, part)[k] for column in columns], dtype=np.float64)
-    values = charts.rounded(row, 5)
-    return [
-        round(float(number), 3) if column.is_date and value is not None else value
-        for column, number, value in zip(columns, row, values, strict=True)
-    ]
 
 
 def cells_section(cells: Any, table: ScoredTable, limits: Limits = LIMITS) -> Section:

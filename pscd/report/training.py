@@ -76,12 +76,11 @@ def training_section(log: Log, *, most: int = 1_000) -> Section:
     """Curves over the run, of at most `most` rows of the log."""
     if not log:
         return Section("Training", (Text(("Nothing has been logged yet.",)),))
-    steps = [int(row["step"]) for row in log]
     drawn = log[::-1][:: -(-len(log) // most)][::-1]  # the last row among them
     blocks: list[Block] = list(_curves(drawn, rolled_back(log)))
     if len(drawn) < len(log):
         blocks.append(Text((f"Drawn are {len(drawn):,} of {len(log):,} rows of the log.",)))
-    return Section("Training", tuple(blocks), (min(steps), max(steps)))
+    return Section("Training", tuple(blocks))
 
 
 def _curves(log: Log, back: Sequence[int]) -> Iterator[Chart]:

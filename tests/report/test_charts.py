@@ -11,12 +11,10 @@ from pscd.report import charts
 def test_every_chart_is_valid_json_without_names_of_the_user_as_fields():
     rng = np.random.default_rng(0)
     window, names = (0.0, 1.0, 0.0, 1.0), ("a.b", "c[0]")
-    points = [{"of": "data", "v": [1.0, 2.0], "name": "x.y", "energy": 1.0}]
     specs = [
         charts.curves({"a.b": ([1, 2], [0.1, np.nan])}, rolled_back=[2], log=True),
         charts.energies(rng.normal(size=50), rng.normal(size=50)),
         charts.column(np.ones(5), rng.normal(size=50)),
-        charts.pairs(points),
         charts.landscape(np.zeros((4, 4)), window, names),
         charts.cloud(rng.normal(size=(5, 2)), window, names, "data"),
         charts.words([("a.b", 0.5, 0.25)]),

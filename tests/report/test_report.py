@@ -60,12 +60,8 @@ def test_tables_with_words_dates_and_missing_values(tmp_path):
     missing = [cell for row in rows for cell in row["cells"] if cell[1] == "missing"]
     assert 140 < float(missing[0][2]) < 200  # what is expected where nothing is
     assert "3 rows without a number" in page.text
-    pairs = next(chart for chart in page.data["charts"] if "windows" in chart["options"])
-    (day,) = pairs["options"]["dates"]
-    drawn = {point["v"][day] for point in pairs["spec"]["datasets"]["points"]}
-    assert len([year for year in drawn if year % 1 > 0]) > 40  # dates to the day, not to the year
     assert "median 2020-02-" in page.text
-    towns = next(chart["spec"] for chart in page.data["charts"] if "words" in chart["spec"]["datasets"])
+    towns = next(chart for chart in page.data["charts"] if "words" in chart["datasets"])
     assert {row["word"] for row in towns["datasets"]["words"]} == {"Rome", "Oslo"}
     assert "10 times too small" in page.text  # among the cells that look wrong
 
@@ -75,7 +71,7 @@ def test_hostile_cells_are_text_and_nothing_else(hostile):
     page = read(path)
     allowed = {"a", "b", "bdi", "body", "button", "caption", "dd", "details", "div", "dl", "dt", "figcaption", "figure",
                "footer", "form", "h1", "h2", "head", "header", "html", "input", "label", "li", "link", "main", "meta",
-               "nav", "noscript", "option", "output", "p", "script", "section", "select", "small", "span", "strong",
+               "nav", "noscript", "output", "p", "script", "section", "small", "span", "strong",
                "style", "summary", "table", "tbody", "td", "th", "thead", "title", "tr", "ul"}  # fmt: skip
     assert {tag for tag, _ in page.tags} == allowed
     assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
@@ -107,10 +103,10 @@ def test_a_run_shows_findings_curves_settings_and_the_plane(two_moons, monkeypat
     assert re.search(rf"updates 20 {pscd.TrainConfig().updates}", page.text)  # this run, and the default
     assert "state finished" in page.text
     assert "updates 20 of 20" in page.text
-    curves = [chart for chart in page.data["charts"] if "rows" in chart["spec"]["datasets"]]
-    energies = {row["of"] for row in curves[0]["spec"]["datasets"]["rows"]}
+    curves = [chart for chart in page.data["charts"] if "rows" in chart["datasets"]]
+    energies = {row["of"] for row in curves[0]["datasets"]["rows"]}
     assert energies == {"data", "samples"}
-    landscape = next(chart["spec"] for chart in page.data["charts"] if "cells" in chart["spec"]["datasets"])
+    landscape = next(chart for chart in page.data["charts"] if "cells" in chart["datasets"])
     assert len(landscape["datasets"]["cells"]) == 48 * 48
     assert page.data["tables"][0][1]["ids"][0].startswith("nobody")
 
@@ -184,7 +180,6 @@ def test_a_hundred_thousand_rows_stay_under_three_megabytes(hostile, tmp_path):
     assert path.stat().st_size < 3e6
     text = read(path).text
     assert "The 200 rows of highest energy" in text
-    assert "900 of 100,000 rows, those of highest energy included" in text
     assert re.search(r"Drawn from 16,8\d\d of 100,000 rows", text)
 
 

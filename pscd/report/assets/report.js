@@ -21,106 +21,17 @@
     title: { color: muted, fontSize: 12, fontWeight: "normal" },
     legend: { labelColor: muted, titleColor: muted, labelFontSize: 12, titleFontWeight: "normal" },
   };
-  const views = new Map(); // by the element that a chart is drawn into
-  const whenDrawn = new Map(); // what else is done then
-
-  // Vega gives the marks of a brush a role without a name, which screen readers would stumble over, and gives it again
-  // whenever it draws.
-  const nameless = (place) => {
-    for (const mark of place.querySelectorAll("[role=graphics-symbol]:not([aria-label])")) {
-      mark.removeAttribute("role");
-      mark.removeAttribute("aria-roledescription");
-    }
-  };
-  const watcher = new MutationObserver((changes) => new Set(changes.map((change) => change.target)).forEach((node) => {
-    const place = node.closest("[data-chart]");
-    if (place) nameless(place);
-  }));
-
-  async function draw(place, change = (text) => text) {
-    const chart = data.charts[place.dataset.chart];
-    const spec = JSON.parse(change(JSON.stringify(chart.spec)));
-    spec.description = chart.about || "chart";
-    const result = await vegaEmbed(place, spec, {
-      mode: "vega-lite", renderer: "svg", actions: false, ast: true, config: look, tooltip: { theme: "custom" },
-    });
-    nameless(place);
-    watcher.observe(place, { subtree: true, childList: true, attributeFilter: ["role"] });
-    views.get(place)?.finalize();
-    views.set(place, result.view);
-    whenDrawn.get(place)?.(result.view);
-    return result.view;
-  }
-
-  // ---------- which part of the run is shown ----------
-  for (const form of document.querySelectorAll("form.zoom")) {
-    const [first, last] = [form.querySelector(".first"), form.querySelector(".last")];
-    const charts = [...form.parentElement.querySelectorAll("[data-chart]")];
-    const show = async () => {
-      const [low, high] = [+first.value, +last.value].sort((a, b) => a - b);
-      first.nextElementSibling.textContent = low;
-      last.nextElementSibling.textContent = high;
-      for (const place of charts) {
-        if (!views.has(place)) continue;
-        const view = views.get(place);
-        view.signal("first", low).signal("last", high);
-        view.data("brush_store", []);
-        view.runAsync();
-      }
-    };
-    let waiting;
-    const brushed = (_, value) => {
-      clearTimeout(waiting);
-      if (value.update?.length === 2 && value.update[1] > value.update[0]) {
-        waiting = setTimeout(() => {
-          [first.value, last.value] = value.update.map(Math.round);
-          show();
-        }, 400);
-      }
-    };
-    for (const place of charts) {
-      whenDrawn.set(place, (view) => {
-        view.addSignalListener("brush", brushed);
-        if (+first.value !== +form.dataset.first || +last.value !== +form.dataset.last) show();
-      });
-    }
-    form.addEventListener("input", show);
-    form.addEventListener("reset", () => setTimeout(show));
-    form.addEventListener("submit", (event) => event.preventDefault());
-  }
-
-  const places = [...document.querySelectorAll("[data-chart]")].filter((place) => !place.closest("section").querySelector("form.pairs"));
-  const started = new Map();
-  const start = (place) => started.get(place) ?? started.set(place, draw(place)).get(place);
+  const draw = (place) => vegaEmbed(place, data.charts[place.dataset.chart], {
+    mode: "vega-lite", renderer: "svg", actions: false, ast: true, config: look, tooltip: { theme: "custom" },
+  });
+  const places = [...document.querySelectorAll("[data-chart]")];
+  const drawn = new Set();
+  const start = (place) => { if (!drawn.has(place)) { drawn.add(place); draw(place); } };
   const seen = new IntersectionObserver((entries) => {
-    for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); start(entry.target); }
+    for (const entry of entries) if (entry.isIntersecting) start(entry.target);
   }, { rootMargin: "600px" });
   for (const place of places) seen.observe(place);
   addEventListener("beforeprint", () => places.forEach(start));
-
-  // ---------- pairs of columns ----------
-  for (const form of document.querySelectorAll("form.pairs")) {
-    const place = form.parentElement.querySelector("[data-chart]");
-    const [across, up, bulk] = [".across", ".up", ".bulk"].map((name) => form.querySelector(name));
-    const { windows, dates } = data.charts[place.dataset.chart].options;
-    const show = () => draw(place, (text) => {
-      const name = (select) => JSON.stringify(select.selectedOptions[0].textContent);
-      const spec = JSON.parse(text.replaceAll('"§across"', () => name(across)).replaceAll('"§up"', () => name(up)));
-      const values = { across: +across.value, up: +up.value, bulk_only: bulk.checked,
-        across_dates: dates.includes(+across.value), up_dates: dates.includes(+up.value) };
-      [values.across_low, values.across_high] = windows[+across.value];
-      [values.up_low, values.up_high] = windows[+up.value];
-      for (const param of spec.params) if (param.name in values) param.value = values[param.name];
-      return JSON.stringify(spec);
-    });
-    form.addEventListener("change", show);
-    form.addEventListener("submit", (event) => event.preventDefault());
-    const near = new IntersectionObserver((entries) => {
-      if (entries.some((entry) => entry.isIntersecting)) { near.disconnect(); show(); }
-    }, { rootMargin: "600px" });
-    near.observe(place);
-    addEventListener("beforeprint", () => { if (!views.has(place)) show(); });
-  }
 
   // ---------- rows with the highest energy ----------
   const FIRST = 20; // rows that are shown before the button shows all
