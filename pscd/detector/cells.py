@@ -7,8 +7,13 @@ import torch
 from torch import Tensor
 
 from pscd.coordinates import Coordinates
-from pscd.mixtures.mixed import MixedMixture
-from pscd.mixtures.mixed_fit import draw_rows, fit_drawn
+from pscd.mixtures import MixtureSettings, TableMixture, fit_mixture
+from pscd.rng import Stream, generator
+
+# Cells are predicted from fewer components than densities have, and from fewer rows, since each cell takes its time.
+SETTINGS = MixtureSettings(
+    wrong_cells=True, max_rows=10_000, choosing_rows=4_000, held_out=0.25, components=(1, 2, 4, 8, 16, 32)
+)
 
 
 @dataclass(frozen=True)
@@ -17,12 +22,10 @@ class Drawn:
 
     Args:
         rows: drawn from the table, as the mixture sees them, `(m, V)`.
-        n: number of rows that they were drawn from.
         seed: of the fit.
     """
 
     rows: Tensor
-    n: int
     seed: int
 
 
@@ -39,7 +42,7 @@ class CellModel:
     """
 
     columns: Coordinates | None
-    source: MixedMixture | Drawn
+    source: TableMixture | Drawn
     levels: Tensor
     varies: Tensor
     constants: Tensor
@@ -62,17 +65,17 @@ class CellModel:
             ValueError: no column varies.
         """
         columns, varies, constants = _varying(x, levels)
-        index, _ = draw_rows(len(x), seed)
-        unseen = cls(columns, Drawn(x[:0], len(x), seed), levels, varies, constants)
-        return cls(columns, Drawn(unseen.forward(x[index]), len(x), seed), levels, varies, constants)
+        index = torch.randperm(len(x), generator=generator(seed, Stream.MIXED_MIXTURE))[: SETTINGS.max_rows]
+        unseen = cls(columns, Drawn(x[:0], seed), levels, varies, constants)
+        return cls(columns, Drawn(unseen.forward(x[index]), seed), levels, varies, constants)
 
     @cached_property
-    def mixture(self) -> MixedMixture:
+    def mixture(self) -> TableMixture:
         """The mixture of the columns that vary, numbers and categories."""
-        if isinstance(self.source, MixedMixture):
+        if isinstance(self.source, TableMixture):
             return self.source
-        _, rng = draw_rows(self.source.n, self.source.seed)
-        return fit_drawn(self.source.rows, self.levels[self.varies], rng)
+        levels = self.levels[self.varies]
+        return fit_mixture(self.source.rows, levels, seed=self.source.seed, settings=SETTINGS).components
 
     @cached_property
     def numbers(self) -> Tensor:
@@ -141,16 +144,10 @@ class CellModel:
         return self.mixture.log_prob(z) - known
 
     @property
-    def _marginal(self) -> MixedMixture:
+    def _marginal(self) -> TableMixture:
         """The mixture of the numbers alone."""
         mixture = self.mixture
-        return MixedMixture(
-            mixture.weights,
-            mixture.means,
-            mixture.covariances,
-            mixture.log_tables[:, :0],
-            mixture.levels[self.numbers],
-        )
+        return TableMixture(mixture.weights, mixture.means, mixture.factors)
 
     def tensors(self) -> dict[str, Tensor]:
         """What `CellModel.of` needs beside the coordinates, for saving."""

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from pscd.mixtures.neighbours import NEIGHBOUR_ROWS, isolation
-from pscd.mixtures.robust import KEPT
 from pscd.model import SCORE_BLOCK
 
+KEPT = 0.9  # share of the rows, the least isolated, that count as neighbours
 MOST_ROWS = 1_000  # that distances are measured to
 FARTHER = 2  # times sqrt(n): the number of nearest rows that count
 FEWEST = 3  # of them, at least

@@ -16,7 +16,7 @@ from pscd.detector.reading import Reader, Rows
 from pscd.energies import Correction
 from pscd.errors import UserError
 from pscd.files import locked, read_tensors, reading, tensors_digest, under, write_tensors, writing_to
-from pscd.mixtures.mixed import MixedMixture
+from pscd.mixtures import TableMixture
 from pscd.model import Model
 from pscd.run_folder import RunFolder
 from pscd.tables import Schema
@@ -166,7 +166,7 @@ def _gaussian(tensors: dict[str, Tensor], gamma: float) -> Gaussian | None:
 
 
 def _cells(tensors: dict[str, Tensor], columns: Coordinates | None) -> CellModel:
-    mixture = MixedMixture(**under(tensors, "mixture."))
+    mixture = TableMixture(**under(tensors, "mixture."))
     return CellModel(columns, mixture, tensors["levels"], tensors["varies"], tensors["constants"])
 
 
@@ -177,6 +177,6 @@ def _gaussian_cells(tensors: dict[str, Tensor], columns: Coordinates | None) -> 
     assert columns.constants is not None
     mean, covariance = tensors["mean"], tensors["covariance"]
     levels = torch.zeros(len(columns.used), dtype=torch.long)
-    mixture = MixedMixture(mean.new_ones(1), mean[None], covariance[None], mean.new_zeros(1, 0), levels[columns.used])
+    mixture = TableMixture(mean.new_ones(1), mean[None], torch.linalg.cholesky(covariance)[None])
     constants = torch.where(columns.used, torch.nan, columns.constants)
     return CellModel(columns, mixture, levels, columns.used, constants)

@@ -1,23 +1,19 @@
-"""Mixtures of Gaussians: proposals for jumps, robust ones that an energy starts from, and those of mixed tables."""
+"""Mixtures of Gaussians: proposals for jumps, and the robust model of a table with missing values and categories."""
 
 from pscd.mixtures.cells import Cells
-from pscd.mixtures.evidence import edge_of_reach, stands_out
-from pscd.mixtures.mixed import MixedMixture
-from pscd.mixtures.mixed_fit import fit_mixed
+from pscd.mixtures.em import MixtureSettings
 from pscd.mixtures.mixture import Mixture
-from pscd.mixtures.robust import RobustMixture, fit_robust_mixture, refit
+from pscd.mixtures.robust import RobustMixture, fit_mixture
+from pscd.mixtures.table_mixture import TableMixture
 from pscd.mixtures.ties import Ties, dequantise
 
 __all__ = [
     "Cells",
-    "MixedMixture",
     "Mixture",
+    "MixtureSettings",
     "RobustMixture",
+    "TableMixture",
     "Ties",
     "dequantise",
-    "edge_of_reach",
-    "fit_mixed",
-    "fit_robust_mixture",
-    "refit",
-    "stands_out",
+    "fit_mixture",
 ]

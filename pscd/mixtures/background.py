@@ -1,35 +1,30 @@
-"""What junk may look like: densities spread thinly over the ranges of the columns."""
+"""Densities of contamination: spread evenly or broadly over the ranges of the columns."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from pscd.coordinates import GAUSSIAN_IQR, Coordinates
-from pscd.mixtures.mixture import Mixture
 
-PLANE = 2  # columns; with more, a finer background would pass for the majority
-BOXES, BOXES_IN_THE_PLANE = (0.0, 0.01, 0.03), (0.0, 0.003, 0.01, 0.03)  # share of values that a box leaves out, a side
-BROAD, BROAD_IN_THE_PLANE = (3.0,), (1.5, 2.0, 3.0)  # widths of the Gaussians, in robust deviations of each column
-THINNEST = 1e-3  # least half-width of a box, so that a column that hardly varies has a density too
-OUTSIDE = -300.0  # log density of a box outside itself
 LOG_2PI = math.log(2 * math.pi)
+OUTSIDE = -300.0  # log density of a box outside itself; finite, so that no row has density 0
+THINNEST = 1e-3  # least half-width of a box, so that a column that hardly varies has a density too
 
 
 @dataclass(frozen=True)
 class Background:
-    """Uniform densities on nested boxes, and broad Gaussians with independent columns.
+    """Uniform densities on nested boxes and broad Gaussians with independent columns; categories are independent.
 
-    Where coordinates bend the columns, junk that is spread evenly over the data's own units crowds at one end of the
-    network's. So the boxes are there twice then: even in the network's coordinates, and even in the units of the data.
+    The boxes are uniform in the units of the data, where contamination by wrong entries usually is.
 
     Args:
         low: lower corners of the boxes, `(boxes, d)`.
         high: upper corners, `(boxes, d)`.
         centre: mean of the Gaussians, `(d,)`.
         deviation: their standard deviations, `(Gaussians, d)`.
+        log_tables: log probabilities of the categories, `(L_1 + ...,)`.
         coordinates: the map from the units of the data, if it is not linear.
     """
 
@@ -37,70 +32,77 @@ class Background:
     high: Tensor
     centre: Tensor
     deviation: Tensor
+    log_tables: Tensor
     coordinates: Coordinates | None = None
 
     @classmethod
-    def of(cls, z: Tensor, coordinates: Coordinates | None = None, *, widths: Sequence[float] = ()) -> "Background":
+    def of(
+        cls,
+        z: Tensor,
+        *,
+        boxes: tuple[float, ...],
+        robust_widths: tuple[float, ...],
+        widths: tuple[float, ...],
+        log_tables: Tensor | None = None,
+        coordinates: Coordinates | None = None,
+    ) -> "Background":
         """Boxes and Gaussians from the quantiles of rows.
 
         Args:
-            z: rows, `(n, d)` in float64.
-            coordinates: that they are in; None: a linear map of the data's.
-            widths: of further Gaussians, in standard deviations of each column, to which junk has widened it.
+            z: rows, `(n, d)` in float64, NaN where missing.
+            boxes: share of the values that each box leaves out on either side.
+            robust_widths: of Gaussians, in deviations of each column by its quartiles.
+            widths: of further Gaussians, in standard deviations of each column.
+            log_tables: log probabilities of the categories.
+            coordinates: of the rows.
 
         Returns:
             The densities.
         """
-        in_the_plane = z.shape[1] <= PLANE
-        shares = z.new_tensor(BOXES_IN_THE_PLANE if in_the_plane else BOXES)
-        low, high = torch.quantile(z, shares, 0), torch.quantile(z, 1 - shares, 0)
-        quartiles = torch.quantile(z, torch.tensor([0.25, 0.5, 0.75], dtype=z.dtype), 0)
-        broad = z.new_tensor(BROAD_IN_THE_PLANE if in_the_plane else BROAD)
-        deviation = broad[:, None] * ((quartiles[2] - quartiles[0]) / GAUSSIAN_IQR).clamp(min=THINNEST)
-        if widths:
-            widened = z.new_tensor(widths)[:, None] * z.std(0).clamp(min=THINNEST)
-            deviation = torch.cat([deviation, widened])
+        d, log_tables = z.shape[1], z.new_empty(0) if log_tables is None else log_tables
+        if d == 0:
+            return cls(z.new_empty(1, 0), z.new_empty(1, 0), z.new_empty(0), z.new_empty(0, 0), log_tables)
+        shares = z.new_tensor(boxes)
+        low, high = torch.nanquantile(z, shares, 0), torch.nanquantile(z, 1 - shares, 0)
+        quartiles = torch.nanquantile(z, z.new_tensor([0.25, 0.5, 0.75]), 0)
+        robust = ((quartiles[2] - quartiles[0]) / GAUSSIAN_IQR).clamp(min=THINNEST)
+        there = ~z.isnan()
+        centred = torch.where(there, z - z.nanmean(0), 0.0)
+        standard = (centred.square().sum(0) / there.sum(0)).sqrt().clamp(min=THINNEST)
+        deviation = torch.cat([z.new_tensor(robust_widths)[:, None] * robust, z.new_tensor(widths)[:, None] * standard])
         middle = (low + high) / 2
-        # Not middle and reach: rounding would put the outermost rows outside of their own box.
+        # Not centre and half-width: rounding would put the outermost rows outside of their own box.
         low, high = torch.minimum(low, middle - THINNEST), torch.maximum(high, middle + THINNEST)
-        bent = coordinates if coordinates is not None and not coordinates.is_linear else None
-        return cls(low, high, quartiles[1], deviation, bent)
-
-    @property
-    def _times(self) -> int:
-        """How often the boxes are there."""
-        return 1 if self.coordinates is None else 2
+        is_bent = coordinates is not None and not coordinates.is_linear
+        return cls(low, high, quartiles[1], deviation, log_tables, coordinates if is_bent else None)
 
     @property
     def kinds(self) -> int:
-        """Number of densities: the boxes, once or twice, and the Gaussians."""
-        return self._times * len(self.low) + len(self.deviation)
-
-    def gaussians(self, weights: Tensor) -> Mixture:
-        """The nearest that Gaussians come: each box by one of the same centre and deviation.
-
-        Args:
-            weights: of the densities, `(kinds,)`, summing to one.
-
-        Returns:
-            A mixture of as many Gaussians with independent columns.
-        """
-        means = [*self._times * [(self.low + self.high) / 2], self.centre.expand_as(self.deviation)]
-        deviations = [*self._times * [(self.high - self.low) / math.sqrt(12)], self.deviation]
-        return Mixture(weights, torch.cat(means), torch.diag_embed(torch.cat(deviations)))
+        """Number of densities: boxes and Gaussians."""
+        return len(self.low) + len(self.deviation)
 
     def log_prob(self, z: Tensor) -> Tensor:
-        """Log of each density at rows `(n, d)`: `(n, kinds)`."""
-        inside = torch.stack([((z >= a) & (z <= b)).all(1) for a, b in zip(self.low, self.high, strict=True)], 1)
-        even = torch.where(inside, -(self.high - self.low).log().sum(1), OUTSIDE)
+        """Log of each density at the observed cells of rows `(n, d)`: `(n, kinds)`; categories do not count."""
+        missing = z.isnan()
+        inside = [(missing | (z >= a) & (z <= b)).all(1) for a, b in zip(self.low, self.high, strict=True)]
+        seen = (~missing).double()
+        even = -seen @ self._log_widths().double().T - self._log_stretch(z)[:, None]
         standard = (z - self.centre)[:, None] / self.deviation
-        broad = (-0.5 * standard.square() - self.deviation.log() - 0.5 * LOG_2PI).sum(2)
-        if self.coordinates is None:
-            return torch.cat([even, broad], 1)
-        return torch.cat([even, torch.where(inside, self._even_in_data(z, self.coordinates), OUTSIDE), broad], 1)
+        broad = (-0.5 * standard.square() - self.deviation.log() - 0.5 * LOG_2PI).nan_to_num(nan=0.0).sum(2)
+        return torch.cat([torch.where(torch.stack(inside, 1), even, OUTSIDE), broad], 1)
 
-    def _even_in_data(self, z: Tensor, coordinates: Coordinates) -> Tensor:
-        """Log density, in the network's coordinates, of boxes that are even in the units of the data: `(n, boxes)`."""
-        corners = coordinates.inverse(torch.cat([self.low, self.high]))
-        low, high = (corners if coordinates.used is None else corners[:, coordinates.used]).split(len(self.low))
-        return -(high - low).log().sum(1) - coordinates.log_slope(coordinates.inverse(z))[:, None]
+    def _log_widths(self) -> Tensor:
+        """Log widths of the boxes in the units of the data, `(boxes, d)`."""
+        if self.coordinates is None:
+            return (self.high - self.low).log()
+        corners = self.coordinates.inverse(torch.cat([self.low, self.high]))
+        low, high = (corners if self.coordinates.used is None else corners[:, self.coordinates.used]).chunk(2)
+        return (high - low).log()
+
+    def _log_stretch(self, z: Tensor) -> Tensor:
+        """Log determinant of dz/dx at rows `(n, d)`."""
+        return z.new_zeros(len(z)) if self.coordinates is None else self.coordinates.log_slope(self._data(z))
+
+    def _data(self, z: Tensor) -> Tensor:
+        assert self.coordinates is not None
+        return self.coordinates.inverse(z)

@@ -11,7 +11,7 @@ from pscd.mixtures.background import LOG_2PI
 from pscd.mixtures.missing import Block, Filled
 
 if TYPE_CHECKING:
-    from pscd.mixtures.mixed import MixedMixture
+    from pscd.mixtures.table_mixture import TableMixture
 
 PEAKS = 4  # components, those with the highest peaks, at whose means the highest density of a cell is looked for
 HALVINGS = 50  # of the interval in which a quantile lies
@@ -91,12 +91,12 @@ class Cells:
     surprise: Tensor
     log_prob: Tensor
     mean: Tensor
-    model: "MixedMixture"
+    model: "TableMixture"
     x: Tensor
     trusted: Tensor
 
     @classmethod
-    def of(cls, model: "MixedMixture", x: Tensor, trusted: Tensor | None = None) -> "Cells":
+    def of(cls, model: "TableMixture", x: Tensor, trusted: Tensor | None = None) -> "Cells":
         """The cells of rows.
 
         Args:
@@ -159,7 +159,7 @@ class Cells:
         return lower, upper
 
 
-def _conditionals(model: "MixedMixture", block: Block, filled: Filled, parts: Tensor) -> Conditionals:
+def _conditionals(model: "TableMixture", block: Block, filled: Filled, parts: Tensor) -> Conditionals:
     """Every numeric cell of rows given the others that are there."""
     variance = filled.variances()
     # A cell that is there lies pull times variance from its conditional mean; one that is missing lies at it.
@@ -170,7 +170,7 @@ def _conditionals(model: "MixedMixture", block: Block, filled: Filled, parts: Te
     return Conditionals(without.log_softmax(0), mean, variance * model.spread.square())
 
 
-def trusted_cells(model: "MixedMixture", x: Tensor, false_alarms: float) -> Tensor:
+def trusted_cells(model: "TableMixture", x: Tensor, false_alarms: float) -> Tensor:
     """Which cells are in keeping with the others of their row.
 
     The most surprising cell of a row goes first, and the others are looked at again without it, because one wrong cell

@@ -122,7 +122,7 @@ class Filled:
         for gap, inverse in self.blocks:
             total = share.new_zeros(k, len(gap.cells)).index_add_(1, gap.pattern, share[gap.rows].T)
             place = gap.cells[:, :, None] * d + gap.cells[:, None, :]
-            weighted = (inverse * total[:, :, None, None]).flatten(1)
+            weighted = (inverse[:k] * total[:, :, None, None]).flatten(1)
             scatter.view(k, d * d).index_add_(1, place.flatten(), weighted)
 
     def traces(self) -> Tensor:
@@ -174,7 +174,7 @@ def sub_blocks(matrices: Tensor, cells: Tensor) -> Tensor:
 
 
 def row_blocks(missing: Tensor, components: int) -> Iterator[Tensor]:
-    """Indices of rows, in blocks small enough for the memory; rows with equally many gaps are together.
+    """Indices of rows in blocks that fit the memory: complete rows first, then by their number of missing cells.
 
     Args:
         missing: true for missing cells, `(n, d)`.
@@ -185,12 +185,13 @@ def row_blocks(missing: Tensor, components: int) -> Iterator[Tensor]:
     """
     n, d = missing.shape
     count = missing.sum(1)
-    order = count.argsort(stable=True)
+    order, whole = count.argsort(stable=True), int((count == 0).sum())
     start = 0
     while start < n:
+        end = whole if start < whole else n
         size = max(64, BLOCK_NUMBERS // (components * max(1, d)))
-        # The largest number of gaps in the block is that of its last row.
-        while size > 64 and size * components * d * max(1, int(count[order[min(n, start + size) - 1]])) > BLOCK_NUMBERS:
+        # The largest number of missing cells in the block is that of its last row.
+        while size > 64 and size * components * d * int(count[order[min(end, start + size) - 1]]) > BLOCK_NUMBERS:
             size //= 2
-        yield order[start : start + size]
-        start += size
+        yield order[start : min(end, start + size)]
+        start = min(end, start + size)

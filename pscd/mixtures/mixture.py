@@ -58,7 +58,7 @@ class Mixture(nn.Module):
         # One matrix product whitens rows for all components; its columns are d blocks of K.
         whiten = inverse.permute(2, 1, 0).flatten(1)
         offset = -torch.einsum("kij,kj->ik", inverse, means).flatten()
-        radii = diagonals[:, 0]
+        radii = diagonals[:, 0] if diagonals.shape[1] else weights
         for name, value in (("whiten", whiten), ("offset", offset), ("log_scale", log_scale), ("radii", radii)):
             self.register_buffer(name, value.contiguous(), persistent=False)
 
@@ -155,7 +155,7 @@ class Mixture(nn.Module):
             squared = torch.stack([(x - mean).square().sum(1) for mean in self.means], 1) / self.radii.square()
         else:
             white = torch.addmm(self.offset, x, self.whiten)
-            squared = white.square().view(len(x), -1, len(self.weights)).sum(1)
+            squared = white.square().view(len(x), x.shape[1], len(self.weights)).sum(1)
         return torch.add(self.log_scale, squared, alpha=-0.5)
 
     def single(self) -> Self:

@@ -86,6 +86,7 @@ def dequantise(x: Tensor, generator: torch.Generator) -> Tensor:
 
 def _cells(x: Tensor) -> tuple[Tensor, Tensor] | None:
     """Different values of a column and the widths of their cells; None if there are hardly any ties."""
+    x = x[~x.isnan()]
     values, count = torch.unique(x, return_counts=True)
     tied = count > 1
     if len(values) < 2 or count[tied].sum() < OFTEN * len(x):

@@ -13,7 +13,6 @@ from pscd.data.streams import SAMPLE_ROWS, distinct
 from pscd.energies import CorrectedEnergy
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
-from pscd.mixtures.background import PLANE
 from pscd.recipes.tables import Prepared, split_rows
 from pscd.rng import Stream, generator
 from pscd.training.state import Best, TrainState
@@ -114,8 +113,8 @@ class HeldOut:
     def gain(self, energy: nn.Module) -> float:
         """Gain of the network over the mixture alone: the gamma-score of the held-out rows, in nats per row.
 
-        In one or two columns the mixture leaves so little to gain that the noise of rows and draws would choose: there
-        a standard error is taken off.
+        A standard error is taken off, since otherwise the noise of rows and draws would choose where there is little
+        to gain.
 
         Args:
             energy: the model; only its network is used.
@@ -126,7 +125,7 @@ class HeldOut:
         assert isinstance(energy, CorrectedEnergy)
         f, f_draws = energy.network(self.z), energy.network(self.draws)
         parts = (f, self.log_m, self.clean, f_draws, self.log_m_draws, self.gamma)
-        return score_gain(*parts) - (score_error(*parts) if self.z.shape[1] <= PLANE else 0.0)
+        return score_gain(*parts) - score_error(*parts)
 
     def look(self, state: TrainState) -> float:
         """The gain of the averaged weights, which are kept if it is the largest so far."""

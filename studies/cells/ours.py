@@ -27,8 +27,9 @@ MODULES = (
     "pscd.mixtures.background",
     "pscd.mixtures.cells",
     "pscd.mixtures.missing",
-    "pscd.mixtures.mixed",
-    "pscd.mixtures.mixed_fit",
+    "pscd.mixtures.em",
+    "pscd.mixtures.robust",
+    "pscd.mixtures.table_mixture",
     "pscd.mixtures.ties",
 )
 

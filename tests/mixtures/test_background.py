@@ -4,12 +4,16 @@ import pytest
 import torch
 
 from pscd.coordinates import Coordinates
-from pscd.mixtures.background import BOXES_IN_THE_PLANE as BOXES
-from pscd.mixtures.background import BROAD_IN_THE_PLANE, GAUSSIAN_IQR, OUTSIDE, THINNEST, Background
+from pscd.mixtures.background import GAUSSIAN_IQR, OUTSIDE, THINNEST, Background
 from pscd.rng import generator
 
-WIDTHS = torch.tensor(BROAD_IN_THE_PLANE, dtype=torch.float64)[:, None]
-N_BROAD = len(WIDTHS)
+BOXES, BROAD = (0.0, 0.003, 0.01, 0.03), (1.5, 2.0, 3.0)
+WIDTHS = torch.tensor(BROAD, dtype=torch.float64)[:, None]
+N_BROAD = len(BROAD)
+
+
+def background_of(z, **more):
+    return Background.of(z, **{"boxes": BOXES, "robust_widths": BROAD, "widths": (), **more})
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +25,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def background(rows):
-    return Background.of(rows)
+    return background_of(rows)
 
 
 def test_every_density_integrates_to_one(background):
@@ -77,17 +81,25 @@ def test_the_gaussians_are_those_of_torch_with_robust_deviations(rows, backgroun
         torch.testing.assert_close(background.log_prob(rows)[:, len(BOXES) + i], reference)
 
 
-def test_more_than_two_columns_have_three_boxes_and_the_broadest_gaussian_alone(rows, background):
-    found = Background.of(torch.cat([rows, rows[:, :1]], 1))
-    assert found.kinds == 4
-    torch.testing.assert_close(found.low[:, :2], background.low[[0, 2, 3]])
-    torch.testing.assert_close(found.deviation[:, :2], background.deviation[-1:])
+def test_further_gaussians_have_standard_deviations(rows):
+    found = background_of(rows, widths=(2.0,))
+    torch.testing.assert_close(found.deviation[-1], 2 * rows.std(0, correction=0))
+    assert found.kinds == len(BOXES) + N_BROAD + 1
+
+
+def test_missing_cells_are_integrated_out(rows, background):
+    x = rows[:50].clone()
+    x[:, 1] = torch.nan
+    torch.testing.assert_close(background.log_prob(x), background_of(rows[:, :1]).log_prob(rows[:50, :1]))
+    of_gappy = background_of(rows.masked_fill(torch.arange(2000)[:, None] % 7 == 0, torch.nan))
+    assert of_gappy.log_prob(rows).isfinite().all()
+    torch.testing.assert_close(background.log_prob(torch.full((1, 2), torch.nan).double()), torch.zeros(1, 7).double())
 
 
 def test_a_column_that_hardly_varies_has_a_density_too():
     z = torch.full((100, 2), 5.0, dtype=torch.float64)
     z[:, 0] = torch.arange(100) / 100
-    found = Background.of(z)
+    found = background_of(z)
     assert found.low[:, 1].tolist() == pytest.approx([5 - THINNEST] * len(BOXES))
     assert found.deviation[:, 1].tolist() == pytest.approx((WIDTHS[:, 0] * THINNEST).tolist())
     assert (found.high - found.low)[:, 1].tolist() == pytest.approx([2 * THINNEST] * len(BOXES))
@@ -97,18 +109,14 @@ def test_a_column_that_hardly_varies_has_a_density_too():
 
 
 @pytest.mark.parametrize("constant", [False, True])
-def test_in_bent_coordinates_every_box_is_there_a_second_time_even_in_the_units_of_the_data(rows, constant):
-    """Its density of the data is one over the volume inside: that of the coordinates, times their slope."""
+def test_in_bent_coordinates_boxes_are_even_in_the_units_of_the_data(rows, constant):
+    """Their density of the data is one over the volume inside: that of the coordinates, times their slope."""
     x = torch.cat([rows[:, :1], torch.ones(len(rows), 1).double(), rows[:, 1:]], 1) if constant else rows
     coordinates = Coordinates.robust(x).unskewed(x)
     z = coordinates.forward(x, torch.float64)
-    found = Background.of(z, coordinates)
-    assert found.kinds == 2 * len(BOXES) + N_BROAD
+    found = background_of(z, coordinates=coordinates)
     log_density = found.log_prob(z)
-    assert log_density.shape == (len(x), found.kinds)
-    plain, n = Background.of(z), len(BOXES)
-    assert torch.equal(log_density[:, [*range(n), *range(2 * n, found.kinds)]], plain.log_prob(z))
-    of_data = log_density[:, n : 2 * n] + coordinates.log_slope(x)[:, None]
+    of_data = log_density + coordinates.log_slope(x)[:, None]
     for j, share in enumerate(BOXES):
         low, high = torch.quantile(rows, share, 0), torch.quantile(rows, 1 - share, 0)
         inside = log_density[:, j] > OUTSIDE
@@ -116,28 +124,6 @@ def test_in_bent_coordinates_every_box_is_there_a_second_time_even_in_the_units_
         torch.testing.assert_close(
             of_data[inside, j], -(high - low).log().sum().expand(int(inside.sum())), rtol=0, atol=0.02
         )
-        assert (log_density[~inside, n + j] == OUTSIDE).all()
-
-
-def test_straight_coordinates_need_no_second_boxes(rows):
+        assert (log_density[~inside, j] == OUTSIDE).all()
     straight = Coordinates.robust(rows, tails=False)
-    assert Background.of(straight.forward(rows, torch.float64), straight).kinds == len(BOXES) + N_BROAD
-
-
-@pytest.mark.parametrize("is_bent", [False, True])
-def test_gaussians_in_the_place_of_boxes_have_their_means_and_deviations(rows, is_bent):
-    linear = Coordinates.robust(rows)
-    coordinates = linear.unskewed(rows)
-    assert coordinates is not linear
-    background = Background.of(rows, coordinates if is_bent else None)
-    n = len(BOXES)
-    weights = torch.arange(1.0, background.kinds + 1).double()
-    found = background.gaussians(weights / weights.sum())
-    assert torch.equal(found.weights, weights / weights.sum())
-    for i, (low, high) in enumerate(zip(background.low, background.high, strict=True)):
-        even = torch.distributions.Uniform(low, high)
-        for k in (i, i + n) if is_bent else (i,):
-            torch.testing.assert_close(found.means[k], even.mean)
-            torch.testing.assert_close(found.factors[k], torch.diag(even.stddev))
-    torch.testing.assert_close(found.means[-N_BROAD:], background.centre.expand(N_BROAD, 2))
-    torch.testing.assert_close(found.factors[-N_BROAD:], torch.diag_embed(background.deviation))
+    assert background_of(rows, coordinates=straight).coordinates is None

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from pscd.discrete import log_probability, states
+from pscd.mixtures import TableMixture
 from pscd.mixtures.cells import Conditionals
-from pscd.mixtures.mixed import MixedMixture
 from pscd.rng import generator
-from tests.mixtures.test_mixed import mixture, with_gaps
+from tests.mixtures.test_table_mixture import mixture, with_gaps
 
 GRID = torch.linspace(-30, 30, 12_001, dtype=torch.float64)
 STEP = float(GRID[1] - GRID[0])
@@ -136,8 +136,8 @@ def test_only_the_quantiles_that_are_asked_for_are_computed():
 def chained(d=6, rho=0.95):
     """One Gaussian with strongly correlated columns."""
     covariance = rho * torch.ones(d, d).double() + (1 - rho) * torch.eye(d).double()
-    tensors = torch.ones(1), torch.zeros(1, d), covariance[None], torch.empty(1, 0), torch.zeros(d)
-    return MixedMixture(*tensors)
+    tensors = torch.ones(1), torch.zeros(1, d), torch.linalg.cholesky(covariance)[None]
+    return TableMixture(*tensors)
 
 
 def test_a_wrong_cell_does_not_make_its_neighbours_look_wrong():
@@ -180,7 +180,7 @@ def test_trust_with_columns_of_one_kind(levels):
 
 def test_the_only_cell_of_a_row_is_judged_by_itself():
     """3.29 deviations are surprising at one in a thousand; a row with nothing in it has nothing to distrust."""
-    model = MixedMixture(
+    model = TableMixture(
         torch.ones(1).double(),
         torch.zeros(1, 2).double(),
         torch.eye(2).double()[None],

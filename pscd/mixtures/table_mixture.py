@@ -2,20 +2,19 @@
 
     m(x) = sum_k w_k N(z; mu_k, Sigma_k) prod_c T_kc[code of column c]
 
-Within a component numbers and categories are independent of each other; what they have to do with each other is in the
-components. All marginals and conditionals are exact, so that missing values are marginalised instead of filled.
+Within a component, numbers and categories are independent; their dependence is in the components. All marginals and
+conditionals are exact, so missing values are integrated out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
 from pscd.mixtures.cells import Cells, trusted_cells
 from pscd.mixtures.missing import Block, Filled, fill, gaps, row_blocks
-
-NEGLIGIBLE = 1e-4  # responsibility below which a component does not count in an expectation
-FALSE_ALARMS = 0.001  # share of right cells that may be distrusted
+from pscd.mixtures.mixture import Mixture
 
 
 def split_columns(x: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
@@ -40,63 +39,88 @@ def split_columns(x: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
     return x[:, levels == 0], codes.nan_to_num(nan=-1.0).long()
 
 
-class MixedMixture(nn.Module):
+class TableMixture(nn.Module):
     """A mixture on rows `(n, D)` of numbers and of codes of categories; NaN is a missing cell.
 
     Args:
         weights: `(K,)`, summing to one.
         means: of the d numeric columns, `(K, d)`.
-        covariances: `(K, d, d)`.
-        log_tables: log probabilities of the categories, those of one column beside those of the next, `(K, L_1 + ...)`.
-        levels: for each column the number of its categories, 0 for a numeric one, `(D,)`.
-        spread: for each numeric column, how much wider cells that the fit has not seen lie around what the others of
-            their row predict than the covariances say, `(d,)`; one if not given. It widens intervals and draws.
+        factors: lower Cholesky factors of their covariances, `(K, d, d)`.
+        log_tables: log probabilities of the categories, those of one column after those of the other, `(K, L_1 + ...)`;
+            none if not given.
+        levels: for each column the number of its categories, 0 for a numeric one, `(D,)`; all numeric if not given.
+        spread: for each numeric column the factor by which residuals of new rows exceed those of the fit, `(d,)`; one
+            if not given. It widens intervals and draws.
         bounds: lowest and highest value of each numeric column that a prediction may have, `(2, d)`; none if not given.
 
     >>> weights, means = torch.tensor([0.5, 0.5]).double(), torch.tensor([[-1.0], [1.0]]).double()
     >>> tables = torch.tensor([[0.9, 0.1], [0.1, 0.9]]).double()
-    >>> mixture = MixedMixture(weights, means, torch.ones(2, 1, 1).double(), tables.log(), torch.tensor([0, 2]))
+    >>> mixture = TableMixture(weights, means, torch.ones(2, 1, 1).double(), tables.log(), torch.tensor([0, 2]))
     >>> mixture.log_prob(torch.tensor([[float("nan"), 0.0], [float("nan"), float("nan")]])).exp()
     tensor([0.5000, 1.0000], dtype=torch.float64)
     """
 
-    weights: Tensor
-    means: Tensor
-    covariances: Tensor
     log_tables: Tensor
     levels: Tensor
     spread: Tensor
     bounds: Tensor
-    precision: Tensor
-    log_det: Tensor
 
     def __init__(
         self,
         weights: Tensor,
         means: Tensor,
-        covariances: Tensor,
-        log_tables: Tensor,
-        levels: Tensor,
+        factors: Tensor,
+        log_tables: Tensor | None = None,
+        levels: Tensor | None = None,
         spread: Tensor | None = None,
         bounds: Tensor | None = None,
     ) -> None:
         super().__init__()
-        d = means.shape[1]
-        given = {"weights": weights, "means": means, "covariances": covariances, "log_tables": log_tables}
-        given["spread"] = torch.ones(d) if spread is None else spread
-        given["bounds"] = torch.tensor([[-torch.inf], [torch.inf]]).repeat(1, d) if bounds is None else bounds
-        for name, value in given.items():
+        k, d = means.shape
+        self.numbers = Mixture(weights.double(), means.double(), factors.double())
+        values = {
+            "log_tables": torch.empty(k, 0) if log_tables is None else log_tables,
+            "spread": torch.ones(d) if spread is None else spread,
+            "bounds": torch.tensor([[-torch.inf], [torch.inf]]).repeat(1, d) if bounds is None else bounds,
+        }
+        for name, value in values.items():
             self.register_buffer(name, value.double())
-        self.register_buffer("levels", levels.long())
-        factor = torch.linalg.cholesky(self.covariances)
-        self.register_buffer("precision", torch.cholesky_inverse(factor), persistent=False)
-        log_det = 2 * torch.diagonal(factor, dim1=1, dim2=2).log().sum(1)
-        self.register_buffer("log_det", log_det, persistent=False)
+        self.register_buffer("levels", torch.zeros(d).long() if levels is None else levels.long())
 
     def tensors(self) -> dict[str, Tensor]:
-        """What `MixedMixture(**tensors)` needs, for saving."""
-        names = ("weights", "means", "covariances", "log_tables", "levels", "spread", "bounds")
-        return {name: getattr(self, name) for name in names}
+        """The arguments of `TableMixture(**tensors)`, for saving."""
+        names = ("log_tables", "levels", "spread", "bounds")
+        return {**self.numbers.tensors(), **{name: getattr(self, name) for name in names}}
+
+    @property
+    def weights(self) -> Tensor:
+        """`(K,)`."""
+        return self.numbers.weights
+
+    @property
+    def means(self) -> Tensor:
+        """`(K, d)`."""
+        return self.numbers.means
+
+    @property
+    def factors(self) -> Tensor:
+        """`(K, d, d)`."""
+        return self.numbers.factors
+
+    @property
+    def covariances(self) -> Tensor:
+        """`(K, d, d)`."""
+        return self.factors @ self.factors.mT
+
+    @cached_property
+    def precision(self) -> Tensor:
+        """Inverse covariances of the numbers, `(K, d, d)`."""
+        return torch.cholesky_inverse(self.numbers.factors)
+
+    @cached_property
+    def log_det(self) -> Tensor:
+        """Log determinants of the covariances, `(K,)`."""
+        return 2 * torch.diagonal(self.numbers.factors, dim1=1, dim2=2).log().sum(1)
 
     @property
     def numeric(self) -> Tensor:
@@ -105,30 +129,23 @@ class MixedMixture(nn.Module):
 
     @property
     def categorical(self) -> Tensor:
-        """Indices of the columns of categories, `(C,)`."""
+        """Indices of the categorical columns, `(C,)`."""
         return (self.levels > 0).nonzero().flatten()
 
     @property
     def table_starts(self) -> Tensor:
-        """Where the table of each column of categories starts in `log_tables`, `(C,)`."""
+        """Where the table of each categorical column starts in `log_tables`, `(C,)`."""
         sizes = self.levels[self.categorical]
         return sizes.cumsum(0) - sizes
 
     def tables(self) -> list[Tensor]:
-        """Probabilities of the categories of each column of categories, `(K, L)`."""
+        """Probabilities of the categories of each categorical column, `(K, L)`."""
         return list(self.log_tables.exp().split(self.levels[self.categorical].tolist(), 1))
 
     # --- parts that the computations share ---
 
     def blocks(self, x: Tensor) -> Iterator[Block]:
-        """Rows in blocks that fit the memory.
-
-        Args:
-            x: rows, `(n, D)`.
-
-        Yields:
-            The rows of a block, numbers and categories apart.
-        """
+        """Rows `(n, D)` in blocks that fit the memory, complete rows first."""
         z, codes = split_columns(x, self.levels)
         for rows in row_blocks(z.isnan(), len(self.weights)):
             yield Block(rows, z[rows], codes[rows], gaps(z[rows].isnan()))
@@ -139,18 +156,24 @@ class MixedMixture(nn.Module):
 
     def log_categories(self, codes: Tensor) -> Tensor:
         """Log probability of each code, `(n, C)`, under each component: `(K, n, C)`, 0 where missing."""
-        found = self.log_tables[:, codes.clamp(min=0) + self.table_starts]
-        return found.masked_fill(codes < 0, 0.0)
+        logs = self.log_tables[:, codes.clamp(min=0) + self.table_starts]
+        return logs.masked_fill(codes < 0, 0.0)
 
     def log_parts(self, filled: Filled, codes: Tensor) -> Tensor:
         """Log of weight times density of the observed cells for each component, `(n, K)`."""
         return self.weights.log() + filled.log_prob + self.log_categories(codes).sum(2).T
 
+    def block_parts(self, block: Block) -> Tensor:
+        """`log_parts` of a block; complete rows take one matrix product."""
+        if block.holes:
+            return self.log_parts(self.fill(block), block.codes)
+        return self.numbers.parts(block.z) + self.log_categories(block.codes).sum(2).T
+
     def parts(self, x: Tensor) -> Tensor:
         """Log of weight times density of the observed cells of rows `(n, D)` for each component, `(n, K)`."""
         result = self.weights.new_empty(len(x), len(self.weights))
         for block in self.blocks(x):
-            result[block.rows] = self.log_parts(self.fill(block), block.codes)
+            result[block.rows] = self.block_parts(block)
         return result
 
     # --- rows ---
@@ -185,7 +208,8 @@ class MixedMixture(nn.Module):
             result[block.rows] = e
         return result
 
-    def _expected_energy(self, filled: Filled, codes: Tensor, share: Tensor) -> Tensor:
+    def _expected_energy(self, filled: Filled, codes: Tensor, share: Tensor, negligible: float = 1e-4) -> Tensor:
+        # Components with a responsibility below `negligible` do not count.
         traces = filled.traces()
         # sum_v T_k[v] log T_l[v] for all pairs of components, and what is known beside it.
         crossed = [t @ log.T for t, log in zip(self.tables(), self._split_logs(), strict=True)]
@@ -194,12 +218,12 @@ class MixedMixture(nn.Module):
         known = self.log_categories(codes).sum(2).T + self.weights.log()
         total = share.new_zeros(len(share))
         for k in range(len(self.weights)):
-            likely = (share[:, k] > NEGLIGIBLE).nonzero().flatten()
+            likely = (share[:, k] > negligible).nonzero().flatten()
             whole = filled.apart[k, likely] + self.means[k]
             squared = fill(whole, [], self.means, self.precision, self.log_det).log_prob - 0.5 * traces[likely, k]
             energy = -(squared + known[likely] + guess[likely, k]).logsumexp(1)
             total[likely] += share[likely, k] * energy
-        return total / torch.where(share > NEGLIGIBLE, share, 0.0).sum(1)
+        return total / torch.where(share > negligible, share, 0.0).sum(1)
 
     def _split_logs(self) -> list[Tensor]:
         return list(self.log_tables.split(self.levels[self.categorical].tolist(), 1))
@@ -255,25 +279,27 @@ class MixedMixture(nn.Module):
     # --- every cell given the others ---
 
     def cells(self, x: Tensor, trusted: Tensor | None = None) -> Cells:
-        """Every cell given the trusted other cells of its row.
-
-        Args:
-            x: rows, `(n, D)`.
-            trusted: which cells to rely on, `(n, D)`; all that are there if it is not given.
-
-        Returns:
-            What each cell costs, how surprising it is, and what it should be.
-        """
+        """Every cell of rows `(n, D)` given the others of its row, of those that are `trusted` if given."""
         return Cells.of(self, x, trusted)
 
-    def trusted(self, x: Tensor, false_alarms: float = FALSE_ALARMS) -> Tensor:
-        """Which cells are in keeping with the other cells of their row; at least half of those of each row.
+    def trusted(self, x: Tensor, false_alarms: float = 1e-3) -> Tensor:
+        """Which cells agree with the others of their row; false for wrong and missing cells, `(n, D)`.
 
         Args:
             x: rows, `(n, D)`.
-            false_alarms: share of right cells that may be distrusted.
+            false_alarms: share of correct cells that may be distrusted.
 
         Returns:
-            `(n, D)`, false for cells that are missing or look wrong.
+            `(n, D)`; at most half of the cells of a row are distrusted.
         """
         return trusted_cells(self, x, false_alarms)
+
+
+def join(parts: Sequence[tuple[float, TableMixture]]) -> TableMixture:
+    """The mixture of mixtures with so much weight each; spread and bounds are those of the first."""
+    weights = torch.cat([weight * part.weights for weight, part in parts])
+    means, factors, tables = (
+        torch.cat([getattr(part, name) for _, part in parts]) for name in ("means", "factors", "log_tables")
+    )
+    first = parts[0][1]
+    return TableMixture(weights, means, factors, tables, first.levels, first.spread, first.bounds)
