@@ -153,7 +153,9 @@ def test_missing_values_are_completed_by_draws():
 @pytest.mark.parametrize("d", [2, 5])
 def test_a_gamma_of_ones_own_trains_on_dirty_rows(gamma, d):
     x, k = dirty_rows(d=d)
-    config = for_rows((d,)).changed({"updates": 40, "objective.gamma": gamma, "guard.log_every": 10, "guard.max_retries": 0})
+    config = for_rows((d,)).changed(
+        {"updates": 40, "objective.gamma": gamma, "guard.log_every": 10, "guard.max_retries": 0}
+    )
     rows = []
     model = pscd.fit(x, config, log=rows.append)
     assert rows[-1]["gamma"] == gamma
