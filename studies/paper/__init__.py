@@ -117,23 +117,7 @@ def reproduce(
     images: Choice | None = None,
     hours: float | None = None,
 ) -> Path:
-    """Make an experiment of the paper again. Runs that were computed before are reused.
-
-    Args:
-        name: of the experiment.
-        out: folder for the page, its figures and the runs.
-        quick: make it small: a test that everything runs, not a result.
-        seeds: number of seeds (default: the experiment's own).
-        jobs: runs at a time; -1 for one per core.
-        images: which images, preset and feature map, for experiments that have a choice.
-        hours: after which no run is begun any more.
-
-    Returns:
-        The experiment's page.
-
-    Raises:
-        UserError: there is no such experiment, it has no images to choose, or not both units of gamma.
-    """
+    """Make an experiment of the paper again. Runs that were computed before are reused."""
     if name == TABLES:
         if images is None or not Path(images.data).is_dir():
             raise UserError(f"{TABLES} needs --data, a folder of .npz tables with X and y")

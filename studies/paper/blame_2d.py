@@ -52,15 +52,6 @@ class Quadrature(Objective):
     Updates take the grids in turn. A network that sees the points of one grid alone learns to be right there and
     wrong
     between them; interleaved grids prevent that at the price of one.
-
-    Args:
-        rule: whose gamma and warm-up are taken.
-        grids: to integrate the norm on.
-        log_p: log density of the data on each grid; None takes the mean over the batch for E_p.
-        shift: of the standardisation.
-        scale: of the standardisation.
-        steps: updates in all.
-        turn: which grid is next.
     """
 
     rule: PseudoSpherical
@@ -137,16 +128,7 @@ def _log_density(name: str, grid: exact.Grid) -> Tensor:
 
 @torch.no_grad()
 def measure(model: Model, name: str, n_grid: int) -> Result:
-    """KL, the gamma-1 divergence and MMD^2 x 1e4 between data and model, by quadrature: without noise.
-
-    Args:
-        model: trained on the toy.
-        name: of the toy.
-        n_grid: cells per axis.
-
-    Returns:
-        The three numbers by name.
-    """
+    """KL, the gamma-1 divergence and MMD^2 x 1e4 between data and model, by quadrature: without noise."""
     grid = exact.grid(replace(TOYS_2D[name].quadrature_box, cut=0.01), n_grid)
     log_p, log_q = _log_density(name, grid), exact.log_density(model, grid)
     return {

@@ -49,30 +49,12 @@ def smoothness(gamma: float) -> float:
 
 
 def draw(log_p: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """Draw from a density on the grid.
-
-    Args:
-        log_p: the log density on `GRID`, `(M,)`.
-        n: number of draws.
-        generator: source of randomness.
-
-    Returns:
-        `(n, 1)`.
-    """
+    """Draw from a density on the grid."""
     return exact.draw(lambda x: -log_p, GRID, n, generator)
 
 
 def gradient(log_p: Tensor, theta: Tensor, gamma: float) -> Tensor:
-    """The exact gradient of the loss, E_a[phi] - E_r[phi] (Theorem 2).
-
-    Args:
-        log_p: log density of the data on `GRID`.
-        theta: parameters, `(2,)`.
-        gamma: of the score.
-
-    Returns:
-        `(2,)`.
-    """
+    """The exact gradient of the loss, E_a[phi] - E_r[phi] (Theorem 2)."""
     phi = features(GRID.points)
     e = phi @ theta
     attract = (log_p - gamma * e + GRID.h.log()).softmax(0)

@@ -33,14 +33,7 @@ def unit_of(settings: Settings) -> str:
 
 
 def naming(done: Sequence[Run]) -> Callable[[Settings], str]:
-    """What a page calls its models: by gamma, and by the unit of gamma too if the page has both.
-
-    Args:
-        done: all runs of the page.
-
-    Returns:
-        A function from settings to a name.
-    """
+    """What a page calls its models: by gamma, and by the unit of gamma too if the page has both."""
     both = {unit_of(d.settings) for d in done} >= set(BOTH.values())
     return lambda s: f"{objective_label(s['gamma'])} {unit_of(s) if both else ''}".rstrip()
 
@@ -58,14 +51,7 @@ are longer.
 
 
 def differences(models: Sequence[Run]) -> str:
-    """A table of the FID of each gamma less that of CD with the same seed, with intervals; empty for one seed.
-
-    Args:
-        models: runs of `compute`; those that diverged are left out.
-
-    Returns:
-        Markdown.
-    """
+    """A table of the FID of each gamma less that of CD with the same seed, with intervals; empty for one seed."""
     name = naming(models)
     by_name: dict[str, dict[int, Run]] = {}
     for d in models:
@@ -106,22 +92,7 @@ def gradient_agreement(
     lr: float,
     n_batches: int = 16,
 ) -> Result:
-    """How near the gradient of an objective is to that of CD: what a gamma changes in an update, beside its noise.
-
-    Args:
-        energy: of images in [0, 1], at whose weights gradients are taken.
-        objective: to compare with CD.
-        real: images of bytes, `(n, *shape)`.
-        fake: samples of the model, as bytes.
-        batch_size: images of each phase in a batch.
-        lr: learning rate of Adam.
-        n_batches: number of batches, at most as many as there are images for.
-
-    Returns:
-        `cosine_to_cd`, between the gradients of both on the same batch; `cosine_of_batches`, between those of CD on two
-        batches; `energy_step`, the standard deviation, over real images, of what an update changes in their energies,
-        divided by that of the energies. Means over batches.
-    """
+    """How near the gradient of an objective is to that of CD: what a gamma changes in an update, beside its noise."""
     n_batches = min(n_batches, len(real) // batch_size, len(fake) // batch_size)
     energy = copy.deepcopy(energy).requires_grad_()  # that of a trained model asks for no gradients
     parameters = list(energy.parameters())

@@ -37,15 +37,7 @@ LOST = "-"
 
 
 def junk(kind: str, name: str) -> Callable[[int, torch.Generator | None], Tensor]:
-    """A function that draws rows of junk.
-
-    Args:
-        kind: one of `KINDS`.
-        name: of the set that it is for.
-
-    Returns:
-        A function of the number of rows and a generator.
-    """
+    """A function that draws rows of junk."""
     if kind == "uniform":
         return lambda n, g: 12 * torch.rand(n, 2, generator=g) - 6
     if kind == "gaussian":
@@ -54,17 +46,7 @@ def junk(kind: str, name: str) -> Callable[[int, torch.Generator | None], Tensor
 
 
 def configuration(method: str, ratio: float, seed: int, *, quick: bool) -> TrainConfig:
-    """How a method trains; trimming is told the true share of junk, which nobody else is.
-
-    Args:
-        method: one of `METHODS`.
-        ratio: share of junk.
-        seed: of the run.
-        quick: whether to make it small.
-
-    Returns:
-        The configuration.
-    """
+    """How a method trains; trimming is told the true share of junk, which nobody else is."""
     config = {
         "CD": TrainConfig(objective=PseudoSpherical(gamma=0.0)),
         "trim": TrainConfig(objective=Trimmed(alpha=ratio)),
@@ -149,15 +131,7 @@ def _compute(settings: Settings) -> Result:
 
 @torch.no_grad()
 def measure(energy: Callable[[Tensor], Tensor], settings: Settings) -> Result:
-    """KL(clean || q) in nats, MMD^2 x 1e4 between the densities, both by quadrature, and AUROC of fresh junk.
-
-    Args:
-        energy: of rows in the units of the data, up to a constant.
-        settings: of the run.
-
-    Returns:
-        `kl`, `mmd` and `auroc`, by name.
-    """
+    """KL(clean || q) in nats, MMD^2 x 1e4 between the densities, both by quadrature, and AUROC of fresh junk."""
     name, seed = settings["set"], settings["seed"]
     toy = TOYS_2D[name]
     assert toy.log_density is not None

@@ -36,16 +36,7 @@ STAGES = 2
 
 
 def line(gamma: float, *, unit: str = "spread", contaminated: bool = True) -> Settings:
-    """One way to go on after the warm-up.
-
-    Args:
-        gamma: of PS-CD; 0 is CD.
-        unit: of gamma: per `spread` of the energies, or per `nats`.
-        contaminated: whether a tenth of the images is noise, or none.
-
-    Returns:
-        The settings of the line.
-    """
+    """One way to go on after the warm-up."""
     return {"gamma": gamma, "unit": unit, "contaminated": contaminated}
 
 
@@ -66,19 +57,7 @@ def runs(
     stages: int = STAGES,
     updates: int = STAGE,
 ) -> list[Settings]:
-    """A run for each seed, with all its lines, which share a warm-up.
-
-    Args:
-        choice: of images, preset and features.
-        quick: whether to make it small.
-        seeds: number of runs.
-        lines: ways to go on.
-        stages: measurements after the warm-up.
-        updates: between two of them.
-
-    Returns:
-        The settings of each run.
-    """
+    """A run for each seed, with all its lines, which share a warm-up."""
     made = []
     for seed in range(seeds):
         # Without labels, as the paper has it.
@@ -163,19 +142,7 @@ def training_images(data: Dataset, settings: Settings) -> tuple[Tensor, Tensor]:
 def measure(
     model: Model, data: Dataset, real: Tensor, feature_map: FeatureMap, settings: Settings, folder: Path
 ) -> Result:
-    """FID of samples, their looks, and how far above the data noise lies, in spreads; kept in the run folder.
-
-    Args:
-        model: to measure.
-        data: real images.
-        real: features of held-out images.
-        feature_map: that gave them.
-        settings: of the run.
-        folder: of the run.
-
-    Returns:
-        The numbers by name.
-    """
+    """FID of samples, their looks, and how far above the data noise lies, in spreads; kept in the run folder."""
     kept = folder / f"measured-{digest(feature_map.name, settings['n'])}.json"
     if kept.is_file():
         return dict(read_json(kept))
@@ -203,18 +170,7 @@ def _kept(path: Path, make: Callable[[], Tensor]) -> Tensor:
 
 
 def weights(model: Model, x: Tensor, noise: Tensor, gamma: float, unit: str) -> Result:
-    """The share of the training weight that junk has, the effective share of the images, and whether energy finds junk.
-
-    Args:
-        model: whose energies weigh.
-        x: training images.
-        noise: which of them are junk, `(n,)`.
-        gamma: of the weights exp(-gamma E).
-        unit: of gamma: per `spread` of the energies, or per `nats`.
-
-    Returns:
-        `weight_of_noise` and `ess`; `auroc` and `ap` of junk among the images, if there is any.
-    """
+    """The share of the training weight that junk has, the effective share of the images, and whether energy finds junk."""
     order = torch.randperm(len(x), generator=generator(0, StudyStream.IMAGE_WEIGHTS))[:5000]
     e = model.energies(x[order])
     w = importance_weights(e / energy_spread(e).clamp(min=1e-9) if unit == "spread" else e, gamma)

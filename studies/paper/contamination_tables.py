@@ -36,17 +36,7 @@ METHODS = (*FIRST, *NEXT, *FLOWS)
 
 
 def read(path: Path) -> tuple[Tensor, Tensor]:
-    """The clean rows of a table and its anomalies, without columns that do not vary among the clean ones.
-
-    Args:
-        path: of an .npz file with `X`, and `y`, which is 1 for anomalies.
-
-    Returns:
-        Both as `(n, d)` in float64.
-
-    Raises:
-        UserError: the file has no such arrays.
-    """
+    """The clean rows of a table and its anomalies, without columns that do not vary among the clean ones."""
     try:
         with np.load(path) as arrays:
             x, y = arrays["X"], arrays["y"]
@@ -58,14 +48,7 @@ def read(path: Path) -> tuple[Tensor, Tensor]:
 
 
 def usable(folder: Path) -> list[Path]:
-    """The tables of a folder with a fitting number of rows and columns, small ones first.
-
-    Returns:
-        Paths of `.npz` files.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The tables of a folder with a fitting number of rows and columns, small ones first."""
     found = []
     for path in sorted(folder.glob("*.npz")):
         clean, _ = read(path)
@@ -81,16 +64,6 @@ def split(clean: Tensor, odd: Tensor, kind: str, ratio: float, seed: int) -> tup
 
     Held-out rows have ties spread over cells as training does it, in one way for all methods. Of a table's own
     anomalies half are kept for the AUROC, so there may be fewer in training than the ratio asks for.
-
-    Args:
-        clean: rows `(n, d)`.
-        odd: the table's own anomalies.
-        kind: one of `KINDS`, or none.
-        ratio: share of junk among the rows to train on.
-        seed: of all of it.
-
-    Returns:
-        Three tensors of rows `(n, d)`.
     """
     order = torch.randperm(len(clean), generator=generator(seed, StudyStream.TABLE_SPLIT))[:MOST_ROWS]
     spread = dequantise(clean[order], generator(seed, StudyStream.TABLE_SPREAD))

@@ -71,17 +71,7 @@ def true_machine(d: int, seed: int) -> discrete.BoltzmannMachine:
 
 
 def rows_of(e: Tensor, data: str, n: int, seed: int) -> Tensor:
-    """The states in the data: draws of a machine, some replaced by junk.
-
-    Args:
-        e: energies of all states.
-        data: a key of `CONTAMINATIONS`.
-        n: number of rows.
-        seed: of the draws.
-
-    Returns:
-        Indices of states, `(n,)`.
-    """
+    """The states in the data: draws of a machine, some replaced by junk."""
     rng = generator(seed, StudyStream.DISCRETE_ROWS, n)  # the same clean rows whatever replaces some of them
     rows = discrete.draw(e, n, rng)
     is_junk = torch.rand(n, generator=rng) < (0.0 if data == "clean" else JUNK)
@@ -93,15 +83,7 @@ def rows_of(e: Tensor, data: str, n: int, seed: int) -> Tensor:
 def contrast(
     machine: discrete.BoltzmannMachine, x: Tensor, rows: Tensor, settings: Settings, generator: torch.Generator
 ) -> None:
-    """PS-CD with exact draws of q, weighted as published, by Adam with a cosine decay; in place.
-
-    Args:
-        machine: what is trained.
-        x: all states.
-        rows: indices of the states in the data.
-        settings: of the run.
-        generator: source of randomness.
-    """
+    """PS-CD with exact draws of q, weighted as published, by Adam with a cosine decay; in place."""
     steps, batch = settings["steps"], settings["batch"]
     optimiser = torch.optim.Adam(machine.parameters(), lr=0.05)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
@@ -118,16 +100,7 @@ def contrast(
 
 
 def fit(x: Tensor, rows: Tensor, settings: Settings) -> discrete.BoltzmannMachine:
-    """A machine fitted by the run's method, from parameters 0.
-
-    Args:
-        x: all states.
-        rows: indices of the states in the data.
-        settings: of the run.
-
-    Returns:
-        The fitted machine.
-    """
+    """A machine fitted by the run's method, from parameters 0."""
     method = settings["method"]
     machine = discrete.BoltzmannMachine(x.shape[1])
     frequencies = torch.bincount(rows, minlength=len(x)).double() / len(rows)

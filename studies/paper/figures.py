@@ -17,16 +17,7 @@ CYCLE = ["#1b6ca8", "#d1603d", "#3a7d44", "#7b4ea3", "#b8860b", "#444444", "#c21
 
 
 def gaussians(p: GaussianMixture1d, fits: dict[str, tuple[float, float, float, float]], path: Path) -> Path:
-    """The data density and, for each fit, the exact Gaussian (line) and the trained one (dots).
-
-    Args:
-        p: the data density.
-        fits: by name the exact mean and deviation, then the trained ones.
-        path: where to write the picture.
-
-    Returns:
-        The path.
-    """
+    """The data density and, for each fit, the exact Gaussian (line) and the trained one (dots)."""
     figure, axis = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
     x = torch.linspace(-6, 8, 700, dtype=torch.float64)
     axis.fill_between(x.numpy(), p.log_prob(x[:, None]).exp().numpy(), color="0.85", label="data")
@@ -40,17 +31,7 @@ def gaussians(p: GaussianMixture1d, fits: dict[str, tuple[float, float, float, f
 
 
 def landscapes(panels: dict[str, dict[str, Any]], means: torch.Tensor, sds: torch.Tensor, path: Path) -> Path:
-    """Contours of log10(D - min D) over mean and deviation, with the optimum marked.
-
-    Args:
-        panels: six results by name, with `surface`, `exact_mean` and `exact_sd`.
-        means: of the surface's first axis.
-        sds: deviations of its second.
-        path: where to write the picture.
-
-    Returns:
-        The path.
-    """
+    """Contours of log10(D - min D) over mean and deviation, with the optimum marked."""
     figure, axes = plt.subplots(2, 3, figsize=(8.4, 5.2), layout="constrained", sharex=True, sharey=True)
     for axis, (name, result) in zip(axes.flat, panels.items(), strict=True):
         # What is infinite (none) lies above every level.
@@ -110,16 +91,7 @@ def rates(panels: list[tuple[str, str, Series, Series]], path: Path) -> Path:
 def histograms(
     rows: dict[str, dict[str, list[list[int]]]], windows: dict[str, tuple[float, float]], path: Path
 ) -> Path:
-    """One row of histograms for the data and for each model, one column for each set.
-
-    Args:
-        rows: counts by row and by set; the row `data` sets the colours.
-        windows: the interval that each set is shown on.
-        path: where to write the picture.
-
-    Returns:
-        The path.
-    """
+    """One row of histograms for the data and for each model, one column for each set."""
     names = list(next(iter(rows.values())))
     figure, axes = plt.subplots(
         len(rows), len(names), figsize=(1.6 * len(names), 1.7 * len(rows)), layout="constrained", squeeze=False
@@ -141,18 +113,7 @@ def histograms(
 def bars(
     rows: list[Row], path: Path, *, quantity: str = "MMD x 1e4", floor: float | None = 0.02, missing: str = ""
 ) -> Path:
-    """One group of bars for each row's name, one colour for each column.
-
-    Args:
-        rows: of the table.
-        path: where to write the picture.
-        quantity: what is measured.
-        floor: where lower numbers are drawn on a logarithmic axis; None: a linear one from 0.
-        missing: what stands in the place of a bar without a number.
-
-    Returns:
-        The path.
-    """
+    """One group of bars for each row's name, one colour for each column."""
     names, columns = list(dict.fromkeys(r.row for r in rows)), list(dict.fromkeys(r.column for r in rows))
     figure, axis = plt.subplots(figsize=(6.6, max(0.34, 0.11 * len(columns)) * len(names) + 1), layout="constrained")
     height = 0.8 / len(columns)
@@ -187,15 +148,7 @@ def image_grids(images_by_name: dict[str, torch.Tensor], path: Path) -> Path:
 
 
 def over_gamma(panels: dict[str, Series], path: Path) -> Path:
-    """A panel for each quantity: its values over gamma, a dot for each seed and a line through the means.
-
-    Args:
-        panels: by quantity, for each unit of gamma pairs of gamma and value.
-        path: where to write the picture.
-
-    Returns:
-        The path.
-    """
+    """A panel for each quantity: its values over gamma, a dot for each seed and a line through the means."""
     n_columns = 3
     n_rows = -(-len(panels) // n_columns)
     figure, axes = plt.subplots(n_rows, n_columns, figsize=(7.5, 2.3 * n_rows), layout="constrained", squeeze=False)
@@ -217,16 +170,7 @@ def over_gamma(panels: dict[str, Series], path: Path) -> Path:
 
 
 def robustness(found: dict[str, list[tuple[float, dict[str, Any]]]], before: float, path: Path) -> Path:
-    """FID, share of the weight on noise, and ESS over gamma, for both units; CD stands at the left edge.
-
-    Args:
-        found: for each unit pairs of gamma and result.
-        before: FID after the warm-up.
-        path: where to write the picture.
-
-    Returns:
-        The path.
-    """
+    """FID, share of the weight on noise, and ESS over gamma, for both units; CD stands at the left edge."""
     panels = {"fid": "FID after contaminated training", "weight_of_noise": "share of the weight on noise", "ess": "ESS"}
     figure, axes = plt.subplots(1, 3, figsize=(9.5, 2.9), layout="constrained")
     for axis, (name, title) in zip(axes, panels.items(), strict=True):
@@ -244,17 +188,7 @@ def robustness(found: dict[str, list[tuple[float, dict[str, Any]]]], before: flo
 
 
 def against_ratio(panels: dict[str, Series], limits: dict[str, float], path: Path, *, quantity: str) -> Path:
-    """A panel for each set and kind of junk: a quantity against the share of junk, one line for each method.
-
-    Args:
-        panels: by title, for each method pairs of ratio and value.
-        limits: by title, what is aimed at: a dotted line.
-        path: where to write the picture.
-        quantity: name of the axis.
-
-    Returns:
-        The picture's path.
-    """
+    """A panel for each set and kind of junk: a quantity against the share of junk, one line for each method."""
     n_columns = min(6, len(panels))
     n_rows = -(-len(panels) // n_columns)
     figure, axes = plt.subplots(
@@ -293,19 +227,7 @@ def paths(
     ratio: float,
     time: float,
 ) -> Path:
-    """Weight of the junk over time from each start, one line for each gamma; below, the densities at one time.
-
-    Args:
-        panels: results by start and by gamma, with `times`, `weights` and `density`.
-        x: where densities are known.
-        truth: densities of all rows and of the clean ones.
-        path: where to write the picture.
-        ratio: share of junk in the data.
-        time: of the densities.
-
-    Returns:
-        The picture's path.
-    """
+    """Weight of the junk over time from each start, one line for each gamma; below, the densities at one time."""
     figure, axes = plt.subplots(2, len(panels), figsize=(9.5, 4.8), layout="constrained", sharey="row", squeeze=False)
     for (above, below), (start, lines) in zip(axes.T, panels.items(), strict=True):
         below.fill_between(x, truth["all rows"], color="0.88", label="all rows")
@@ -326,15 +248,7 @@ def paths(
 
 
 def ahead(gaps: dict[str, dict[str, list[float]]], path: Path) -> Path:
-    """By how many nats one method is ahead of others: a dot for each table, a panel for each kind of junk.
-
-    Args:
-        gaps: by panel and by method.
-        path: where to write the picture.
-
-    Returns:
-        The picture's path.
-    """
+    """By how many nats one method is ahead of others: a dot for each table, a panel for each kind of junk."""
     figure, axes = plt.subplots(
         1, len(gaps), figsize=(2.1 * len(gaps) + 1.4, 3.0), layout="constrained", sharey=True, squeeze=False
     )

@@ -22,16 +22,7 @@ GRID = exact.grid(exact.Box((-HALF_WIDTH,), (HALF_WIDTH,)), 8000)
 
 
 def exact_optimum(p: GaussianMixture1d, gamma: float, start: tuple[float, float]) -> tuple[float, float]:
-    """(mean, sd) of the Gaussian that minimises D_gamma(p, q), by descent from `start` on exact integrals.
-
-    Args:
-        p: the data density.
-        gamma: of the divergence; 0 is KL.
-        start: (mean, sd) to descend from.
-
-    Returns:
-        Mean and standard deviation.
-    """
+    """(mean, sd) of the Gaussian that minimises D_gamma(p, q), by descent from `start` on exact integrals."""
     log_p = p.log_prob(GRID.points)
     # Below gamma = 0, E_p[q^gamma] is infinite for Gaussians that are too narrow.
     narrowest = max(0.05, 1.2 * math.sqrt(max(0.0, -gamma) * max(p.variances)))
@@ -41,16 +32,7 @@ def exact_optimum(p: GaussianMixture1d, gamma: float, start: tuple[float, float]
 def best_gaussian(
     loss: Callable[[Quadratic, Tensor], Tensor], start: tuple[float, float], narrowest: float = 0.05
 ) -> tuple[float, float]:
-    """(mean, sd) of the Gaussian with the lowest loss, by L-BFGS from `start`.
-
-    Args:
-        loss: of an energy and of one more number, such as a log Z of its own, which is minimised over as well.
-        start: (mean, sd) to descend from.
-        narrowest: least standard deviation.
-
-    Returns:
-        Mean and standard deviation.
-    """
+    """(mean, sd) of the Gaussian with the lowest loss, by L-BFGS from `start`."""
 
     def loss_and_gradient(theta: list[float]) -> tuple[float, list[float]]:
         energy = Quadratic(theta[0], math.exp(theta[1])).double()
@@ -72,12 +54,6 @@ def training_settings(quick: bool) -> Settings:
     A constant rate with a long average of the weights averages the noise over many batches; under a falling rate the
     last hundred batches would decide. No restarts: a chain has not forgotten its broad start after a few steps, and 5 %
     of them make the fitted deviations up to 1 % too small.
-
-    Args:
-        quick: whether to make it small.
-
-    Returns:
-        Settings by name.
     """
     if quick:
         size = {"n_data": 5_000, "steps": 40, "batch_size": 128, "lr": 0.03, "ema": 0.9}
@@ -89,17 +65,7 @@ def training_settings(quick: bool) -> Settings:
 def train_gaussian(
     x: Tensor, objective: Objective, start: tuple[float, float], settings: Settings
 ) -> tuple[float, float]:
-    """Train a Gaussian on samples with an objective, as any other energy: chains, weights, Adam.
-
-    Args:
-        x: rows `(n, 1)`.
-        objective: what is minimised.
-        start: (mean, sd) to start from.
-        settings: of the cell (see `gaussian_config`).
-
-    Returns:
-        (mean, sd).
-    """
+    """Train a Gaussian on samples with an objective, as any other energy: chains, weights, Adam."""
     energy = fit(x, gaussian_config(objective, settings), energy=Quadratic(*start)).energy
     assert isinstance(energy, Quadratic)
     return float(energy.mu), float(energy.sigma)

@@ -44,18 +44,7 @@ PRDC = ("density", "coverage", "precision", "recall")
 
 @dataclass(frozen=True)
 class Choice:
-    """What `--data`, `--preset`, `--features`, `--n`, `--junk`, `--ratio`, `--unit` and `--updates` ask for.
-
-    Args:
-        data: a set of images.
-        preset: settings of the training (default: those of the data).
-        features: of the metrics (see `pscd.images.features`).
-        n: images to measure by.
-        junk: what replaces images where training meets junk, see `studies.images.contamination`.
-        ratio: the share of images that is replaced.
-        unit: of gamma, `nats`, `spread` or `both`, each by models of its own (default: the preset's).
-        updates: of each run (default: the preset's).
-    """
+    """What `--data`, `--preset`, `--features`, `--n`, `--junk`, `--ratio`, `--unit` and `--updates` ask for."""
 
     data: str = "mnist"
     preset: str | None = None
@@ -67,19 +56,7 @@ class Choice:
     updates: int | None = None
 
     def config(self, gamma: float, seed: int, *, quick: bool) -> TrainConfig:
-        """The preset with a gamma and a seed.
-
-        Args:
-            gamma: of the objective.
-            seed: of the run.
-            quick: whether to make it small.
-
-        Returns:
-            The configuration.
-
-        Raises:
-            UserError: there is no preset for these data.
-        """
+        """The preset with a gamma and a seed."""
         name = self.preset or MEASURED.get(self.data, self.data)
         if name not in PRESETS:
             raise UserError(f"there is no preset for {self.data!r}; choose one with --preset: {', '.join(PRESETS)}")
@@ -110,17 +87,7 @@ class Choice:
 
 
 def runs(choice: Choice, gammas: Sequence[float], quick: bool, seeds: int) -> list[Settings]:
-    """A model for each gamma and seed, with all that decides its numbers.
-
-    Args:
-        choice: of images, preset and features.
-        gammas: of the objective.
-        quick: whether to make it small.
-        seeds: number of seeds.
-
-    Returns:
-        The settings of each run.
-    """
+    """A model for each gamma and seed, with all that decides its numbers."""
     both = [replace(choice, unit=unit) for unit in BOTH] if choice.unit == "both" else [choice]
     pairs = [(one, gamma) for i, one in enumerate(both) for gamma in gammas if gamma != 0 or i == 0]
     return [
@@ -186,16 +153,7 @@ def _compute_background(settings: Settings, checkpoints: Path) -> Result:
 
 
 def measure(samples: Tensor, data: Dataset, features: str) -> Result:
-    """FID and PRDC of samples against held-out images, beside the FID of training images.
-
-    Args:
-        samples: bytes `(n, C, H, W)`.
-        data: real images.
-        features: what to see them through (see `pscd.images.features`).
-
-    Returns:
-        The numbers by name, with the feature map.
-    """
+    """FID and PRDC of samples against held-out images, beside the FID of training images."""
     feature_map = load_feature_map(features, data)
     n = min(len(samples), len(data.held_out))
     some = torch.randperm(len(data.train), generator=generator(0, Stream.IMAGES_SHOWN))[:n]

@@ -48,17 +48,7 @@ def kinds_of(choice: Choice) -> list[Choice]:
 
 
 def junk_runs(choice: Choice, quick: bool, seeds: int, ways: Sequence[Way] = WAYS) -> list[Settings]:
-    """Every way to train, on clean images and with each kind of junk.
-
-    Args:
-        choice: of images, preset and features.
-        quick: whether to make it small.
-        seeds: number of seeds.
-        ways: CD, and PS-CD with the short warm-up and weighed images.
-
-    Returns:
-        The settings of each run; what matters most comes first.
-    """
+    """Every way to train, on clean images and with each kind of junk."""
     kinds = kinds_of(choice)
     if quick:  # what needs no other set of images
         kinds = [one for one in kinds if one.junk in ("blank", "occluded")]
@@ -77,16 +67,7 @@ def junk_runs(choice: Choice, quick: bool, seeds: int, ways: Sequence[Way] = WAY
 
 
 def warm_runs(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
-    """The same after a warm-up: CD on clean images, one run for each seed, from which every way goes on.
-
-    Args:
-        choice: of images, preset and features.
-        quick: whether to make it small.
-        seeds: number of seeds.
-
-    Returns:
-        The settings of each run.
-    """
+    """The same after a warm-up: CD on clean images, one run for each seed, from which every way goes on."""
 
     def after(settings: Settings) -> Settings:
         warm = run_settings(choice, 0.0, 0.0, settings["seed"], contaminated=False, quick=quick)["config"]
@@ -125,14 +106,7 @@ def _draw(done: Sequence[Run], path: Path) -> list[Path]:
 
 
 def summary(done: Sequence[Run]) -> str:
-    """A line for each kind of junk: FID of both objectives, how far above clean CD, and whether junk is found and made.
-
-    Args:
-        done: runs; those that diverged have no FID.
-
-    Returns:
-        Markdown.
-    """
+    """A line for each kind of junk: FID of both objectives, how far above clean CD, and whether junk is found and made."""
     by: dict[tuple[str, str], list[Run]] = {}
     for d in done:
         by.setdefault((_kind(d.settings), _objective(d.settings)), []).append(d)

@@ -28,16 +28,7 @@ def landscape_axes(n: int) -> tuple[Tensor, Tensor]:
 
 
 def landscape(case: str, gamma: float, n: int) -> tuple[Tensor, Tensor, Tensor]:
-    """D_gamma(p, q) over the Gaussians q.
-
-    Args:
-        case: a key of `CASES`.
-        gamma: of the divergence.
-        n: means, and deviations.
-
-    Returns:
-        Means `(n,)`, deviations `(n,)`, and the divergence at every pair, `(n, n)`; infinite where an integral is.
-    """
+    """D_gamma(p, q) over the Gaussians q."""
     p = CASES[case]
     means, sds = landscape_axes(n)
     log_p = p.log_prob(GRID.points)

@@ -48,19 +48,7 @@ VALUES = ("mean", "sd", "kl", "mmd")
 
 
 def exact_gaussian(objective: Objective, noise: Noise | None, start: tuple[float, float]) -> tuple[float, float]:
-    """(mean, sd) of the Gaussian at which the objective has its minimum, with the mixture's density for data.
-
-    Args:
-        objective: what is minimised.
-        noise: that of noise-contrastive estimation, which its optimum depends on.
-        start: (mean, sd) to descend from.
-
-    Returns:
-        Mean and standard deviation.
-
-    Raises:
-        UserError: there is no exact answer for objectives of this kind.
-    """
+    """(mean, sd) of the Gaussian at which the objective has its minimum, with the mixture's density for data."""
     log_p = MIXTURE_1D.log_prob(GRID.points)
     p = log_p.exp() * GRID.h
 

@@ -49,17 +49,6 @@ def relative_costs(
     """How long an update takes, relative to the reference.
 
     Objectives take turns in short blocks, so that whatever else the machine does affects all of them alike.
-
-    Args:
-        configs: by the name of the objective.
-        x: rows to train on.
-        rounds: blocks of each objective.
-        block: updates in a block.
-        energy: makes the network (default: that of the configuration).
-
-    Returns:
-        For each objective the ratio of its time to that of the reference in the same round, sorted; for the reference
-        its seconds per update instead.
     """
     device = torch.device("cpu")
     states = {name: init_state(x, c, energy() if energy else None, device) for name, c in configs.items()}
@@ -178,17 +167,7 @@ def _table(
     *,
     floor: bool = False,
 ) -> str:
-    """One line for each objective, one column for each set.
-
-    Args:
-        runs: all of them.
-        show: what to write about the runs of one objective on one set.
-        cost: the measurement of time, for columns of time and failures at the end.
-        floor: whether to end with a line of data against data.
-
-    Returns:
-        The table in Markdown.
-    """
+    """One line for each objective, one column for each set."""
     sets = list(dict.fromkeys(d.settings["set"] for d in runs))
     times = {} if cost is None else {row.row: row.measured for row in cost_rows(cost.result["costs"])}
     rows = []

@@ -24,17 +24,7 @@ MADE: dict[str, Callable[[Dataset, int, torch.Generator], Tensor]] = {
 
 
 def other_images(data: Dataset, name: str, n: int, seed: int) -> dict[str, Tensor]:
-    """Up to `n` images of every other set on this machine, in the shape of `data`, and as many made of noise.
-
-    Args:
-        data: the images that a model knows.
-        name: of their set, which is left out.
-        n: images of each set at most.
-        seed: of noise and choice.
-
-    Returns:
-        Bytes `(m, channels, size, size)` by the name of the set.
-    """
+    """Up to `n` images of every other set on this machine, in the shape of `data`, and as many made of noise."""
     channels, size = data.train.shape[1], data.train.shape[2]
     sets = {kind: make(data, n, generator(seed, StudyStream.OOD_SYNTHETIC)) for kind, make in MADE.items()}
     for other in OTHERS:
@@ -58,19 +48,7 @@ def measure_ood(
     seed: int,
     others: Mapping[str, Tensor] | None = None,
 ) -> Result:
-    """AUROC, AUPR and FPR at 95 % of an energy for every other set of images, with the sizes.
-
-    Args:
-        energy: higher for what is strange; of a conditional model min over y of E(x, y).
-        data: the images that it was trained on.
-        name: of their set.
-        n: images of each set at most.
-        seed: of noise and choice.
-        others: what `other_images` returned, if it was called.
-
-    Returns:
-        For each set a dictionary of the three and the sizes.
-    """
+    """AUROC, AUPR and FPR at 95 % of an energy for every other set of images, with the sizes."""
     inside = energy(data.held_out[:n])
     found: Result = {}
     for other, x in (other_images(data, name, n, seed) if others is None else others).items():

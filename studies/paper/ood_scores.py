@@ -29,31 +29,13 @@ Aurocs = Mapping[str, Mapping[str, float]]  # by score and other set
 
 
 def sets_to_judge(data: Dataset, others: Mapping[str, Tensor], n: int) -> dict[str, Tensor]:
-    """Held-out images, others of them to compare with, and images of other sets.
-
-    Args:
-        data: the images that a model knows.
-        others: bytes by the name of the set.
-        n: images of each set at most.
-
-    Returns:
-        Bytes by name. Where too few are held out, scores compare with images of the training.
-    """
+    """Held-out images, others of them to compare with, and images of other sets."""
     known = data.held_out[n : 2 * n] if len(data.held_out) >= 2 * n else data.train[:n]
     return {INSIDE: data.held_out[:n], KNOWN: known, **others}
 
 
 def measure_sets(model: Model, sets: Mapping[str, Tensor], names: tuple[str, ...]) -> Result:
-    """What scores are computed from, for every image of every set, as text for a JSON file.
-
-    Args:
-        model: the model, or the background.
-        sets: images by name.
-        names: of the measures.
-
-    Returns:
-        By set and measure.
-    """
+    """What scores are computed from, for every image of every set, as text for a JSON file."""
     background = model if names == OF_A_BACKGROUND else None
     return {
         kind: {name: _encode(values) for name, values in measures(model, x, names, background).items()}
@@ -70,29 +52,13 @@ def _decode(text: str) -> Tensor:
 
 
 def background_settings(config: TrainConfig, n: int) -> Settings:
-    """The run of a background model: the same training by CD, on images with noise.
-
-    Args:
-        config: of the model for this seed.
-        n: images of each set at most.
-
-    Returns:
-        The settings.
-    """
+    """The run of a background model: the same training by CD, on images with noise."""
     noisy = config.changed({"objective.gamma": 0.0, "rows.data_noise": BACKGROUND_NOISE})
     return {"data": config.rows.data, "seed": config.seed, "background": noisy.to_dict(), "n": n}
 
 
 def aurocs(measured: Result, background: Result | None = None) -> dict[str, dict[str, float]]:
-    """How well each score tells other sets from the model's own.
-
-    Args:
-        measured: what `measure_sets` gave for a model.
-        background: the same for its background model, if there is one.
-
-    Returns:
-        AUROC by score and set, for the scores that can be computed.
-    """
+    """How well each score tells other sets from the model's own."""
     parts = [measured, *([background] if background is not None else [])]
     found = {
         kind: {name: _decode(text) for part in parts for name, text in part[kind].items()}
@@ -109,14 +75,7 @@ def aurocs(measured: Result, background: Result | None = None) -> dict[str, dict
 
 
 def score_rows(done: Sequence[Run]) -> list[Row]:
-    """AUROC of every score but the energy by set and objective, and of all of them on average over the sets.
-
-    Args:
-        done: runs of models and of backgrounds; those that were computed before measures were kept are left out.
-
-    Returns:
-        Rows of the table.
-    """
+    """AUROC of every score but the energy by set and objective, and of all of them on average over the sets."""
     backgrounds = {d.settings["seed"]: d.result.get("measures") for d in done if "background" in d.settings}
     runs: list[Run] = []
     for d in done:
@@ -130,14 +89,7 @@ def score_rows(done: Sequence[Run]) -> list[Row]:
 
 
 def score_summary(rows: Sequence[Row]) -> str:
-    """A line for each score with its mean AUROC over the other sets, the default marked.
-
-    Args:
-        rows: what `score_rows` returned.
-
-    Returns:
-        Markdown, with standard deviations over the seeds; nothing if no scores were measured.
-    """
+    """A line for each score with its mean AUROC over the other sets, the default marked."""
     means = {row.column: row for row in rows if row.row == MEAN}
     objectives = list(dict.fromkeys(name.partition(":")[0] for name in means))
     lines = []
@@ -163,15 +115,7 @@ def column(objective: str, by: str) -> str:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A score that was chosen by some pairs of sets, judged on others.
-
-    Args:
-        judged: the set whose model is judged.
-        by: the score that is best on average over all pairs without that set.
-        elsewhere: its mean AUROC there.
-        here: its mean AUROC over the judged pairs.
-        energy: that of the energy over the judged pairs.
-    """
+    """A score that was chosen by some pairs of sets, judged on others."""
 
     judged: str
     by: str
@@ -182,14 +126,6 @@ class Verdict:
 
 def judge_choices(tables: Mapping[str, Aurocs], judged: Sequence[str] = ()) -> list[Verdict]:
     """Choose a score without a look at any pair that a judged set is part of, and judge it on that set's pairs.
-
-    Args:
-        tables: AUROC by score and other set, for the set that a model was trained on; at least two.
-        judged: the sets that are judged, all of which are left out of the choice. By default every set is judged, by
-            a choice of its own from which it alone is left out.
-
-    Returns:
-        A verdict for each set that is judged.
 
     >>> one = {"energy": {"b": 0.4, "c": 0.6}, "typicality": {"b": 0.9, "c": 0.7}}
     >>> two = {"energy": {"a": 0.9, "c": 0.5}, "typicality": {"a": 0.1, "c": 0.6}}
@@ -205,15 +141,7 @@ def judge_choices(tables: Mapping[str, Aurocs], judged: Sequence[str] = ()) -> l
 
 
 def means_without(tables: Mapping[str, Aurocs], left_out: Sequence[str]) -> dict[str, float]:
-    """The mean AUROC of each score over all pairs of sets without some.
-
-    Args:
-        tables: as of `judge_choices`.
-        left_out: names of sets; pairs with one of them count neither as the trained nor as the other set.
-
-    Returns:
-        By score, for those that every table has.
-    """
+    """The mean AUROC of each score over all pairs of sets without some."""
     scores = [by for by in SCORES if all(by in table for table in tables.values())]
     return {
         by: fmean(
@@ -227,14 +155,7 @@ def means_without(tables: Mapping[str, Aurocs], left_out: Sequence[str]) -> dict
 
 
 def default_score(verdicts: Sequence[Verdict]) -> str:
-    """The score that every verdict has chosen, if it beats the energy on average where it is judged; else the energy.
-
-    Args:
-        verdicts: what `judge_choices` returned.
-
-    Returns:
-        A key of `pscd.images.scores.SCORES`.
-    """
+    """The score that every verdict has chosen, if it beats the energy on average where it is judged; else the energy."""
     chosen = {verdict.by for verdict in verdicts}
     better = fmean(verdict.here - verdict.energy for verdict in verdicts) > 0
     return chosen.pop() if len(chosen) == 1 and better else "energy"

@@ -25,17 +25,6 @@ def flow(log_q: Tensor, log_p: Tensor, gamma: float, cell: float, times: Tensor,
     With log q(x) at every x as a parameter, the gradient of the score is p q^gamma / E_p[q^gamma] - q^(1+gamma) /
     integral of q^(1+gamma); the Fisher metric divides it by q. At gamma 0 that is dq/dt = p - q: every place learns
     at the rate 1. Otherwise a place learns at the rate q^gamma. Steps are half implicit, which keeps q positive.
-
-    Args:
-        log_q: at the start, `(M,)`.
-        log_p: of the data.
-        gamma: at least 0.
-        cell: width of the cells.
-        times: increasing, at which to look.
-        step: of time.
-
-    Returns:
-        Densities `(M,)` at the times.
     """
     q, p, at, seen = log_q.exp(), log_p.exp(), 0.0, []
     q, p = q / (q.sum() * cell), p / (p.sum() * cell)

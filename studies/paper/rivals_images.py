@@ -29,16 +29,7 @@ L2 = 0.1  # of energy and critic, as the preset has it for the energy
 
 
 def runs(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
-    """CD and PS-CD as `images-fid` has them, f-EBM with its four divergences, and the baselines.
-
-    Args:
-        choice: of images, preset and features.
-        quick: whether to make it small.
-        seeds: number of seeds.
-
-    Returns:
-        The settings of each run.
-    """
+    """CD and PS-CD as `images-fid` has them, f-EBM with its four divergences, and the baselines."""
     found = images.runs(choice, GAMMAS, quick, seeds)
     plain = {"data": choice.data, "features": choice.features, "n": 100 if quick else choice.n}
     for seed in range(seeds):

@@ -48,12 +48,6 @@ COLUMNS = {
 def roughness(images: Tensor) -> Tensor:
     """The mean absolute difference between neighbouring pixels, from 0 to 1; 1/3 for uniform noise.
 
-    Args:
-        images: bytes, `(n, channels, height, width)`.
-
-    Returns:
-        `(n,)`.
-
     >>> roughness(torch.zeros(1, 1, 4, 4, dtype=torch.uint8))
     tensor([0.])
     """
@@ -67,17 +61,6 @@ def looks_like_junk(samples: Tensor, data: Dataset, kind: str, feature_map: Feat
 
     How much nearer is enough is set by clean images, `FALSE_ALARMS` of which are near enough, too. The neighbours are
     images that were held out, and junk that is made anew of such images.
-
-    Args:
-        samples: bytes, `(n, *shape)`.
-        data: clean images.
-        kind: of junk.
-        feature_map: what they are seen through.
-        seed: of the junk.
-
-    Returns:
-        `like_junk`, the share among the samples, and `junk_seen`, that among other junk of the kind: how much there is
-        to be seen.
     """
     half = min(len(samples), len(data.held_out)) // 2
     made = junk(kind)(data.held_out, 2 * half, generator(seed, StudyStream.FRESH_OUTLIERS))
@@ -104,20 +87,7 @@ def run_settings(
     quick: bool,
     start: Literal["none", "glance"] = "none",
 ) -> Settings:
-    """One run: all that decides its numbers.
-
-    Args:
-        choice: of images, preset, features and junk.
-        gamma: of the objective, per spread.
-        warmup: of gamma, as a share of the run.
-        seed: of the run.
-        contaminated: whether there is junk among the images.
-        quick: whether to make it small.
-        start: whether images are weighed before the first update.
-
-    Returns:
-        The settings.
-    """
+    """One run: all that decides its numbers."""
     config = choice.config(gamma, seed, quick=quick).changed({"objective.warmup": warmup, "rows.start": start})
     return {
         "gamma": gamma,
@@ -134,16 +104,7 @@ def run_settings(
 
 
 def runs(choice: Choice, quick: bool, seeds: int) -> list[Settings]:
-    """A run for each seed, line, and clean or dirty images.
-
-    Args:
-        choice: of images, preset, features and junk.
-        quick: whether to make it small.
-        seeds: number of seeds.
-
-    Returns:
-        The settings of each run; what matters most comes first.
-    """
+    """A run for each seed, line, and clean or dirty images."""
     return [
         run_settings(choice, gamma, warmup, seed, contaminated=contaminated, quick=quick)
         for seed in range(seeds)

@@ -105,18 +105,7 @@ START = (-0.3, -0.3)
 
 
 def descend(log_p: Tensor, gamma: float, steps: Tensor, batch: int, generator: torch.Generator) -> Tensor:
-    """SGD with the estimator of Theorem 3 from `START`, projected to the ball.
-
-    Args:
-        log_p: log density of the data on `GRID`.
-        gamma: of the score.
-        steps: step sizes, `(T,)`.
-        batch: draws of data, and of the model, per step.
-        generator: source of randomness.
-
-    Returns:
-        All iterates, `(T, 2)`, theta_1 first.
-    """
+    """SGD with the estimator of Theorem 3 from `START`, projected to the ball."""
     theta = torch.tensor(START, dtype=torch.float64)
     path = [theta]
     for step in steps[:-1].tolist():
@@ -214,18 +203,7 @@ def slope(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def series(done: Sequence[Run], check: str, by: str, x: str, y: str) -> dict[str, list[tuple[float, float]]]:
-    """Points (x, y) of a check.
-
-    Args:
-        done: all results.
-        check: whose points.
-        by: setting that splits them into lists, or an empty text for one.
-        x: name of a setting.
-        y: name of a result.
-
-    Returns:
-        A list of points for each value of the setting.
-    """
+    """Points (x, y) of a check."""
     lists: dict[str, list[tuple[float, float]]] = {}
     for d in done:
         if d.settings["check"] == check:

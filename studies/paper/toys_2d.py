@@ -40,17 +40,6 @@ def toy_settings(
     """A run with the library's defaults; only data, gamma, seed, and what `changes` says, differ.
 
     The whole configuration is part of the run, so that a change of a default is a change of its settings.
-
-    Args:
-        name: of the toy.
-        n_data: training points.
-        gamma: of PS-CD.
-        seed: of data and training.
-        quick: whether to make it small.
-        changes: settings to replace in the configuration, named with dots.
-
-    Returns:
-        The settings of the run.
     """
     config = TrainConfig(objective=PseudoSpherical(gamma=gamma), seed=seed, rows=RowSettings(data=name, n_data=n_data))
     return {"gamma": gamma, **run_settings(config, quick=quick, changes=changes)}
@@ -64,18 +53,7 @@ def run_settings(
     n_grid: int = N_GRID,
     n_fresh: int = N_FRESH,
 ) -> Settings:
-    """The settings of a run that trains on a toy and measures.
-
-    Args:
-        config: of the run.
-        quick: whether to make it small.
-        changes: settings to replace in the configuration, named with dots, after those of `quick`.
-        n_grid: cells per axis of the quadrature.
-        n_fresh: fresh points, and samples, to measure by.
-
-    Returns:
-        The settings of the run.
-    """
+    """The settings of a run that trains on a toy and measures."""
     config = config.changed({**(QUICK if quick else {}), **(changes or {})})
     size = {"n_grid": 96, "n_fresh": 1000} if quick else {"n_grid": n_grid, "n_fresh": n_fresh}
     return {
@@ -91,12 +69,6 @@ def compute(settings: Settings) -> Result:
     """Train on one set and measure against data that training has not seen.
 
     A run that diverged, or whose model has left the box of the quadrature, has an error instead of numbers.
-
-    Args:
-        settings: of the run.
-
-    Returns:
-        The numbers by name.
     """
     config, name, seed = TrainConfig.from_dict(settings["config"]), settings["set"], settings["seed"]
     rows: list[dict[str, float]] = []
@@ -119,18 +91,7 @@ def failed(done: Run) -> bool:
 
 @torch.no_grad()
 def measure(model: Model, name: str, seed: int, *, n_grid: int, n_fresh: int) -> Result:
-    """MMD^2 x 1e4 by samples and by quadrature, and KL where the data density is known.
-
-    Args:
-        model: trained on the toy.
-        name: of the toy.
-        seed: of fresh data and samples.
-        n_grid: cells per axis of the quadrature.
-        n_fresh: fresh points, and samples.
-
-    Returns:
-        The numbers by name.
-    """
+    """MMD^2 x 1e4 by samples and by quadrature, and KL where the data density is known."""
     toy = TOYS_2D[name]
     real, other = (toy(n_fresh, generator(seed, stream)) for stream in (6, 7))
     samples = model.sample(n_fresh, seed=seed)
@@ -151,17 +112,7 @@ def measure(model: Model, name: str, seed: int, *, n_grid: int, n_fresh: int) ->
 
 
 def stray_mass(log_p: Tensor, log_q: Tensor, grid: exact.Grid, emptiest: float = 1e-4) -> float:
-    """The mass of q where p has next to none: in the emptiest runs, which together hold `emptiest` of p.
-
-    Args:
-        log_p: log density of the data on the grid, `(M,)`.
-        log_q: that of the model; both are normalised on the grid.
-        grid: the cells.
-        emptiest: mass of p in the region.
-
-    Returns:
-        The mass, between 0 and 1.
-    """
+    """The mass of q where p has next to none: in the emptiest runs, which together hold `emptiest` of p."""
     order = log_p.argsort()
     p, q = (torch.softmax(log_f + grid.h.log(), 0)[order] for log_f in (log_p, log_q))
     return float(q[p.cumsum(0) <= emptiest].sum())
