@@ -106,7 +106,7 @@ def _draw(done: Sequence[Run], path: Path) -> list[Path]:
 
 
 def summary(done: Sequence[Run]) -> str:
-    """A line for each kind of junk: FID of both objectives, how far above clean CD, and whether junk is found and made."""
+    """A line for each kind of outliers: FID of both objectives, its rise above clean CD, detection and generation."""
     by: dict[tuple[str, str], list[Run]] = {}
     for d in done:
         by.setdefault((_kind(d.settings), _objective(d.settings)), []).append(d)

@@ -155,7 +155,7 @@ def means_without(tables: Mapping[str, Aurocs], left_out: Sequence[str]) -> dict
 
 
 def default_score(verdicts: Sequence[Verdict]) -> str:
-    """The score that every verdict has chosen, if it beats the energy on average where it is judged; else the energy."""
+    """The score that every verdict has chosen, if it beats the energy on average where it is judged, or the energy."""
     chosen = {verdict.by for verdict in verdicts}
     better = fmean(verdict.here - verdict.energy for verdict in verdicts) > 0
     return chosen.pop() if len(chosen) == 1 and better else "energy"
