@@ -92,7 +92,12 @@ def gradient_agreement(
     lr: float,
     n_batches: int = 16,
 ) -> Result:
-    """How near the gradient of an objective is to that of CD: what a gamma changes in an update, beside its noise."""
+    """How the gradient of an objective compares with that of CD, as means over batches.
+
+    `cosine_to_cd` is between the gradients of both on the same batch, `cosine_of_batches` between those of CD on two
+    batches; `energy_step` is the deviation, over real images, of what an update changes in their energies, divided by
+    that of the energies.
+    """
     n_batches = min(n_batches, len(real) // batch_size, len(fake) // batch_size)
     energy = copy.deepcopy(energy).requires_grad_()  # that of a trained model asks for no gradients
     parameters = list(energy.parameters())

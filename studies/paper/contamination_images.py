@@ -170,8 +170,7 @@ def _kept(path: Path, make: Callable[[], Tensor]) -> Tensor:
 
 
 def weights(model: Model, x: Tensor, noise: Tensor, gamma: float, unit: str) -> Result:
-    """How the gradient of an objective compares with that of CD: `cosine_to_cd`, on the same batch; `cosine_of_batches`, of
-    CD on two batches; `energy_step`, deviation of an update's change of energies, divided by that of the energies."""
+    """Share of training weight of the contamination, effective share of the images, and the AUROC of the energy."""
     order = torch.randperm(len(x), generator=generator(0, StudyStream.IMAGE_WEIGHTS))[:5000]
     e = model.energies(x[order])
     w = importance_weights(e / energy_spread(e).clamp(min=1e-9) if unit == "spread" else e, gamma)
