@@ -112,7 +112,7 @@ class _Score:
         with fast.threads_set(1):  # the engine has a process for each core
             rows = part[_names(self.model, part)]
             if isinstance(self.model, Model):
-                return part.assign(energy=self.model.energies(rows.to_numpy("float64")).double().numpy())
+                return part.assign(energy=self.model.energy(rows.to_numpy("float64")).double().numpy())
             return part.assign(energy=-self.model.score_samples(rows))
 
 

@@ -100,7 +100,7 @@ class Model(nn.Module):
     >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
     >>> config = pscd.TrainConfig(updates=10, batch_size=32, energy=pscd.Architecture("quadratic"))
     >>> model = pscd.fit(x, config)
-    >>> model.energies(x).shape, model.sample(5, n_steps=10).shape
+    >>> model.energy(x).shape, model.sample(5, n_steps=10).shape
     (torch.Size([200]), torch.Size([5, 2]))
     """
 
@@ -122,7 +122,7 @@ class Model(nn.Module):
         notes: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
-        self.energy = fast.prefer_channels_last(energy)
+        self.network = fast.prefer_channels_last(energy)
         self.config = config
         self.columns = columns
         self.fingerprint = fingerprint
@@ -151,9 +151,10 @@ class Model(nn.Module):
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         config, names = self.config, ", ".join(self.columns or ())
+        size = sum(p.numel() for p in self.network.parameters())
         facts = {
             "rows": f"{' x '.join(map(str, self.shape))} numbers{f': {names[:200]}' if names else ''}",
-            "energy": f"{type(self.energy).__name__}, {sum(p.numel() for p in self.energy.parameters()):,} parameters",
+            "energy": f"{type(self.network).__name__}, {size:,} parameters",
             "objective": repr(config.objective),
             "updates": f"{config.updates:,}",
             "data": config.rows.data or "rows in memory",
@@ -165,7 +166,7 @@ class Model(nn.Module):
         """How chains compute their gradients, in words."""
         label = torch.zeros(1, dtype=torch.long) if self.config.energy.classes else None
         with fast.using(self.config.compute.gradients):
-            return fast.evaluator(as_function(self.energy, self.config.compute.precision, label), self.shape).how
+            return fast.evaluator(as_function(self.network, self.config.compute.precision, label), self.shape).how
 
     def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
         """E(x), or E(x, label); differentiable.
@@ -179,12 +180,12 @@ class Model(nn.Module):
         """
         coordinates = self.coordinates
         z = coordinates.forward(x, self.step_size.dtype)
-        energy = self.energy(z) if label is None else self.energy(z, label)
+        energy = self.network(z) if label is None else self.network(z, label)
         # Bent columns are denser in z where they are drawn in: without their slope this is no energy of x.
         return energy if coordinates.is_linear else energy - coordinates.log_nonlinear_slope(x).to(energy.dtype)
 
     @torch.no_grad()
-    def energies(self, x: Rows) -> Tensor:
+    def energy(self, x: Rows) -> Tensor:
         """E(x) for any number of rows, in blocks on all cores: the higher, the stranger.
 
         Args:
@@ -202,10 +203,10 @@ class Model(nn.Module):
         if not isinstance(x, np.ndarray | Tensor) or x.ndim < 2 or len(x) <= block:
             x = as_rows(x)
         if len(x) <= block:
-            return self._energies(x)
+            return self._energy(x)
         blocks = (x[i : i + block] for i in range(0, len(x), block))
         try:
-            parts = list(fast.in_order(self._energies, blocks, threads=self._threads))
+            parts = list(fast.in_order(self._energy, blocks, threads=self._threads))
         except UserError:
             as_rows(x)  # which tells of all rows, not of a block
             raise
@@ -215,10 +216,10 @@ class Model(nn.Module):
         """E(x) of the rows of a stream, on all cores and in constant memory: the higher, the stranger.
 
         Args:
-            batches: rows as `energies` takes them; a few batches are taken ahead of the results.
+            batches: rows as `energy` takes them; a few batches are taken ahead of the results.
 
         Yields:
-            `energies` of each batch, in order.
+            `energy` of each batch, in order.
 
         >>> import pscd
         >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
@@ -228,7 +229,7 @@ class Model(nn.Module):
         [150, 50]
         """
         self._to_evaluation()
-        yield from fast.in_order(self.energies, batches, threads=self._threads)
+        yield from fast.in_order(self.energy, batches, threads=self._threads)
 
     @property
     def _threads(self) -> int | None:
@@ -236,10 +237,10 @@ class Model(nn.Module):
         return None if self.shift.device.type == "cpu" else 1
 
     def _to_evaluation(self) -> None:
-        if self.training or self.energy.training:  # it visits every layer
+        if self.training or self.network.training:  # it visits every layer
             self.eval()
 
-    def _energies(self, x: Rows) -> Tensor:
+    def _energy(self, x: Rows) -> Tensor:
         """E(x) of a block of rows."""
         x = as_rows(x)
         if tuple(x.shape[1:]) != self.shape:
@@ -259,11 +260,11 @@ class Model(nn.Module):
             raise UserError("log Z is known for models of tables only; images have energies, not densities")
         if self._log_z is None:
             self.eval()
-            self._log_z = log_z(self.energy, self.proposal)
+            self._log_z = log_z(self.network, self.proposal)
         return self._log_z
 
     @torch.no_grad()
-    def log_prob(self, x: Rows) -> Tensor:
+    def log_density(self, x: Rows) -> Tensor:
         """Log density of rows in the units of the data, in nats.
 
         Columns that never varied are left out. Values that are tied, such as integers, were spread over cells of their
@@ -276,10 +277,10 @@ class Model(nn.Module):
             `(n,)` in float64, all of them off by at most about `log_z().error`.
 
         Raises:
-            UserError: see `log_z` and `energies`.
+            UserError: see `log_z` and `energy`.
         """
         x = as_rows(x)
-        return -self.energies(x).double() - self.log_z().value - float(self.scale.log().sum())
+        return -self.energy(x).double() - self.log_z().value - float(self.scale.log().sum())
 
     def sample(
         self,
@@ -348,9 +349,9 @@ class Model(nn.Module):
         objective = self.config.objective
         if objective.uses_levels:
             with fast.using(self.config.compute.gradients):
-                return objective.sample(self.energy, z, n_steps=n_steps, generator=generator, callback=callback)
+                return objective.sample(self.network, z, n_steps=n_steps, generator=generator, callback=callback)
         moved, _ = run_chains(
-            self.energy,
+            self.network,
             z,
             self.config,
             label=label,
@@ -380,10 +381,10 @@ class Model(nn.Module):
             path: of the file.
             step: updates that the model has seen; None: those of its configuration.
         """
-        tensors = {f"energy.{name}": t for name, t in self.energy.state_dict().items()}
+        tensors = {f"energy.{name}": t for name, t in self.network.state_dict().items()}
         tensors |= {f"proposal.{name}": t for name, t in self.proposal.tensors().items()}
         tensors |= {**self.coordinates.tensors(), "step_size": self.step_size}
-        about = describe(self.energy, self.config, self.columns, self.fingerprint, self.notes)
+        about = describe(self.network, self.config, self.columns, self.fingerprint, self.notes)
         write_tensors(path, tensors, {**about, "step": str(self.config.updates if step is None else step)})
 
     @classmethod

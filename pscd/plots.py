@@ -104,7 +104,7 @@ def _plot_line(model: Model, data: Tensor, samples: Tensor) -> Figure:
     _histograms(left, data[:, 0], samples[:, 0], window)
     left.legend(loc="best", frameon=False)
     x = torch.linspace(*window, 400, dtype=torch.float64)
-    right.plot(x.numpy(), model.energies(x[:, None]).numpy(), color=COLOURS["data"])
+    right.plot(x.numpy(), model.energy(x[:, None]).numpy(), color=COLOURS["data"])
     right.set(ylabel="energy")
     for panel in (left, right):
         panel.set(xlabel=_names(model, 1)[0])
@@ -119,10 +119,10 @@ def _plot_plane(model: Model, data: Tensor, samples: Tensor, *, n_cells: int = 2
         panel.hist2d(points[:, 0].numpy(), points[:, 1].numpy(), bins=120, range=window, cmap=COLOURS["energy"])
         panel.set_title(title)
     x, y = (torch.linspace(*window, n_cells) for window in (x_window, y_window))
-    energy = model.energies(torch.cartesian_prod(x, y).view(-1, *model.shape)).view(n_cells, n_cells)
+    energy = model.energy(torch.cartesian_prod(x, y).view(-1, *model.shape)).view(n_cells, n_cells)
     # Far from the data energies are huge; the colours end at the energies of the data.
     lowest = float(energy.min())
-    highest = float(torch.quantile(model.energies(data.view(-1, *model.shape)), 0.999)) + 2
+    highest = float(torch.quantile(model.energy(data.view(-1, *model.shape)), 0.999)) + 2
     shown = (energy.T.clamp(max=highest) - lowest).numpy()
     image = right.imshow(
         shown, origin="lower", extent=(*x_window, *y_window), aspect="auto", cmap=f"{COLOURS['energy']}_r"
@@ -142,7 +142,7 @@ def _plot_columns(model: Model, data: Tensor, samples: Tensor, *, most: int = 12
     for i, (panel, name) in enumerate(zip(panels, names, strict=False)):
         _histograms(panel, data[:, i], samples[:, i], _windows(data[:, i : i + 1])[0])
         panel.set(xlabel=name, yticks=[])
-    e_data, e_samples = (model.energies(x.view(-1, *model.shape)) for x in (data, samples))
+    e_data, e_samples = (model.energy(x.view(-1, *model.shape)) for x in (data, samples))
     both = torch.cat([e_data, e_samples])
     _histograms(panels[-1], e_data, e_samples, (float(both.min()), float(torch.quantile(both, 0.995))))
     panels[-1].set(xlabel="energy", yticks=[])

@@ -124,7 +124,7 @@ def _junk_found(
 ) -> dict[str, float]:
     """How well the energy finds each kind of junk among digits, and the share of it among samples."""
     others = slice(N_JUDGING, 2 * N_JUDGING)
-    e, kinds_here = model.energies(x[others]), kinds[others]
+    e, kinds_here = model.energy(x[others]), kinds[others]
     digits = e[kinds_here == 0]
     found = {f"AP of {kind}": aupr(digits, e[kinds_here == i + 1]).value for i, kind in enumerate(JUNK)}
     return {**found, **_taken_for_junk(x, kinds, features, samples=fake, digits=real)}

@@ -70,7 +70,7 @@ def compute(tables: Path, settings: Settings) -> Result:
             config = config.changed({"updates": settings["updates"]})
         try:
             model = load(train(config, Path(folder) / "run", progress=False))
-            energy, log_prob = model.energies(x), model.log_prob(x)
+            energy, log_prob = model.energy(x), model.log_density(x)
         except (UserError, Diverged) as error:
             return {**row, "lost": str(error)}
     finite = bool(energy.isfinite().all() and log_prob.isfinite().all())

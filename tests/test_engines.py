@@ -105,7 +105,7 @@ def test_energies_outliers_and_reasons(rows, detector, model):
     assert found["because"][0].startswith("a = 30 (+")
     assert (found["because"][~found["outlier"]] == "").all()
     scored = engines.score(rows[["a", "c"]], model)
-    np.testing.assert_allclose(scored["energy"], model.energies(rows[["a", "c"]].to_numpy()), rtol=1e-6)
+    np.testing.assert_allclose(scored["energy"], model.energy(rows[["a", "c"]].to_numpy()), rtol=1e-6)
     for work in (engines.score, engines.detect, engines.clean):
         none = work(rows[:0], detector)
         assert none.dtypes.to_dict() == work(rows, detector).dtypes.to_dict()
@@ -121,7 +121,7 @@ def test_bad_tables_are_told_before_anything_runs(rows, detector):
 def test_models_and_detectors_can_be_sent(rows, detector, model):
     again = pickle.loads(pickle.dumps(detector))
     np.testing.assert_array_equal(again.score_samples(rows), detector.score_samples(rows))
-    assert pickle.loads(pickle.dumps(model)).energies(rows[["a", "c"]].to_numpy()).shape == (400,)
+    assert pickle.loads(pickle.dumps(model)).energy(rows[["a", "c"]].to_numpy()).shape == (400,)
 
 
 @pytest.fixture(scope="module")

@@ -41,18 +41,18 @@ def test_saved_and_loaded_it_is_the_same_model(trained):
 def test_the_network_sees_standardised_coordinates(trained):
     model = pscd.load(trained)
     x = torch.randn(10, 2, generator=generator(0))
-    assert torch.equal(model(x), model.energy(((x - model.shift) / model.scale).float()))
+    assert torch.equal(model(x), model.network(((x - model.shift) / model.scale).float()))
     assert model.scale[0] > 1.5  # two moons are wider than a unit
 
 
 def test_scores_any_number_of_rows_in_blocks(trained):
     model = pscd.load(trained)
     x = torch.randn(SCORE_BLOCK + 5, 2, generator=generator(0))
-    scores = model.energies(x)
+    scores = model.energy(x)
     assert scores.shape == (SCORE_BLOCK + 5,)
     torch.testing.assert_close(scores[-5:], model(x[-5:]).detach())
     with pytest.raises(UserError, match=r"rows have shape \(3,\), the model was trained on \(2,\)"):
-        model.energies(torch.zeros(4, 3))
+        model.energy(torch.zeros(4, 3))
 
 
 def test_a_network_of_ones_own_is_given_again(small, tmp_path):
@@ -60,7 +60,7 @@ def test_a_network_of_ones_own_is_given_again(small, tmp_path):
     model = pscd.fit(x, small, energy=Own())
     model.save(tmp_path / "m.safetensors", step=1)
     again = Model.load(tmp_path / "m.safetensors", energy=Own())
-    assert torch.equal(again.energy.centre, model.energy.centre)
+    assert torch.equal(again.network.centre, model.network.centre)
     with pytest.raises(UserError, match=r"load it with energy=Own\(\.\.\.\)"):
         Model.load(tmp_path / "m.safetensors")
 
@@ -151,16 +151,16 @@ def test_log_prob_is_the_density_in_the_units_of_the_data(tails, bent):
     z = model.coordinates.forward(leaf, torch.float64)
     slopes = torch.autograd.grad(z.sum(), leaf)[0][:, [0, 1, 3]]
     expected = mixture.double().log_prob(z.detach()) + slopes.log().sum(1)
-    torch.testing.assert_close(model.log_prob(x[:20]), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(model.log_density(x[:20]), expected, rtol=1e-4, atol=1e-4)
     # The energy is that of the same units: exp(-E) is the density up to a factor that no row changes.
-    apart = model.energies(x[:20]).double() + expected
+    apart = model.energy(x[:20]).double() + expected
     assert (apart - apart[0]).abs().max() < 1e-4
     # An energy that is higher everywhere is the same density.
-    network, model._log_z = model.energy.network, None
+    network, model._log_z = model.network.network, None
     torch.nn.init.constant_(network.net[-1].bias, 1.0)
     height = network.bound * math.tanh(1.0 / network.bound)
     assert model.log_z().value == pytest.approx(-height, abs=1e-5)
-    torch.testing.assert_close(model.log_prob(x[:20]), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(model.log_density(x[:20]), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_samples_of_a_table_with_a_constant_column():
@@ -173,13 +173,13 @@ def test_samples_of_a_table_with_a_constant_column():
     assert moved.shape == (5, 4)
     shifted = x[:5].clone()
     shifted[:, 2] = 100.0  # it has no say
-    assert torch.equal(model.energies(shifted), model.energies(x[:5]))
+    assert torch.equal(model.energy(shifted), model.energy(x[:5]))
 
 
 def test_notes_and_everything_else_survive_the_file(tmp_path):
     model, _, x = by_hand()
     with torch.no_grad():
-        for p in model.energy.parameters():
+        for p in model.network.parameters():
             p.copy_(torch.randn(p.shape, generator=generator(1)))
     model.save(tmp_path / "m.safetensors", step=7)
     again = Model.load(tmp_path / "m.safetensors")
@@ -189,9 +189,9 @@ def test_notes_and_everything_else_survive_the_file(tmp_path):
     assert model.state_dict().keys() == again.state_dict().keys()
     for name, value in model.state_dict().items():
         assert torch.equal(value, again.state_dict()[name]), name
-    assert torch.equal(model.energies(x), again.energies(x))
+    assert torch.equal(model.energy(x), again.energy(x))
     assert torch.equal(model.sample(30, seed=5), again.sample(30, seed=5))
-    assert torch.equal(model.log_prob(x), again.log_prob(x))
+    assert torch.equal(model.log_density(x), again.log_density(x))
 
 
 def test_images_have_no_log_z(small):
@@ -207,7 +207,7 @@ def sampled_by_hand(model, n, seed, n_steps, start=None):
     z = model.proposal.sample(n, rng).view(n, *model.shift.shape)
     z = z if start is None else model.coordinates.forward(start)
     z, stats = model.config.sampler.run(
-        model.energy, z, step_size=model.step_size, n_steps=n_steps, proposal=model.proposal, generator=rng
+        model.network, z, step_size=model.step_size, n_steps=n_steps, proposal=model.proposal, generator=rng
     )
     return model.coordinates.inverse(z), stats
 
@@ -263,7 +263,7 @@ def test_labels_of_samples_are_those_asked_for():
             model.sample(1, label=label)
     e = model(x[:5].float() / 255, torch.tensor([0, 1, 2, 0, 1]))
     z = model.coordinates.forward(x[:5].float() / 255, torch.float32)
-    assert torch.equal(e, model.energy(z, torch.tensor([0, 1, 2, 0, 1])))
+    assert torch.equal(e, model.network(z, torch.tensor([0, 1, 2, 0, 1])))
     assert model.is_image
     assert model.shape == (1, 8, 8)
 
@@ -274,8 +274,8 @@ def test_images_are_evaluated_and_sampled_in_blocks(monkeypatch):
     small = {"energy.width": 2, "chains.buffer_size": 30, "batch_size": 8, "updates": 1}
     model = pscd.fit(x, PRESETS["digits"].changed(small))
     sizes = []
-    model.energy.register_forward_hook(lambda module, args, out: sizes.append(len(args[0])))
-    assert model.energies(x).shape == (20,)
+    model.network.register_forward_hook(lambda module, args, out: sizes.append(len(args[0])))
+    assert model.energy(x).shape == (20,)
     assert sizes == [7, 7, 6]
     assert model.sample(20, n_steps=1).shape == (20, 1, 8, 8)
 
@@ -286,7 +286,7 @@ def test_a_saved_model_knows_its_step_and_device(tmp_path, trained):
     model = pscd.load(trained)
     model.save(tmp_path / "m.safetensors", step=17)
     _, facts = read_tensors(tmp_path / "m.safetensors")
-    assert (facts["step"], facts["energy"]) == ("17", type(model.energy).__name__)
+    assert (facts["step"], facts["energy"]) == ("17", type(model.network).__name__)
     assert Model.load(tmp_path / "m.safetensors").fingerprint == model.fingerprint is not None
     model.save(tmp_path / "m.safetensors")
     assert read_tensors(tmp_path / "m.safetensors")[1]["step"] == str(model.config.updates)
@@ -304,7 +304,7 @@ def test_a_file_of_a_model_is_loaded_as_a_run_folder_is(tmp_path, trained):
 
 def test_log_z_and_energies_are_those_of_the_network_at_rest():
     model, _, x = by_hand()
-    for ask in (model.log_z, lambda: model.energies(x)):
+    for ask in (model.log_z, lambda: model.energy(x)):
         model.train()
         ask()
         assert not model.training
@@ -314,11 +314,11 @@ def test_energies_of_a_stream_are_those_of_the_rows(trained, tmp_path):
     model = pscd.load(trained)
     rows = np.random.default_rng(0).normal(size=(2 * SCORE_BLOCK + 5, 2)).astype(np.float32)
     np.save(tmp_path / "rows.npy", rows)
-    energies = model.energies(rows)
-    blocks = [model.energies(rows[i : i + SCORE_BLOCK]) for i in range(0, len(rows), SCORE_BLOCK)]
+    energies = model.energy(rows)
+    blocks = [model.energy(rows[i : i + SCORE_BLOCK]) for i in range(0, len(rows), SCORE_BLOCK)]
     assert torch.equal(energies, torch.cat(blocks))
-    assert torch.equal(energies, model.energies(np.load(tmp_path / "rows.npy", mmap_mode="r")))
-    assert torch.equal(energies, model.energies(torch.from_numpy(rows)))
+    assert torch.equal(energies, model.energy(np.load(tmp_path / "rows.npy", mmap_mode="r")))
+    assert torch.equal(energies, model.energy(torch.from_numpy(rows)))
     batches = np.split(rows, [SCORE_BLOCK, 2 * SCORE_BLOCK])
     assert all(torch.equal(a, b) for a, b in zip(model.score_batches(batches), blocks, strict=True))
 
@@ -328,23 +328,23 @@ def test_bad_rows_of_any_block_are_counted(trained):
     rows = np.zeros((2 * SCORE_BLOCK + 5, 2))
     rows[[3, -1], 1] = np.nan
     with pytest.raises(UserError, match=f"2 of {len(rows)} rows"):
-        model.energies(rows)
+        model.energy(rows)
 
 
 def test_a_model_in_training_is_scored_at_rest(trained):
     model = pscd.load(trained)
-    for part in (model, model.energy):
+    for part in (model, model.network):
         part.train()
-        model.energies(torch.zeros(3, 2))
-        assert not model.energy.training
+        model.energy(torch.zeros(3, 2))
+        assert not model.network.training
 
 
 def test_what_a_notebook_shows():
     model, _, _ = by_hand()
     html = model._repr_html_()
-    n = sum(p.numel() for p in model.energy.parameters())
-    for text in ("4 numbers: a, b, c, d", f"{type(model.energy).__name__}, {n:,} parameters", "1,000", "rows in memory",
-                 "a word", "Energy-based model"):  # fmt: skip
+    n = sum(p.numel() for p in model.network.parameters())
+    for text in ("4 numbers: a, b, c, d", f"{type(model.network).__name__}, {n:,} parameters", "1,000",
+                 "rows in memory", "a word", "Energy-based model"):  # fmt: skip
         assert text in html
     model.columns, model.config = ("x" * 300,), model.config.changed({"rows.data": "x.csv"})
     html = model._repr_html_()
@@ -415,17 +415,17 @@ def test_rows_as_lists_are_scored_and_whole_blocks_need_no_threads(trained, monk
     x = torch.randn(8, 2, generator=generator(0))
     monkeypatch.setattr("pscd.model.SCORE_BLOCK", 8)
     monkeypatch.setattr("pscd.model.fast.in_order", None)  # not asked
-    torch.testing.assert_close(model.energies(x.tolist()), model(x).detach())
+    torch.testing.assert_close(model.energy(x.tolist()), model(x).detach())
     monkeypatch.undo()
     monkeypatch.setattr("pscd.model.SCORE_BLOCK", 3)
-    torch.testing.assert_close(model.energies(x.tolist()), model(x).detach())
+    torch.testing.assert_close(model.energy(x.tolist()), model(x).detach())
     with pytest.raises(UserError, match=r"one column is x\[:, None\]"):
-        model.energies(np.zeros(9))
+        model.energy(np.zeros(9))
 
 
 def test_log_densities_of_rows_in_any_form():
     model, _, x = by_hand()
-    expected = model.log_prob(x)
+    expected = model.log_density(x)
     assert expected.dtype == torch.float64
     for rows in (x.tolist(), x.numpy()):
-        torch.testing.assert_close(model.log_prob(rows), expected)
+        torch.testing.assert_close(model.log_density(rows), expected)

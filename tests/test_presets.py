@@ -180,4 +180,4 @@ def test_digits_become_something_like_digits():
     real, fake = pixels(data.held_out), pixels(to_bytes(model.sample(500)))
     # Two seeds gave 1.8 and 1.8; noise is at 10.3, other digits at .2.
     assert frechet_distance(real, fake) < 3
-    assert auroc(model.energies(data.held_out), model.energies(noise)) > 0.99
+    assert auroc(model.energy(data.held_out), model.energy(noise)) > 0.99

@@ -65,11 +65,11 @@ def test_the_same_rows_by_another_path_are_the_same_run(small, tmp_path, monkeyp
 
 def test_a_run_that_diverged_is_not_taken_for_finished(small, tmp_path):
     run = train(small, str(tmp_path / "run"), progress=False)
-    before = pscd.load(run).energy.state_dict()
+    before = pscd.load(run).network.state_dict()
     (run / "state-previous.pt").rename(run / "state.pt")  # as a diverged run leaves it: a model of step 40
     (run / "model.safetensors").write_bytes(b"the last good one")
     train(small, run, progress=False)
-    again = pscd.load(run).energy.state_dict()
+    again = pscd.load(run).network.state_dict()
     assert all(torch.equal(before[name], again[name]) for name in before)
 
 

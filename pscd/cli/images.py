@@ -102,7 +102,7 @@ def score_images(args: argparse.Namespace, model: "Model") -> None:
     with progress_bar(len(x), show=len(x) > SLOW, unit="image") as bar:
         parts = []
         for part in x.split(PART):
-            parts.append(torch.stack([model.energies(part), score(part)]))
+            parts.append(torch.stack([model.energy(part), score(part)]))
             bar.update(len(part))
     energy, strange = torch.cat(parts, 1).numpy()
     columns = {"file" if args.file.is_dir() else "row": names, "energy": energy}

@@ -92,10 +92,10 @@ def run(args: argparse.Namespace) -> None:
         score_by_model(args, model, source, args.out)
         return
     _check_width(table.x.shape[1:], model.shape, args)
-    energy = model.energies(table.x).numpy()
+    energy = model.energy(table.x).numpy()
     columns: dict[str, Any] = {"row": np.arange(1, len(energy) + 1), **table.ids, "energy": energy}
     if args.log_density:
-        columns["log_density"] = model.log_prob(table.x).numpy()
+        columns["log_density"] = model.log_density(table.x).numpy()
         warning = model.log_z().warning
         if warning is not None:
             say(f"warning: {warning}")

@@ -244,7 +244,7 @@ def _energies(
 
     good = _is_good(rows)
     energy = np.full(len(rows), np.nan, np.float32)
-    found = model.energies(rows[good]).numpy() if good.any() else energy[:0]
+    found = model.energy(rows[good]).numpy() if good.any() else energy[:0]
     energy = energy.astype(found.dtype)
     energy[good] = found
     columns: dict[str, Any] = {"row": np.arange(start + 1, start + len(rows) + 1), **{n: block[n] for n in ids}}
@@ -252,7 +252,7 @@ def _energies(
     if log_density:
         columns["log_density"] = np.full(len(rows), np.nan)
         if good.any():
-            columns["log_density"][good] = model.log_prob(rows[good]).numpy()
+            columns["log_density"][good] = model.log_density(rows[good]).numpy()
     bad = np.flatnonzero(~good)
     problems = {int(i): _problem(rows[i], block, model) for i in bad}
     columns["problem"] = [problems.get(i, "") for i in range(len(rows))]

@@ -41,7 +41,7 @@ class NumberEnergy:
     @cached_property
     def network(self) -> nn.Module:
         """The trained energy of whitened rows, in float64, so that blocks of any size agree."""
-        return copy.deepcopy(self.model.energy).double()
+        return copy.deepcopy(self.model.network).double()
 
     @torch.no_grad()
     def energy(self, z: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ def inpaint(
     x, known = x.to(rng.device).float(), known.to(rng.device).bool()
     start = torch.where(known, x, torch.rand(x.shape, generator=rng, device=rng.device))
     moved, _ = run_chains(
-        model.energy,
+        model.network,
         start,
         model.config,
         label=None if label is None else label.to(rng.device),
@@ -70,7 +70,7 @@ def denoise(model: Model, x: Tensor, *, n_steps: int = 30, seed: int = 0, label:
         raise UserError("denoising needs a model that was trained with the sampler Langevin")
     rng = generator(seed, Stream.DENOISE, device=model.shift.device)
     moved, _ = run_chains(
-        model.energy,
+        model.network,
         x.to(rng.device).float(),
         model.config,
         label=None if label is None else label.to(rng.device),

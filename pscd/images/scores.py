@@ -131,19 +131,19 @@ def _standardised(values: Tensor, reference: Tensor) -> Tensor:
 def measures(model: Model, x: Tensor, names: tuple[str, ...], background: Model | None = None) -> dict[str, Tensor]:
     """Some of `energy`, `bits`, `gradient` and `background` of images, `(n,)` each."""
     functions: dict[str, Callable[[Tensor], Tensor]] = {
-        "energy": model.energies,
+        "energy": model.energy,
         "bits": compressed_bits,
         "gradient": lambda x: gradient_norms(model, x),
     }
     if background is not None:
-        functions["background"] = background.energies
+        functions["background"] = background.energy
     return {name: functions[name](x) for name in names}
 
 
 def gradient_norms(model: Model, x: Tensor, *, block_size: int = IMAGE_BLOCK) -> Tensor:
     """The Euclidean norm of dE/dx of each image, `(n,)`, in the network's coordinates."""
     model.eval()
-    function = as_function(model.energy, model.config.compute.precision)
+    function = as_function(model.network, model.config.compute.precision)
     to_network, device, dtype = model.coordinates.forward, model.shift.device, model.step_size.dtype
     norms = []
     with torch.no_grad(), fast.using(model.config.compute.gradients):

@@ -41,7 +41,7 @@ def costs_by_model(model: Model, x: Floats, samples: Floats, *, most_energies: i
     Wide tables have fewer quantiles, so that at most about `most_energies` energies are computed.
     """
     rows = torch.from_numpy(x)
-    energy = model.energies(rows).double()
+    energy = model.energy(rows).double()
     cost, best = torch.zeros_like(rows), rows.clone()
     n_quantiles = min(48, max(12, most_energies // x.size))
     levels = np.linspace(0.005, 0.995, n_quantiles)
@@ -50,7 +50,7 @@ def costs_by_model(model: Model, x: Floats, samples: Floats, *, most_energies: i
             tried = np.unique(np.quantile(samples[:, j], levels))
             changed = rows.repeat(len(tried), 1)
             changed[:, j] = torch.from_numpy(tried).repeat_interleave(len(rows))
-            lowest, at = model.energies(changed).double().view(len(tried), -1).min(0)
+            lowest, at = model.energy(changed).double().view(len(tried), -1).min(0)
             better = lowest < energy
             cost[better, j] = (energy - lowest)[better]
             best[better, j] = torch.from_numpy(tried)[at[better]]

@@ -129,7 +129,7 @@ def images_sections(
         blocks.append(Text((f"Without the training images: {error}.",), "warning"))
     else:
         chosen = data[torch.randperm(len(data), generator=generator(seed, Stream.IMAGES_SHOWN))[:n_scored]]
-        energy = model.energies(chosen)
+        energy = model.energy(chosen)
         highest = energy.argsort(descending=True)[:n_shown]
         sampled = "all" if len(chosen) == len(data) else f"{len(chosen):,} random ones of"
         caption = (
@@ -139,7 +139,7 @@ def images_sections(
         facts = (
             ("training images", f"{len(data):,}"),
             ("their mean energy", f"{energy.mean():.3g}"),
-            ("mean energy of samples", f"{float(model.energies(samples).mean()):.3g}"),
+            ("mean energy of samples", f"{float(model.energy(samples).mean()):.3g}"),
         )
         blocks += [Table((), facts), _grid(chosen[:n_shown], "Training images", "Training images.")]
     blocks.append(_grid(samples, "Samples of the model", "Samples of the model."))

@@ -19,7 +19,7 @@ def energy_grid(model: Model, window: charts.Window, *, n_cells: int = 48, most:
     for low, high in (window[:2], window[2:]):
         edges = torch.linspace(low, high, n_cells + 1, dtype=torch.float64)
         sides.append((edges[1:] + edges[:-1]) / 2)
-    energy = model.energies(torch.cartesian_prod(*sides)).double().view(n_cells, n_cells).numpy()
+    energy = model.energy(torch.cartesian_prod(*sides)).double().view(n_cells, n_cells).numpy()
     return np.minimum(energy - energy.min(), most)
 
 

@@ -117,13 +117,13 @@ def _data_sections(
     plane = [plane_section(model, x, samples, names)] if len(names) == 2 else []
     if x is None:
         return [*plane, tables.rows_missing(problem)]
-    energy = model.energies(torch.from_numpy(x)).double().numpy()
+    energy = model.energy(torch.from_numpy(x)).double().numpy()
     number = np.argsort(-energy, kind="stable")
     values = x[number]
     table = tables.ScoredTable(
         source,
         energy,
-        model.energies(samples).double().numpy(),
+        model.energy(samples).double().numpy(),
         number,
         tuple(DrawnColumn(name, values[:, j], samples[:, j]) for j, name in enumerate(names)),
         lambda n: costs_by_model(model, values[:n], samples),

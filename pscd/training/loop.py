@@ -191,7 +191,7 @@ def fit(
     >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
     >>> config = pscd.TrainConfig(updates=10, batch_size=32, energy=pscd.Architecture("quadratic"))
     >>> model = pscd.fit(x, config)
-    >>> e = model.energies([[0.0, 0.0], [9.0, 9.0]])
+    >>> e = model.energy([[0.0, 0.0], [9.0, 9.0]])
     >>> bool(e[0] < e[1])  # the second row is the stranger one
     True
     """

@@ -40,7 +40,7 @@ def _adapt_step(model: Model, proposal: Mixture) -> None:
     x = proposal.sample(SETTLE_CHAINS, rng).view(-1, *model.shift.shape)
     for _ in range(SETTLE_ROUNDS):
         x, stats = run_chains(
-            model.energy,
+            model.network,
             x,
             config,
             step_size=model.step_size,
@@ -74,5 +74,8 @@ def _energies(model: Model, chains: Chains) -> Tensor:
     parts = torch.arange(len(chains.points), device=chains.points.device).split(IMAGE_BLOCK)
     z = (chains.at(part) for part in parts)
     return torch.cat(
-        [model.energy(x) if labels is None else model.energy(x, labels[part]) for x, part in zip(z, parts, strict=True)]
+        [
+            model.network(x) if labels is None else model.network(x, labels[part])
+            for x, part in zip(z, parts, strict=True)
+        ]
     )

@@ -1,7 +1,7 @@
 """Image models that are not energy-based, to fill the comparisons: NCSN, Glow and PixelCNN++, small enough for a CPU.
 
 Each module has `fit(x, *, seed, progress, ...)`, which takes images uint8 `(n, C, H, W)` and returns a model with
-`sample(n, seed=...)` (images of the same kind), `energies(x)` (a number for each image: the higher, the stranger; the
+`sample(n, seed=...)` (images of the same kind), `energy(x)` (a number for each image: the higher, the stranger; the
 negative log-likelihood where there is one) and `save`; `load` reads it again.
 """
 

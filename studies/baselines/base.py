@@ -40,7 +40,7 @@ class ImageModel(Protocol):
         """
         ...
 
-    def energies(self, x: Tensor) -> Tensor:
+    def energy(self, x: Tensor) -> Tensor:
         """A number for each of the images uint8 `(n, C, H, W)`, `(n,)`: the higher, the stranger."""
         ...
 

@@ -90,7 +90,7 @@ class Glow:
                 bar.update(count)
         return base.quantised(torch.cat(parts) + 0.5)
 
-    def energies(self, x: Tensor) -> Tensor:
+    def energy(self, x: Tensor) -> Tensor:
         """Negative log-likelihood of images, with noise that fills the bins of the pixels.
 
         By Jensen's inequality it is, on average over the noise, at least that of the pixels themselves.

@@ -305,7 +305,7 @@ class NCSN:
         noisy, clean = (base.quantised(torch.cat(images)) for images in zip(*parts, strict=True))
         return noisy, clean
 
-    def energies(self, x: Tensor) -> Tensor:
+    def energy(self, x: Tensor) -> Tensor:
         """The error of denoising: there is no likelihood, but strange images are denoised badly.
 
         Args:

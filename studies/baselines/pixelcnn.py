@@ -306,7 +306,7 @@ class PixelCNN:
                 bar.update()
         return x
 
-    def energies(self, x: Tensor) -> Tensor:
+    def energy(self, x: Tensor) -> Tensor:
         """Negative log-likelihood of images uint8 `(n, C, H, W)`, in nats: `(n,)`."""
         mixtures = self.settings.mixtures
         x = base.as_images(x, SIDE)

@@ -135,7 +135,7 @@ def _runs() -> Iterator[tuple[str, Format]]:
         )
     yield (
         "safetensors",
-        Format(".safetensors", [weights], lambda path: Model.load(path).energies(x[:2]), [_resealed("config")]),
+        Format(".safetensors", [weights], lambda path: Model.load(path).energy(x[:2]), [_resealed("config")]),
     )
 
     def read_detector(path: Path) -> object:

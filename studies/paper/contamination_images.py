@@ -147,9 +147,9 @@ def measure(
     if kept.is_file():
         return dict(read_json(kept))
     samples = to_bytes(model.sample(settings["n"], seed=settings["seed"]))
-    e = model.energies(data.held_out[:1000])
+    e = model.energy(data.held_out[:1000])
     noise = torch.rand(1000, *model.shape, generator=generator(settings["seed"], StudyStream.NOISE_PROBES))
-    gap = (model.energies(noise).median() - e.median()) / energy_spread(e).clamp(min=1e-9)
+    gap = (model.energy(noise).median() - e.median()) / energy_spread(e).clamp(min=1e-9)
     found: Result = {
         "fid": frechet_distance(real, feature_map(samples)),
         "gap_in_spreads": float(gap),
@@ -172,7 +172,7 @@ def _kept(path: Path, make: Callable[[], Tensor]) -> Tensor:
 def weights(model: Model, x: Tensor, noise: Tensor, gamma: float, unit: str) -> Result:
     """Share of training weight of the contamination, effective share of the images, and the AUROC of the energy."""
     order = torch.randperm(len(x), generator=generator(0, StudyStream.IMAGE_WEIGHTS))[:5000]
-    e = model.energies(x[order])
+    e = model.energy(x[order])
     w = importance_weights(e / energy_spread(e).clamp(min=1e-9) if unit == "spread" else e, gamma)
     is_junk = noise[order]
     found: Result = {"weight_of_noise": float(w[is_junk].sum()), "ess": float(effective_sample_fraction(w))}

@@ -171,7 +171,7 @@ def _fitted(settings: Settings, x: Tensor, steps: int | None) -> tuple[Callable[
     config = replace(TrainConfig.from_dict(settings["config"]), seed=seed)
     model = fit(x, replace(config, updates=steps) if steps else config)
     found = {"ignored": share_ignored(model.notes), "notes": list(model.notes), "log_z_error": model.log_z().error}
-    return model.log_prob, found
+    return model.log_density, found
 
 
 # --- the page ---

@@ -66,7 +66,7 @@ def train_gaussian(
     x: Tensor, objective: Objective, start: tuple[float, float], settings: Settings
 ) -> tuple[float, float]:
     """Train a Gaussian on samples with an objective, as any other energy: chains, weights, Adam."""
-    energy = fit(x, gaussian_config(objective, settings), energy=Quadratic(*start)).energy
+    energy = fit(x, gaussian_config(objective, settings), energy=Quadratic(*start)).network
     assert isinstance(energy, Quadratic)
     return float(energy.mu), float(energy.sigma)
 

@@ -124,7 +124,7 @@ def compute(settings: Settings, checkpoints: Path) -> Result:
     tail = rows[-max(1, len(rows) // 10) :]
     names = [name for name in ("ess_pos", "ess_neg", "gap") if tail and name in tail[0]]
     weights: Result = {name: sum(row[name] for row in tail) / len(tail) for name in names}
-    spread = losses.energy_spread(model.energies(data.held_out[: settings["n"]]))
+    spread = losses.energy_spread(model.energy(data.held_out[: settings["n"]]))
     samples = to_bytes(model.sample(settings["n"], seed=config.seed))
     assert isinstance(config.objective, PseudoSpherical)
     held_out, batch = data.held_out[: settings["n"]], min(config.batch_size, settings["n"] // 2)
@@ -135,7 +135,7 @@ def compute(settings: Settings, checkpoints: Path) -> Result:
         **weights,
         "spread": float(spread),
         "samples": encode(samples[:SHOWN]),
-        "ood": measure_ood(model.energies, data, config.rows.data, n=n, seed=config.seed, others=others),
+        "ood": measure_ood(model.energy, data, config.rows.data, n=n, seed=config.seed, others=others),
         "measures": measure_sets(model, sets_to_judge(data, others, n), OF_A_MODEL),
     }
 

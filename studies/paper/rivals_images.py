@@ -55,7 +55,7 @@ def compute(settings: Settings, checkpoints: Path) -> Result:
     except Diverged as error:
         return {"fid": None, "error": error.reason}
     samples = to_bytes(model.sample(settings["n"], seed=config.seed))
-    return _measured(samples, model.energies, data, settings)
+    return _measured(samples, model.energy, data, settings)
 
 
 def _compute_baseline(settings: Settings, checkpoints: Path) -> Result:
@@ -71,13 +71,13 @@ def _compute_baseline(settings: Settings, checkpoints: Path) -> Result:
     if name == "pixelcnn":  # a pass for every pixel of every sample: asked only what it finds strange
         return {
             "fid": None,
-            "ood": measure_ood(model.energies, data, settings["data"], n=min(settings["n"], 500), seed=seed),
+            "ood": measure_ood(model.energy, data, settings["data"], n=min(settings["n"], 500), seed=seed),
         }
     if not isinstance(model, NCSN):
-        return _measured(model.sample(settings["n"], seed=seed, progress=True), model.energies, data, settings)
+        return _measured(model.sample(settings["n"], seed=seed, progress=True), model.energy, data, settings)
     noisy, clean = model.draw(settings["n"], seed=seed, progress=True)
     without = images.measure(noisy, data, settings["features"])["fid"]
-    return _measured(clean, model.energies, data, settings) | {"fid_without_denoising": without}
+    return _measured(clean, model.energy, data, settings) | {"fid_without_denoising": without}
 
 
 def _measured(samples: Tensor, energy: Callable[[Tensor], Tensor], data: Dataset, settings: Settings) -> Result:

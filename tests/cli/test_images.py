@@ -85,7 +85,7 @@ def test_a_folder_of_pictures_from_training_to_the_strangest(tmp_path, capsys):
     lines = scores.read_text().splitlines()
     assert lines[0] == "file,energy,joint"
     energy = {line.split(",")[0]: float(line.split(",")[1]) for line in lines[1:]}
-    expected = load(out).energies(digits)
+    expected = load(out).energy(digits)
     assert energy["03.png"] == pytest.approx(expected[3].item(), rel=1e-5)
     assert size_of(tmp_path / "scores.png")[0] > 100
     other = tmp_path / "other.csv"
@@ -124,7 +124,7 @@ def test_images_are_scored_in_several_ways(run, tmp_path, capsys):
     np.save(images, x.numpy())
     model, known = load(run), digits.held_out
     assert main(["score", str(run), str(images), "--by", "energy", "--out", str(tmp_path / "e.npy")]) == 0
-    np.testing.assert_allclose(np.load(tmp_path / "e.npy"), model.energies(x).numpy(), rtol=1e-5)  # 255 is white
+    np.testing.assert_allclose(np.load(tmp_path / "e.npy"), model.energy(x).numpy(), rtol=1e-5)  # 255 is white
     capsys.readouterr()
     for by in ("typicality", "complexity", "gradient"):
         assert main(["score", str(run), str(images), "--by", by, "--out", str(out), "--force"]) == 0

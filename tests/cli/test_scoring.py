@@ -68,7 +68,7 @@ def test_arrays_in_blocks_as_at_once(folder, tmp_path, request, run):
     else:
         import pscd
 
-        wanted = pscd.load(folder / run).energies(x).numpy()
+        wanted = pscd.load(folder / run).energy(x).numpy()
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), wanted, rtol=1e-6)
 
 

@@ -59,7 +59,7 @@ def test_denoising_lowers_the_energy_and_draws_no_noise(model):
     x = torch.rand(2, *SHAPE, generator=generator(1))
     torch.manual_seed(0)
     clean = denoise(make(PRESETS["mnist"]), x, n_steps=20)
-    assert (model.energies(clean) < 0.2 * model.energies(x)).all()
+    assert (model.energy(clean) < 0.2 * model.energy(x)).all()
     assert torch.equal(clean, denoise(make(PRESETS["mnist"]), x, n_steps=20, seed=7))
 
 
@@ -96,11 +96,11 @@ def test_chains_run_with_the_labels_and_precision_of_the_model(restore, monkeypa
     monkeypatch.setattr("pscd.energies.wrappers.has_bfloat16", lambda: True)
     config = PRESETS["mnist"].changed({"compute.precision": "bfloat16", "energy.name": "conv", "energy.classes": 2})
     model = make(config)
-    model.energy = Seen()
+    model.network = Seen()
     x, label = torch.rand(2, *SHAPE, generator=generator(0)), torch.tensor([1, 0])
     if restore == "inpaint":
         inpaint(model, x, half_mask(SHAPE, "left"), n_steps=2, label=label)
     else:
         denoise(model, x, n_steps=2, label=label)
-    assert model.energy.calls
-    assert all(call == ([1, 0], True) for call in model.energy.calls)
+    assert model.network.calls
+    assert all(call == ([1, 0], True) for call in model.network.calls)

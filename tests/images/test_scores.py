@@ -34,12 +34,12 @@ def background(x):
 
 
 def test_the_energy_is_the_energy(model, x):
-    assert torch.equal(OutlierScore.fit(model)(x), model.energies(x))
+    assert torch.equal(OutlierScore.fit(model)(x), model.energy(x))
 
 
 def test_typicality_is_the_distance_from_the_mean_energy_of_known_images(model, x):
     score = OutlierScore.fit(model, x[:30], "typicality")(x[30:])
-    assert torch.equal(score, (model.energies(x[30:]) - model.energies(x[:30]).mean()).abs())
+    assert torch.equal(score, (model.energy(x[30:]) - model.energy(x[:30]).mean()).abs())
     assert (score > 0).all()
 
 
@@ -111,7 +111,7 @@ def test_a_ratio_to_the_model_itself_is_no_score(model, background, x):
     assert torch.equal(same(x[30:]), torch.zeros(30))
     other = OutlierScore.fit(model, x[:30], "background", background=background)
     expected = measures(model, x[30:], ("energy", "background"), background)
-    assert torch.equal(expected["background"], background.energies(x[30:]))
+    assert torch.equal(expected["background"], background.energy(x[30:]))
     assert torch.equal(other(x[30:]), combined("background", expected, other.reference))
     assert other(x[30:]).std() > 0
 

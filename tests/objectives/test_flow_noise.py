@@ -130,6 +130,6 @@ def test_noise_contrastive_estimation_learns_log_z_with_it():
     energy = Quadratic(0.3, 1.3, dim=2)
     model = fit(x, config, energy=energy, log=rows.append)
     # Of 2000 rows a deviation is known to 0.016; updates on batches of 256 double that.
-    assert model.energy.sigma.tolist() == pytest.approx([1, 1], rel=0.1)
+    assert model.network.sigma.tolist() == pytest.approx([1, 1], rel=0.1)
     log_z = torch.log(2 * torch.pi * energy.sigma.prod()).item()
     assert rows[-1]["log_z"] == pytest.approx(log_z, abs=0.1)

@@ -142,7 +142,7 @@ def recovered(x, objective, start=(0.5, 1.5), settings=None):
         guard=GuardSettings(log_every=10),
     ).changed(settings or {})
     model = fit(x, config, energy=Quadratic(*start), log=rows.append)
-    return model.energy.mu.item(), model.energy.sigma.item(), model, rows
+    return model.network.mu.item(), model.network.sigma.item(), model, rows
 
 
 @pytest.mark.parametrize("name", RECOVERING)

@@ -208,7 +208,7 @@ def test_a_model_is_trained_kept_and_sampled(tmp_path):
     again = Model.load(tmp_path / "model.safetensors")
     assert again.config == SMALL
     torch.testing.assert_close(again.sample(5, seed=1), samples, rtol=0, atol=0)
-    torch.testing.assert_close(again.energies(x), model.energies(x), rtol=0, atol=0)
+    torch.testing.assert_close(again.energy(x), model.energy(x), rtol=0, atol=0)
 
 
 def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path):
@@ -224,7 +224,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fit(x, SMALL, folder=tmp_path, log=stop)
     resumed = fit(x, SMALL, folder=tmp_path)
-    for a, b in zip(whole.energy.parameters(), resumed.energy.parameters(), strict=True):
+    for a, b in zip(whole.network.parameters(), resumed.network.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 

@@ -217,7 +217,7 @@ def test_any_configuration_trains_or_is_one_clear_line(words, capsys):
     except SystemExit as stop:
         one_clear_line(stop.code, capsys.readouterr().err)
     else:
-        assert model.energies(torch.zeros(3, 2)).isfinite().all()
+        assert model.energy(torch.zeros(3, 2)).isfinite().all()
 
 
 @pytest.mark.slow

@@ -159,7 +159,7 @@ def test_a_gamma_of_ones_own_trains_on_dirty_rows(gamma, d):
     rows = []
     model = pscd.fit(x, config, log=rows.append)
     assert rows[-1]["gamma"] == gamma
-    assert model.energies(x[:k]).median() > model.energies(x[k:]).median()
+    assert model.energy(x[:k]).median() > model.energy(x[k:]).median()
 
 
 def test_images_have_no_mixture():
@@ -221,7 +221,7 @@ def test_constant_and_integer_columns_are_taken_as_they_come():
     model = pscd.fit(x, PRESETS["table"].changed({"updates": 20}))
     assert model.shape == (4,)
     assert (model.sample(10)[:, 2] == 7.0).all()
-    assert torch.isfinite(model.log_prob(x)).all()
+    assert torch.isfinite(model.log_density(x)).all()
 
 
 def test_rows_without_a_configuration_get_a_robust_one():

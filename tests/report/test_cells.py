@@ -41,10 +41,10 @@ def test_a_model_compares_each_cell_with_the_best_value():
     better = found.cost[:, 1] > 0
     repaired = x[:20].copy()
     repaired[better, 1] = found.suggestion[better, 1].astype(float)
-    saved = (model.energies(torch.from_numpy(x[:20])) - model.energies(repaired)).double().numpy()
+    saved = (model.energy(torch.from_numpy(x[:20])) - model.energy(repaired)).double().numpy()
     assert found.cost[:, 1] == pytest.approx(saved, abs=1e-4)
     assert [cell is None for cell in found.suggestion[:, 1]] == (~better).tolist()
     tried = np.quantile(samples[:, 1], np.linspace(0.005, 0.995, 48))
     changed = np.stack([np.full(48, x[0, 0]), tried], 1)
-    assert found.suggestion[0, 1] == pytest.approx(tried[model.energies(changed).argmin()])
+    assert found.suggestion[0, 1] == pytest.approx(tried[model.energy(changed).argmin()])
     assert np.array_equal(found.value, x[:20])

@@ -76,7 +76,7 @@ def test_a_gain_must_exceed_its_error(d):
     x = curved()[:, 3 - d :]
     prepared, config = prepare(x, config.changed({"objective.gamma": 0.0}))
     judges = hold_out(prepared, config)[1]
-    energy = pscd.fit(x, config.changed({"rows.hold_out": 0.0})).energy
+    energy = pscd.fit(x, config.changed({"rows.hold_out": 0.0})).network
     energy = energy.to(torch.float64)
     judge = HeldOut.of(energy, judges.z.double(), None, whole=prepared.mixture.density, gamma=0.0, unit="nats", seed=0)
     f, f_draws = (energy.network(z) for z in (judge.z, judge.draws))
@@ -108,7 +108,7 @@ def test_a_network_that_memorises_is_not_kept():
     # Eight held-out rows: their mean has a standard error of .1 of the little that a network adds in 20 updates.
     assert gains[-1] < -0.05
     assert max(gains) == gains[0] or max(gains) < 0
-    f = model.energy.network(model.coordinates.forward(small_table()))
+    f = model.network.network(model.coordinates.forward(small_table()))
     assert f.abs().max() < 1
 
 
@@ -134,7 +134,7 @@ def test_the_best_weights_are_those_that_the_model_gets(tmp_path, monkeypatch):
     assert [row["gain"] for row in rows] == [0.1, 0.7, 0.4, 0.6]
     kept = checkpoint.load(tmp_path)["best"]
     assert kept["gain"] == 0.7
-    for name, value in model.energy.state_dict().items():
+    for name, value in model.network.state_dict().items():
         assert torch.equal(value, kept["weights"][name]), name
         if name.startswith("network"):
             assert torch.equal(value, seen[1][name]), name
@@ -167,8 +167,8 @@ def test_a_correction_learnt_without_the_held_out_rows_is_laid_on_the_mixture_of
     z = model.coordinates.forward(x)
     whole = prepared.mixture.density
     assert not torch.equal(whole.means, prepared.judged.means)
-    expected = model.energy.network(z) - whole.single().log_prob(z)
-    torch.testing.assert_close(model.energy(z), expected, rtol=0, atol=0)
+    expected = model.network.network(z) - whole.single().log_prob(z)
+    torch.testing.assert_close(model.network(z), expected, rtol=0, atol=0)
     torch.testing.assert_close(model.proposal.means, whole.means.float(), rtol=0, atol=0)
 
 
@@ -275,7 +275,7 @@ def test_the_best_weights_survive_a_stop(tmp_path):
     config = PRESETS["table"].changed({"updates": 200, "guard.log_every": 10, "guard.checkpoint_every": 20})
     x = curved(2000)
     whole = pscd.fit(x, config)
-    assert whole.energy.network.net[-1].weight.abs().max() > 0  # not the mixture alone
+    assert whole.network.network.net[-1].weight.abs().max() > 0  # not the mixture alone
 
     class Stop(Exception):
         pass
@@ -321,7 +321,7 @@ def test_the_start_may_be_the_best(monkeypatch):
     rows = []
     model = pscd.fit(curved(), impatient(monkeypatch, [-0.1, -0.2, 0.0, 0.5]), log=rows.append)
     assert [row["step"] for row in rows] == [10, 20, 30]
-    assert model.energy.network.net[-1].weight.abs().max() == 0
+    assert model.network.network.net[-1].weight.abs().max() == 0
 
 
 def test_without_patience_every_update_is_made(monkeypatch):
@@ -384,9 +384,9 @@ def test_such_models_are_saved_loaded_and_drawn_from_to_the_same_bits(tmp_path):
     model = pscd.fit(x, PRESETS["table"].changed({"updates": 30}))
     model.save(tmp_path / "model.safetensors", step=30)
     again = pscd.Model.load(tmp_path / "model.safetensors")
-    assert torch.equal(model.energies(x), again.energies(x))
+    assert torch.equal(model.energy(x), again.energy(x))
     assert torch.equal(model.sample(20), again.sample(20))
-    assert torch.equal(model.log_prob(x), again.log_prob(x))
+    assert torch.equal(model.log_density(x), again.log_density(x))
     assert again.notes == model.notes
     assert model.config == again.config
 
@@ -398,7 +398,7 @@ def test_log_densities_integrate_to_one_in_the_units_of_the_data():
     model = pscd.fit(x, config)
     axis = torch.linspace(-1500, 1500, 100, dtype=torch.float64)
     points = torch.cartesian_prod(axis, axis)
-    total = model.log_prob(points).exp().sum() * float(axis[1] - axis[0]) ** 2
+    total = model.log_density(points).exp().sum() * float(axis[1] - axis[0]) ** 2
     # Smooth, and nothing at the edges: the sum is all but exact, so that what is left is the error of log Z.
     assert math.isclose(float(total), 1.0, abs_tol=1e-4 + 4 * model.log_z().error)
     assert model.log_z().error < 1e-3

@@ -71,7 +71,7 @@ def test_training_learns(small, x):
 
 
 def test_the_same_seed_gives_the_same_weights(small, x):
-    first, again, other = (fit(x, replace(small, seed=seed)).energy.state_dict() for seed in (0, 0, 1))
+    first, again, other = (fit(x, replace(small, seed=seed)).network.state_dict() for seed in (0, 0, 1))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
@@ -206,7 +206,7 @@ def test_a_gross_outlier_does_not_spoil_the_model(small, x):
     model = fit(dirty, replace(small, updates=300))
     samples = model.sample(500)
     assert (samples.median(0).values - x.median(0).values).abs().max() < 1
-    assert model.energies(dirty[:1]) > model.energies(x).max()
+    assert model.energy(dirty[:1]) > model.energy(x).max()
 
 
 def test_columns_far_from_zero_keep_their_digits(small):
@@ -221,7 +221,7 @@ def test_rows_of_any_shape_and_kind(small):
     images = torch.randn(100, 1, 4, 4, generator=generator(0))
     assert fit(images, small).sample(5).shape == (5, 1, 4, 4)
     frame = pd.DataFrame({"a": np.arange(50.0), "b": np.arange(50) ** 2})
-    assert fit(frame, small).energies(frame).shape == (50,)
+    assert fit(frame, small).energy(frame).shape == (50,)
     for bad, message in [
         (torch.zeros(5), "give rows"),
         (torch.full((5, 2), torch.nan), "5 of 5 rows are missing"),
@@ -244,7 +244,7 @@ def test_ctrl_c_saves_where_it_is(small, x, tmp_path):
     fit(x, small, folder=tmp_path)
     whole = fit(x, small)
     resumed = checkpoint.load(tmp_path)["averaged"]
-    assert all(torch.equal(value, resumed[name]) for name, value in whole.energy.state_dict().items())
+    assert all(torch.equal(value, resumed[name]) for name, value in whole.network.state_dict().items())
 
 
 def test_data_noise_and_columns_as_they_are(small, x):
@@ -314,7 +314,7 @@ def test_a_model_trained_without_chains_can_be_sampled(small, x):
         model = fit(x, config)
         z = model.proposal.sample(1000, generator(0))
         run = {"step_size": model.step_size, "proposal": model.proposal, "generator": generator(1)}
-        _, stats = config.sampler.run(model.energy, z, n_steps=50, **run)
+        _, stats = config.sampler.run(model.network, z, n_steps=50, **run)
         assert stats["acceptance"] == pytest.approx(0.6, abs=0.1)
         steps.append(model.step_size.item())
     assert steps[0] == pytest.approx(steps[1], rel=0.2)
@@ -332,10 +332,10 @@ def test_what_is_trained_beside_the_energy_is_resumed(small, x, tmp_path, name):
     with pytest.raises(KeyboardInterrupt):
         fit(x, config, folder=tmp_path, log=stop)
     resumed, whole = fit(x, config, folder=tmp_path), fit(x, config)
-    for a, b in zip(resumed.energy.state_dict().values(), whole.energy.state_dict().values(), strict=True):
+    for a, b in zip(resumed.network.state_dict().values(), whole.network.state_dict().values(), strict=True):
         assert torch.equal(a, b)
     other = fit(x, replace(config, seed=1))
-    assert not torch.equal(next(other.energy.parameters()), next(whole.energy.parameters()))
+    assert not torch.equal(next(other.network.parameters()), next(whole.network.parameters()))
 
 
 def test_the_log_says_how_chains_are_spread_over_known_modes(small, x):

@@ -37,7 +37,7 @@ def test_the_step_is_that_of_three_hundred_rounds_of_two_steps(small):
     z = model.proposal.sample(256, rng)
     for _ in range(300):
         z, stats = config.sampler.run(
-            model.energy, z, step_size=step, n_steps=2, proposal=model.proposal, generator=rng
+            model.network, z, step_size=step, n_steps=2, proposal=model.proposal, generator=rng
         )
         step = config.sampler.adapt(step, stats)
     assert settled(model).step_size == step

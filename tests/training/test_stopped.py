@@ -60,7 +60,7 @@ def test_a_table(small, x, tmp_path):
     there = stopped_run(tmp_path, x, small, 20, columns=names, fingerprint="f00d")
     with pytest.warns(UserWarning, match=r"trained for 20 of 60 updates so far; the same pscd train command goes on"):
         model = pscd.load(tmp_path)
-    assert torch.equal(model.energies(x), there.energies(x))
+    assert torch.equal(model.energy(x), there.energy(x))
     assert torch.equal(model.sample(9, seed=3), there.sample(9, seed=3))
     assert (model.columns, model.fingerprint, model.config) == (names, "f00d", there.config)
     assert model.notes == ("trained for 20 of 60 updates so far",)
@@ -89,14 +89,14 @@ def test_loading_changes_nothing_and_a_finished_model_is_preferred(small, tmp_pa
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
     pscd.train(small, run, progress=False)
     assert tensors_digest(read_tensors(run / "model.safetensors")[0]) == finished
-    assert not torch.equal(pscd.load(run).energies(torch.zeros(1, 2)), half.energies(torch.zeros(1, 2)))
+    assert not torch.equal(pscd.load(run).energy(torch.zeros(1, 2)), half.energy(torch.zeros(1, 2)))
 
 
 def test_images_go_on_from_their_chains_and_labels(tmp_path):
     data = load_dataset("digits", seed=0, n=60)
     there = stopped_run(tmp_path, data.train, IMAGES, 3, label=data.train_labels)
     model = load_stopped(tmp_path)
-    assert torch.equal(model.energies(data.train), there.energies(data.train))
+    assert torch.equal(model.energy(data.train), there.energy(data.train))
     assert torch.equal(model.proposal.points, there.proposal.points)
     assert torch.equal(model.proposal.label, there.proposal.label)
     assert len(model.proposal.label.unique()) > 1
@@ -108,11 +108,11 @@ def test_the_best_weights_by_held_out_rows_and_the_gamma_that_was_chosen(x, tmp_
     there = stopped_run(tmp_path, x, config, 6)
     values = checkpoint.load(tmp_path)
     values["best"]["weights"] = {name: t + 1 for name, t in values["best"]["weights"].items()}
-    assert torch.equal(load_stopped(tmp_path).energies(x), there.energies(x))
+    assert torch.equal(load_stopped(tmp_path).energy(x), there.energy(x))
     assert isinstance(load_stopped(tmp_path).config.objective.gamma, float)
     assert load_stopped(tmp_path).notes[:-1] == there.notes
     checkpoint.save(values, tmp_path)
-    assert not torch.equal(load_stopped(tmp_path).energies(x), there.energies(x))
+    assert not torch.equal(load_stopped(tmp_path).energy(x), there.energy(x))
 
 
 def test_without_chains_in_training_the_step_is_adapted_on_loading(small, x, tmp_path):
@@ -128,7 +128,7 @@ def test_a_network_of_ones_own(small, x, tmp_path):
     there = stopped_run(tmp_path, x, small, 20, energy=own())
     with pytest.raises(UserError, match=r"its weights are those of Sequential; load it with energy=Sequential"):
         load_stopped(tmp_path)
-    assert torch.equal(load_stopped(tmp_path, energy=own()).energies(x), there.energies(x))
+    assert torch.equal(load_stopped(tmp_path, energy=own()).energy(x), there.energy(x))
 
 
 def test_where_there_is_no_checkpoint(tmp_path):
@@ -199,10 +199,10 @@ def test_import_paths_call_nothing(values, tmp_path, kind):
 
 
 def test_an_objective_of_ones_own_that_is_not_imported_is_not_needed_for_energies(values, x, tmp_path):
-    there = load_stopped(tmp_path).energies(x)
+    there = load_stopped(tmp_path).energy(x)
     settings(values, objective={"kind": "strangers_module:Loss"})
     checkpoint.save(values, tmp_path)
-    assert torch.equal(load_stopped(tmp_path).energies(x), there)
+    assert torch.equal(load_stopped(tmp_path).energy(x), there)
 
 
 def test_sizes_in_the_settings_take_no_memory(values, tmp_path):

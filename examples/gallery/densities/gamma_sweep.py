@@ -27,8 +27,8 @@ for gamma in gammas:
         rows=pscd.RowSettings(standardise="none"),
     )
     model = pscd.fit(dirty, replace(settings, objective=objective), energy=pscd.Quadratic(0.0, 1.5))
-    found.append((float(model.energy.mu), float(model.energy.sigma)))
-    weights = pscd.importance_weights(model.energies(dirty), gamma)
+    found.append((float(model.network.mu), float(model.network.sigma)))
+    weights = pscd.importance_weights(model.energy(dirty), gamma)
     in_play.append(float(pscd.effective_sample_fraction(weights)))
 
 # %%

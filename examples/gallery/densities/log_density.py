@@ -28,7 +28,7 @@ print(f"log Z = {model.log_z().value:.3f} +- {model.log_z().error:.1e}")
 # The slips are drawn where they lie: the model gives them next to no density.
 
 x, y = np.meshgrid(np.linspace(0, 7, 150), np.linspace(20, 120, 150))
-log_p = model.log_prob(np.c_[x.ravel(), y.ravel()]).reshape(x.shape)
+log_p = model.log_density(np.c_[x.ravel(), y.ravel()]).reshape(x.shape)
 cell = (7 / 149) * (100 / 149)
 print(f"the density integrates to {float(log_p.exp().sum()) * cell:.3f}")
 

@@ -17,7 +17,7 @@ digits = pscd.load_dataset("digits", seed=0)
 config = pscd.presets.PRESETS["digits"].changed({"updates": 700, "energy.width": 16})
 model = pscd.fit(digits.train, config)
 
-energy = model.energies(digits.train)
+energy = model.energy(digits.train)
 order = torch.argsort(energy)
 panels = {
     "samples": model.sample(40),

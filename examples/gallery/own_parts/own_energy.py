@@ -47,7 +47,7 @@ model = pscd.fit(angles, config, energy=OnATorus())
 # The energy continues across the border, although chains never crossed it.
 
 side = torch.linspace(-2 * math.pi, 2 * math.pi, 200)
-energy = model.energies(torch.cartesian_prod(side, side)).view(200, 200)
+energy = model.energy(torch.cartesian_prod(side, side)).view(200, 200)
 figure, axes = plt.subplots(1, 2, figsize=(8.5, 4), sharex=True, sharey=True)
 axes[0].plot(*angles.T, ".", markersize=1.5)
 axes[0].set(title="data", aspect="equal", xlabel="first angle", ylabel="second angle")

@@ -42,13 +42,13 @@ def test_every_baseline_fits_samples_has_energies_and_comes_back_from_its_file(n
     assert x.dtype == torch.uint8
     assert torch.equal(x, model.sample(3, seed=5))
     assert not torch.equal(x, model.sample(3, seed=6))
-    energies = model.energies(pictures(4, shape, seed=2))
+    energies = model.energy(pictures(4, shape, seed=2))
     assert energies.shape == (4,)
     assert energies.isfinite().all()
-    torch.testing.assert_close(model.energies(pictures(4, shape, seed=2)[2:]), energies[2:])  # whatever the neighbours
+    torch.testing.assert_close(model.energy(pictures(4, shape, seed=2)[2:]), energies[2:])  # whatever the neighbours
     model.save(tmp_path / "model.safetensors")
     again = load(tmp_path / "model.safetensors")
-    assert torch.equal(again.energies(pictures(4, shape, seed=2)), energies)
+    assert torch.equal(again.energy(pictures(4, shape, seed=2)), energies)
     assert torch.equal(again.sample(3, seed=5), x)
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -56,7 +56,7 @@ def test_every_baseline_fits_samples_has_energies_and_comes_back_from_its_file(n
 @pytest.mark.parametrize("name", FITS)
 def test_the_same_seed_gives_the_same_model(name):
     x = pictures(4, (1, 8, 8), seed=2)
-    one, same, other = (fitted(name, seed=seed).energies(x) for seed in (1, 1, 2))
+    one, same, other = (fitted(name, seed=seed).energy(x) for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
 
@@ -64,7 +64,7 @@ def test_the_same_seed_gives_the_same_model(name):
 @pytest.mark.parametrize("name", FITS)
 def test_more_training_is_better(name):
     x = pictures(50, (1, 8, 8), seed=2)
-    early, late = (fitted(name, steps=steps, ema=0.9, lr=1e-2).energies(x).mean() for steps in (1, 30))
+    early, late = (fitted(name, steps=steps, ema=0.9, lr=1e-2).energy(x).mean() for steps in (1, 30))
     assert late < early
 
 

@@ -325,8 +325,8 @@ def test_training_by_quadrature_finds_the_truth_without_looking_at_data(gamma):
         rows=RowSettings(standardise="none"),
     )
     model = fit(torch.randn(100, 2, generator=generator(0)), config)
-    assert model.energy.mu.tolist() == pytest.approx(MEAN.tolist(), abs=0.01)
-    assert model.energy.sigma.tolist() == pytest.approx(SD.tolist(), abs=0.01)
+    assert model.network.mu.tolist() == pytest.approx(MEAN.tolist(), abs=0.01)
+    assert model.network.sigma.tolist() == pytest.approx(SD.tolist(), abs=0.01)
 
 
 def test_quadrature_takes_its_grids_in_turn_while_gamma_warms_up():
