@@ -59,7 +59,7 @@ class Measurements(list[M]):
         return table_html([name.replace("_", " ") for name in rows[0]] if rows else [], shown)
 
 
-def keep(measurements: Measurements[Any], run: RunFolder, *, seed: int = 0) -> None:
+def write_measurements(measurements: Measurements[Any], run: RunFolder, *, seed: int = 0) -> None:
     """Write measurements, and the seed that they were made with, to `evaluation.json` of a run folder."""
     with writing_to(run.evaluation):
         write_json(run.evaluation, sealed({"seed": seed, "rows": [asdict(m) for m in measurements]}))
@@ -81,28 +81,35 @@ def load_run_data(model: Model) -> Dataset:
 
 
 def evaluate(
-    model: Model, *, n: int = 10_000, seed: int = 0, samples: Tensor | None = None, real: Rows | None = None
-) -> Measurements[Measurement]:
-    """MMD^2 of samples against held-out data, and of data against data: the level of a perfect model.
+    model: Model,
+    *,
+    n: int | None = None,
+    seed: int = 0,
+    samples: Tensor | None = None,
+    real: Rows | None = None,
+    features: str = "pixels",
+) -> Measurements[Any]:
+    """Compare samples with held-out data, and data with data: the level of a perfect model.
 
-    Toys are drawn afresh and compared in their own coordinates with the paper's kernel, exp(-|x - y|^2 / 4) in two
-    dimensions. Other rows are standardised as for training, and the kernel is exp(-|x - y|^2 / (2 d)), the same in two
-    dimensions.
+    Rows are compared by the unbiased MMD^2. Toys are drawn afresh and compared in their own coordinates with the
+    paper's kernel, exp(-|x - y|^2 / 4) in two dimensions. Other rows are standardised as for training, and the kernel
+    is exp(-|x - y|^2 / (2 d)), the same in two dimensions. Images are compared by Fréchet distance and PRDC.
 
     Args:
-        model: what `fit`, `train` or `load` returned.
-        n: number of samples, and of rows at most, on each side.
+        model: what `fit` or `load` returned.
+        n: number of samples, and of real rows at most; by default 10,000, of images 2,000.
         seed: of the samples and the draws.
         samples: rows `(m, *shape)` of the model; drawn if None.
         real: at least four rows `(m, *shape)` that training has not seen. By default those that the run held out,
             contamination included; a model fitted to rows in memory has none. The baseline then compares one half of
-            them with the other.
+            them with the other. Not for images.
+        features: of images: `pixels`, `classifier` or the path of a TorchScript Inception.
 
     Returns:
         Samples against held-out data, and data against data.
 
     Raises:
-        UserError: the model was fitted to rows in memory and no `real` rows are given, or they have another shape.
+        UserError: there are no or too few real rows, or they have another shape.
 
     >>> import pscd
     >>> x = torch.randn(300, 2, generator=torch.Generator().manual_seed(0))
@@ -112,6 +119,11 @@ def evaluate(
     >>> samples.name, samples.n_real, floor.name
     ('samples', 50, 'data')
     """
+    if model.is_image:
+        if real is not None:
+            raise UserError("real is for models of rows; images are compared with those that the run held out")
+        return _evaluate_images(model, n or 2_000, seed, features, samples)
+    n = n or 10_000
     toy = find_toy(model.config.rows.data) if model.config.rows.data else None
     if real is not None:
         rows = as_rows(real)[: 2 * n]
@@ -143,33 +155,11 @@ def evaluate(
     return Measurements([measure("samples", held_out, samples), measure("data", floor, other)])
 
 
-def evaluate_images(
-    model: Model,
-    *,
-    n: int = 2_000,
-    seed: int = 0,
-    features: str = "pixels",
-    samples: Tensor | None = None,
-    min_held_out: int = 10,
+def _evaluate_images(
+    model: Model, n: int, seed: int, features: str, samples: Tensor | None, min_held_out: int = 10
 ) -> Measurements[ImageMeasurement]:
-    """Samples against held-out images, and training images against them: the level of a perfect model.
-
-    Args:
-        model: of images, from a run folder.
-        n: number of samples, and of real images at most.
-        seed: of the samples, and of the choice of training images.
-        features: `pixels`, `classifier` or the path of a TorchScript Inception (see `pscd.images.features`).
-        samples: images of the model in [0, 1]; drawn if None.
-        min_held_out: fewer held-out images are refused; PRDC compares with five neighbours.
-
-    Returns:
-        Samples against held-out images, and training images against them.
-
-    Raises:
-        UserError: the data have changed since training, or too few images are held out.
-    """
     data = load_run_data(model)
-    if len(data.held_out) < min_held_out:
+    if len(data.held_out) < min_held_out:  # PRDC compares with five neighbours
         raise UserError(f"evaluation needs at least {min_held_out} held-out images, this run has {len(data.held_out)}")
     feature_map = load_feature_map(features, data, progress=True)
     samples = model.sample(n, seed=seed, progress=True) if samples is None else samples

@@ -4,7 +4,7 @@ import torch
 
 from pscd.data import TOYS
 from pscd.errors import UserError
-from pscd.evaluation import evaluate, evaluate_images, load_run_data
+from pscd.evaluation import evaluate, load_run_data
 from pscd.metrics import mmd
 from pscd.presets import PRESETS
 from pscd.rng import generator
@@ -49,8 +49,6 @@ def test_a_model_of_rows_in_memory_is_not_compared_with_anything_else(of_rows):
         evaluate(of_rows, n=100)
     with pytest.raises(UserError, match="rows in memory"):
         load_run_data(of_rows)
-    with pytest.raises(UserError, match="rows in memory"):
-        evaluate_images(of_rows)
 
 
 def test_rows_to_measure_by_can_be_given(of_rows):

@@ -177,24 +177,22 @@ def measure(model: "Model", run: Path, samples: "torch.Tensor | None" = None, **
         samples: drawn from the model already.
         options: of `pscd.evaluate`: n, seed and, for images, features.
     """
-    from pscd.evaluation import evaluate, evaluate_images, keep
+    from pscd.evaluation import evaluate, write_measurements
     from pscd.run_folder import RunFolder
 
+    measurements = evaluate(model, samples=samples, **options)
+    first = measurements[0]
     if model.is_image:
-        of_images = evaluate_images(model, samples=samples, **options)
-        first = of_images[0]
         say(f"compared with {first.n_real} held-out images, by {first.features}")
         say("                    Frechet  precision  recall  density  coverage        n")
-        for m in of_images:
+        for m in measurements:
             shares = f"{m.precision:>10.3f} {m.recall:>7.3f} {m.density:>8.3f} {m.coverage:>9.3f}"
             say(f"  {m.name:<14} {m.frechet:>10.4g} {shares} {m.n_fake:>8}")
-        keep(of_images, RunFolder(run), seed=options.get("seed", 0))
     else:
-        of_rows = evaluate(model, samples=samples, **options)
-        say(f"compared with {of_rows[0].n_real} held-out rows      MMD^2 x 1e4        n")
-        for row in of_rows:
-            say(f"  {row.name:<26} {1e4 * row.mmd:>11.2f} {row.n_fake:>8}")
-        keep(of_rows, RunFolder(run), seed=options.get("seed", 0))
+        say(f"compared with {first.n_real} held-out rows      MMD^2 x 1e4        n")
+        for m in measurements:
+            say(f"  {m.name:<26} {1e4 * m.mmd:>11.2f} {m.n_fake:>8}")
+    write_measurements(measurements, RunFolder(run), seed=options.get("seed", 0))
 
 
 def draw(model: "Model", data: "torch.Tensor", samples: "torch.Tensor", path: Path) -> None:

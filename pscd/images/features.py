@@ -159,25 +159,6 @@ class Scripted:
         return torch.cat(parts)
 
 
-def cached_features(feature_map: FeatureMap, x: Tensor, *, cache: Path | str | None = None) -> Tensor:
-    """`feature_map(x)`; features of a TorchScript network are kept in a file of `cache`."""
-    if not isinstance(feature_map, Scripted):
-        return feature_map(x)
-    key = zlib.crc32(x.contiguous().numpy().data, zlib.crc32(feature_map.name.encode()))
-    path = (Path(cache) if cache is not None else data_root() / "features") / f"{len(x)}-{key:08x}.safetensors"
-    about = {"features": feature_map.name}
-    if path.is_file():
-        try:
-            tensors, metadata = read_tensors(path)
-            if metadata == about and len(tensors["features"]) == len(x):
-                return tensors["features"]
-        except (SafetensorError, KeyError, RuntimeError, ValueError, TypeError):
-            pass  # a damaged file is computed and written again
-    features = feature_map(x)
-    _write(path, {"features": features}, about)
-    return features
-
-
 def scale_as_tensorflow(x: Tensor, size: int) -> Tensor:
     """Bilinear scaling to a square as in TensorFlow 1: pixel i of the result lies at i * (old / new) of the source.
 
@@ -264,7 +245,11 @@ def load_classifier(
         with threads_set(threads):
             network = train_classifier(x, label, min_updates=min_updates, progress=progress)
             accuracy = _accuracy(network, data.held_out, test_label)
-        _write(path, network.state_dict(), {"version": CLASSIFIER_VERSION, "accuracy": repr(accuracy)})
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_tensors(path, network.state_dict(), {"version": CLASSIFIER_VERSION, "accuracy": repr(accuracy)})
+        except OSError as error:
+            raise UserError(f"cannot write to {path.parent}: {error.strerror}; give another cache") from None
     return ClassifierFeatures(network, shape, accuracy, len(test_label), threads)
 
 
@@ -319,14 +304,6 @@ def _read_classifier(path: Path, network: SmallClassifier) -> float | None:
         return float(metadata["accuracy"])
     except (OSError, SafetensorError, KeyError, RuntimeError, ValueError, TypeError):
         return None
-
-
-def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_tensors(path, tensors, metadata)
-    except OSError as error:
-        raise UserError(f"cannot write to {path.parent}: {error.strerror}; give another cache") from None
 
 
 def _checked(x: Tensor) -> Tensor:
