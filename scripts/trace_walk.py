@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,7 @@ class Walk:
 def trace(call: Callable[[], Any], table: Path | None = None) -> Walk:
     """Run `call` and record the functions of pscd that it enters, and how often it opens `table`."""
     walk = Walk()
+    first: dict[CodeType, int] = {}  # where a function is entered: a generator is entered again at every value
     prefix = f"{PACKAGE}{os.sep}"
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
@@ -55,6 +56,8 @@ def trace(call: Callable[[], Any], table: Path | None = None) -> Walk:
         if event != "call" or code.co_name in COMPREHENSIONS or not code.co_flags & CO_OPTIMIZED:
             return
         if code.co_filename.startswith(prefix):
+            if first.setdefault(code, frame.f_lasti) != frame.f_lasti:
+                return
             module = code.co_filename[len(prefix) :].removesuffix(".py").replace(os.sep, ".")
             walk.calls[module.removesuffix(".__init__"), code.co_qualname] += 1
 

@@ -64,11 +64,6 @@ def test_a_damaged_cell_is_computed_again(kept, content):
     assert kept.read(run)["square"] == 9
 
 
-def test_a_cell_of_an_earlier_version_has_no_checksum(kept):
-    kept.path({"x": 3}).write_text('{"settings": {"x": 3}, "result": {"square": 9}}')
-    assert kept.read({"x": 3}) == {"square": 9}
-
-
 @pytest.mark.slow
 def test_failures_are_kept_and_a_killed_process_takes_no_other_cell_with_it(kept):
     runs = [{"x": x} for x in range(9)]
