@@ -25,17 +25,6 @@ Work = Callable[["pd.DataFrame"], "pd.DataFrame"]
 def score(table: Any, model: "EnergyDetector | Model") -> Any:
     """The table with a column `energy`: the higher, the stranger.
 
-    Args:
-        table: a Dask DataFrame, a Ray Dataset or a pandas frame.
-        model: a fitted detector; or a model of a table, whose columns are taken by name, or all of them if it knows no
-            names.
-
-    Returns:
-        A table of the same kind, not computed yet where the engine is lazy.
-
-    Raises:
-        UserError: the table is of another kind, or has other columns.
-
     >>> import numpy as np, pandas as pd
     >>> from pscd import EnergyDetector
     >>> rows = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 2)), columns=["a", "b"])
@@ -48,16 +37,6 @@ def score(table: Any, model: "EnergyDetector | Model") -> Any:
 
 def detect(table: Any, detector: "EnergyDetector") -> Any:
     """The table with columns `energy`, `outlier` and `because`, which names the columns to blame for each outlier.
-
-    Args:
-        table: a Dask DataFrame, a Ray Dataset or a pandas frame.
-        detector: a fitted detector; fit one to a sample of the table.
-
-    Returns:
-        A table of the same kind, not computed yet where the engine is lazy.
-
-    Raises:
-        UserError: the table is of another kind, or has other columns.
 
     >>> import numpy as np, pandas as pd
     >>> from pscd import EnergyDetector
@@ -74,19 +53,6 @@ def clean(table: Any, detector: "EnergyDetector", *, repair: bool = True, fill: 
     """The table with wrong cells, missing cells or both as they should be.
 
     A mistake that explains several wrong cells of a partition, such as a unit, is more readily believed for the next.
-
-    Args:
-        table: a Dask DataFrame, a Ray Dataset or a pandas frame.
-        detector: a fitted detector.
-        repair: whether to put what should stand there into cells that look wrong.
-        fill: whether to put what is to be expected into missing cells.
-
-    Returns:
-        A table of the same kind and with the same columns; whole numbers that the detector takes for plain numbers, and
-        whole numbers with gaps to fill, become floats.
-
-    Raises:
-        UserError: the table is of another kind, or has other columns.
 
     >>> import numpy as np, pandas as pd
     >>> from pscd import EnergyDetector

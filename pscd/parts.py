@@ -45,11 +45,7 @@ class Parts:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Claim the folder, and find out which parts are there already.
-
-        Raises:
-            UserError: another process is at it, or the folder cannot be written to.
-        """
+        """Claim the folder, and find out which parts are there already."""
         with writing_to(self.out):
             self._data.mkdir(parents=True, exist_ok=True)
         with locked(self.folder / ".lock"):
@@ -88,17 +84,7 @@ class Parts:
         return [self._part(i) for i in sorted(self.done)]
 
     def write(self, i: int, columns: Mapping[str, Any], array: "np.ndarray", summary: Summary) -> None:
-        """Write a part; it may be called from several threads.
-
-        Args:
-            i: its number, from 0.
-            columns: what a `.csv` or `.parquet` file gets, values by name.
-            array: what a `.npy` file gets.
-            summary: plain values to keep in `done`.
-
-        Raises:
-            UserError: it cannot be written.
-        """
+        """Write a part; it may be called from several threads."""
         with writing_to(self.out), replacing(self._part(i)) as temporary:
             if self.suffix == ".npy":
                 import numpy as np
@@ -119,11 +105,7 @@ class Parts:
         self.done[i] = summary
 
     def join(self) -> None:
-        """Make the output of the parts, and remove them.
-
-        Raises:
-            UserError: it cannot be written.
-        """
+        """Make the output of the parts, and remove them."""
         with writing_to(self.out):
             if not self.out.suffix:
                 os.replace(self._data, self.out)

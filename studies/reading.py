@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pscd.tables import decode, encode, look, read_frame, write_like
+from pscd.tables import decode, encode, look, open_table, write_like
 
 
 def mixed_table(n: int, seed: int = 0) -> pd.DataFrame:
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
         path = Path(folder) / "mixed.csv"
         mixed_table(rows).to_csv(path, index=False)
         print(f"{rows:,} rows, 30 columns, {path.stat().st_size / 1e6:.0f} MB")
-        frame = timed("read", lambda: read_frame(path))
+        frame = timed("read", lambda: open_table(path).frame())
         schema = timed("look", lambda: look(frame))
         encoded = timed("encode", lambda: encode(frame, schema))
         timed("decode", lambda: decode(encoded.x, schema))

@@ -121,8 +121,8 @@ def _images_in(path: Path, model: "Model") -> "tuple[torch.Tensor, list[str] | l
     import torch
 
     from pscd.data.pictures import list_pictures, read_readable
-    from pscd.data.tables import read_array
     from pscd.files import suffix_of
+    from pscd.tables import read_array
 
     if path.is_dir():
         paths, _ = list_pictures(path)

@@ -84,7 +84,7 @@ def read_args(args: argparse.Namespace, path: Path | None = None) -> Any:
 
     path = path or getattr(args, "file", None) or args.data
     if suffix_of(path) in ARRAYS:
-        from pscd.data.tables import read_array
+        from pscd.tables import read_array
 
         x = read_array(path)
         if x.ndim > 2:

@@ -14,7 +14,7 @@ from pscd.cli.detect import check_ids, is_detector, score_rows
 from pscd.cli.flags import Extend, Parser, add_machine, add_out, add_run, parse_names
 from pscd.cli.images import add_strangeness, check_strangeness, score_images
 from pscd.cli.output import check_out, say, write
-from pscd.cli.reading import ARRAYS, FILES, add_reading_flags, load_model
+from pscd.cli.reading import ARRAYS, FILES, add_reading_flags, load_model, reading_options
 from pscd.cli.scoring import in_words, scorable, score_by_model
 from pscd.cli.streams import OUTPUTS, source_of
 from pscd.errors import UserError
@@ -60,8 +60,9 @@ def run(args: argparse.Namespace) -> None:
     """
     import numpy as np
 
-    from pscd.data import read_table
+    from pscd.data import rows_of
     from pscd.files import suffix_of
+    from pscd.tables import ReadOptions, open_table
 
     check_out(args.out, args.force, OUTPUTS)
     check_ids(args.id)
@@ -83,7 +84,11 @@ def run(args: argparse.Namespace) -> None:
         score_images(args, model)
         return
     try:
-        table = read_table(args.file, model.columns if named else None, args.id)
+        table = open_table(args.file, ReadOptions(**reading_options(args)))
+        x = rows_of(table, model.columns if named else None, args.id)
+        if x.isnan().any():
+            raise UserError(f"{args.file}: has missing values")
+        ids = {name: table.frame()[name].fillna("").tolist() for name in args.id}
     except UserError:
         # In blocks a row with a bad cell is marked and counted, and the others are scored.
         source = scorable(args, model)
@@ -91,11 +96,11 @@ def run(args: argparse.Namespace) -> None:
             raise
         score_by_model(args, model, source, args.out)
         return
-    _check_width(table.x.shape[1:], model.shape, args)
-    energy = model.energy(table.x).numpy()
-    columns: dict[str, Any] = {"row": np.arange(1, len(energy) + 1), **table.ids, "energy": energy}
+    _check_width(x.shape[1:], model.shape, args)
+    energy = model.energy(x).numpy()
+    columns: dict[str, Any] = {"row": np.arange(1, len(energy) + 1), **ids, "energy": energy}
     if args.log_density:
-        columns["log_density"] = model.log_density(table.x).numpy()
+        columns["log_density"] = model.log_density(x).numpy()
         warning = model.log_z().warning
         if warning is not None:
             say(f"warning: {warning}")

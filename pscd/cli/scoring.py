@@ -265,7 +265,7 @@ def _is_good(rows: "np.ndarray") -> "np.ndarray":
     """Which rows have finite numbers alone, `(n,)`."""
     import numpy as np
 
-    from pscd.data.tables import LARGEST
+    from pscd.tables.numbers import LARGEST
 
     if rows.dtype.kind != "f":
         return np.ones(len(rows), bool)
@@ -278,7 +278,7 @@ def _problem(row: "np.ndarray", block: Any, model: "Model") -> str:
     """Why a row cannot be scored."""
     import numpy as np
 
-    from pscd.data.tables import LARGEST
+    from pscd.tables.numbers import LARGEST
 
     flat = row.ravel()
     with np.errstate(invalid="ignore"):

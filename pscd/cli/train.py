@@ -135,7 +135,6 @@ def _starting_config(args: argparse.Namespace) -> "tuple[TrainConfig, str | None
     """The recipe with the objective and sampler chosen, before any other setting; and the name of the objective."""
     from pscd.config import TrainConfig
     from pscd.data import TOYS
-    from pscd.data.tables import count_columns
     from pscd.objectives import OBJECTIVES, name_of
     from pscd.presets import default_preset, preset, recovering
     from pscd.sampling import SAMPLERS
@@ -147,7 +146,7 @@ def _starting_config(args: argparse.Namespace) -> "tuple[TrainConfig, str | None
     if args.preset:
         base = preset(args.preset)
     else:
-        base = default_preset(data, len(args.columns) if args.columns else count_columns(Path(data)))
+        base = default_preset(data, len(args.columns) if args.columns else _count_columns(Path(data)))
     if {args.objective, name_of(base.objective)} <= {"cd", "ps-cd"}:
         # The same objective, at gamma 0 for cd: its other settings are those of the recipe.
         base = base.changed({"objective.gamma": 0.0}) if args.objective == "cd" else base
@@ -217,3 +216,15 @@ def diagnostics(run: Path) -> list[str]:
 
     rows = RunFolder(run).read_metrics()
     return verdict(rows, retries=int(rows[-1].get("retries", 0))) if rows else []
+
+
+def _count_columns(path: Path) -> int | None:
+    """How many columns a file has; None if it is no table that can be read, which is reported when it is."""
+    from pscd.errors import UserError
+    from pscd.tables import open_table
+
+    try:
+        table = open_table(path)
+    except UserError:
+        return None
+    return len(table.names) if table.shape is None or len(table.shape) == 1 else 1

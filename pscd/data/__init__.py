@@ -1,27 +1,20 @@
 """Data by name or by file: toys to learn on, contamination to test with, images, and the user's own tables."""
 
-import warnings
-import zlib
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-import torch
-from torch import Tensor
-
 from pscd.data.noise import Contaminated, contaminate, gaussian_noise, interpolations, uniform_noise
-from pscd.data.opening import StreamChoice, is_parquet_folder, open_source, streams_file
-from pscd.data.pictures import DIGITS, Images, data_root, has_parts, load_images
+from pscd.data.pictures import Images, data_root, load_images
 from pscd.data.pixels import as_shape, to_bytes, to_unit
-from pscd.data.streams import ChunkedSource, Sample, Source, fingerprint, sample_size
-from pscd.data.tables import SUFFIXES, Table, read_table
+from pscd.data.rows import (
+    Dataset,
+    Rows,
+    RowsOrStream,
+    as_rows,
+    check_enough,
+    load_dataset,
+    read_table,
+    rows_of,
+    split_rows,
+)
 from pscd.data.toys import TOYS, TOYS_1D, TOYS_2D, Toy, find_toy
-from pscd.errors import UserError
-from pscd.files import suffix_of
-from pscd.rng import Stream, generator
 
 __all__ = [
     "TOYS",
@@ -32,7 +25,6 @@ __all__ = [
     "Images",
     "Rows",
     "RowsOrStream",
-    "Table",
     "Toy",
     "as_rows",
     "as_shape",
@@ -45,216 +37,9 @@ __all__ = [
     "load_dataset",
     "load_images",
     "read_table",
+    "rows_of",
     "split_rows",
     "to_bytes",
     "to_unit",
     "uniform_noise",
 ]
-
-# A DataFrame, too, which numpy takes for an array.
-Rows = Tensor | np.ndarray | Sequence[Any] | torch.utils.data.Dataset[Any]
-# Rows, or what gives them piece by piece: a DataLoader, batches, or a function that returns them.
-RowsOrStream = Rows | Source | Iterable[Any] | Callable[[], Iterable[Any]]
-N_HELD_OUT = 10_000
-FEWEST_ROWS = 20
-BLOCK = 2**16  # rows that are looked at at a time
-
-
-def as_rows(x: Rows) -> Tensor:
-    """Rows `(n, *shape)` as a float tensor; images of bytes become floats in [0, 1].
-
-    Args:
-        x: a tensor, an array, nested lists, a DataFrame, or a `TensorDataset` of one tensor.
-
-    Returns:
-        Rows `(n, *shape)`; a floating-point tensor keeps its type.
-
-    Raises:
-        UserError: these are no rows, or not finite numbers.
-
-    >>> as_rows([[1, 2], [3, 4], [5, 6]]).shape
-    torch.Size([3, 2])
-    """
-    if isinstance(x, torch.utils.data.Dataset):
-        x = _rows_of_dataset(x)
-    try:
-        x = x.detach() if isinstance(x, Tensor) else _as_tensor(x)
-    except (TypeError, ValueError):
-        raise UserError("the rows must be numbers, as a tensor, an array or a DataFrame") from None
-    if x.dtype == torch.uint8 and x.ndim == 4:  # images, a byte for each number
-        x = to_unit(x)
-    x = x if x.is_floating_point() else x.float()
-    if x.ndim < 2 or x.numel() == 0:
-        raise UserError(f"give rows, shape (n, columns), not {tuple(x.shape)}; one column is x[:, None]")
-    bad = sum(int((~torch.isfinite(part)).flatten(1).any(1).sum()) for part in x.split(BLOCK))
-    if bad:
-        raise UserError(f"{bad} of {len(x)} rows are missing or infinite; fill or remove them")
-    return x
-
-
-def _as_tensor(x: Any) -> Tensor:
-    """Bytes and floats as they are, without a copy, and all else in float64."""
-    if isinstance(x, np.ndarray) and x.dtype in (np.uint8, np.float32, np.float64) and x.dtype.isnative:
-        with warnings.catch_warnings(), suppress(ValueError):  # negative strides, which torch does not have
-            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-            return torch.from_numpy(x)
-    return torch.from_numpy(np.array(x, dtype=np.float64))
-
-
-def _rows_of_dataset(data: torch.utils.data.Dataset[Any]) -> Tensor:
-    """The rows of a torch dataset that holds nothing else."""
-    if not isinstance(data, torch.utils.data.TensorDataset):
-        raise UserError(
-            f"a {type(data).__name__} may give anything; give its rows as one tensor, "
-            "for example torch.stack([x for x, *_ in dataset])"
-        )
-    if len(data.tensors) != 1:
-        raise UserError(
-            f"the TensorDataset has {len(data.tensors)} tensors; give that of the rows, such as dataset.tensors[0], "
-            "and labels, if there are any, as label="
-        )
-    return data.tensors[0]
-
-
-def check_enough(n: int, path: Path | None = None) -> None:
-    """Refuse fewer than 20 rows.
-
-    Args:
-        n: number of rows.
-        path: the file that they are from, if any.
-
-    Raises:
-        UserError: these are too few to learn from.
-    """
-    if n < FEWEST_ROWS:
-        where = "" if path is None else f"{path}: "
-        rows = "1 row is" if n == 1 else f"{n} rows are"
-        raise UserError(f"{where}{rows} too few to learn from; at least {FEWEST_ROWS} are needed")
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """Rows to train on, and rows kept apart for measuring.
-
-    Args:
-        train: `(n, *shape)`; images are bytes `(n, channels, height, width)`.
-        held_out: the same, never trained on.
-        columns: the columns' names, if the file has any.
-        train_labels: `(n,)`, if images have labels.
-        held_out_labels: the same for `held_out`.
-        stream: all rows to train on, where they are too many to hold; `train` is a sample of them then.
-    """
-
-    train: Tensor
-    held_out: Tensor
-    columns: tuple[str, ...] | None = None
-    train_labels: Tensor | None = None
-    held_out_labels: Tensor | None = None
-    stream: ChunkedSource | None = None
-
-    @property
-    def fingerprint(self) -> str:
-        """A checksum to notice that a file has changed under a run: of all rows and labels, or of sampled ones."""
-        if self.stream is not None:
-            nowhere = np.empty(0, np.int64)
-            return fingerprint(self.stream, Sample(self.held_out, nowhere), Sample(self.train, nowhere))
-        total = 0
-        for part in (self.train, self.held_out, self.train_labels, self.held_out_labels):
-            if part is not None:
-                total = zlib.crc32(np.ascontiguousarray(part.numpy()).data, total)
-        return f"{total:08x}"
-
-
-def load_dataset(
-    name: str,
-    *,
-    seed: int,
-    n: int = 50_000,
-    columns: Sequence[str] | None = None,
-    image_size: int | None = None,
-    stream: StreamChoice = "auto",
-) -> Dataset:
-    """Rows to train on and rows held out, of a toy, a set of images, or a file or folder of one's own.
-
-    Args:
-        name: a toy (a key of `TOYS`, or the import path `package.module:toy` of a `Toy` in a module that is imported
-            already), scikit-learn's "digits", a file (.csv, .parquet, .npy, .npz), a folder of images or one of
-            Parquet files.
-        seed: of the draws of a toy, and of the choice of the rows held out.
-        n: training rows to draw from a toy.
-        columns: columns of a file to take, by name.
-        image_size: side to scale images to.
-        stream: whether a file is too large to be held in memory: `yes`, `no`, or `auto`, by its size.
-
-    Returns:
-        Of a toy 10,000 fresh rows are held out, of a set of images, or of a folder with parts `train` and `test`, the
-        test images; of other files and folders a tenth, at most 10,000.
-
-    Raises:
-        UserError: there are no such data, or they cannot be used; the message says what to do.
-
-    >>> load_dataset("moon", seed=0, n=1000).train.shape
-    torch.Size([1000, 2])
-    """
-    if not name:
-        raise UserError("no data are named: rows in memory are not kept with a model; give them again")
-    path, toy = Path(name), find_toy(name)
-    is_image = name == DIGITS or (toy is None and path.is_dir() and not is_parquet_folder(path))
-    if columns is not None and (is_image or toy is not None):
-        raise UserError(f"{name} is {'images' if is_image else 'a toy'} without column names; leave --columns out")
-    if stream == "yes" and (is_image or toy is not None):
-        raise UserError(f"{name} is {'images' if is_image else 'a toy'}, held in memory; leave --stream out")
-    if is_image:
-        return _load_image_dataset(name, seed, image_size)
-    if image_size is not None:
-        raise UserError(f"{name} is not a set of images; leave the image size out")
-    if toy is not None:
-        return Dataset(toy(n, generator(seed, Stream.TOY_TRAIN)), toy(N_HELD_OUT, generator(seed, Stream.TOY_HELD_OUT)))
-    if suffix_of(path) not in SUFFIXES and not path.exists():
-        known = f"a toy ({', '.join(sorted(TOYS))}) or {DIGITS}"
-        raise UserError(f"unknown data {name!r}; give a file ({', '.join(SUFFIXES)}), a folder of images, {known}")
-    if streams_file(path, stream):
-        return _open_dataset(path, seed, columns)
-    table = read_table(path, columns)
-    check_enough(len(table.x), path)
-    held_out, kept = split_rows(len(table.x), seed)
-    return Dataset(table.x[kept], table.x[held_out], table.columns)
-
-
-def _open_dataset(path: Path, seed: int, columns: Sequence[str] | None) -> Dataset:
-    """A sample of a large file, and the file itself without the rows held out."""
-    source = open_source(path, columns)
-    check_enough(source.n_rows, path)
-    held_out = source.sample(min(source.n_rows // 10, N_HELD_OUT), seed, Stream.SPLIT)
-    source = source.leaving_out(held_out.position)
-    sample = source.sample(sample_size(source.shape), seed)
-    return Dataset(sample.x, held_out.x, source.columns, stream=source)
-
-
-def _load_image_dataset(name: str, seed: int, size: int | None) -> Dataset:
-    images = load_images(name, size=size)
-    if name == DIGITS or has_parts(Path(name)):
-        test = load_images(name, train=False, size=size)
-        if images.x.shape[1:] != test.x.shape[1:]:
-            shapes = " and ".join(" x ".join(map(str, part.x.shape[1:])) for part in (images, test))
-            raise UserError(f"{name}: training and test images differ in shape, {shapes}; make them alike")
-        return Dataset(images.x, test.x, None, images.label, test.label)
-    check_enough(len(images.x), Path(name))
-    held_out, kept = split_rows(len(images.x), seed)
-    labels = (None, None) if images.label is None else (images.label[kept], images.label[held_out])
-    return Dataset(images.x[kept], images.x[held_out], None, *labels)
-
-
-def split_rows(n: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Which rows of a file are held out.
-
-    Args:
-        n: rows of the file.
-        seed: of the choice.
-
-    Returns:
-        The indices of a tenth to hold out, and of the rest.
-    """
-    order = torch.randperm(n, generator=generator(seed, Stream.SPLIT))
-    n_held_out = min(n // 10, N_HELD_OUT)
-    return order[:n_held_out], order[n_held_out:]

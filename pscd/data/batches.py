@@ -67,14 +67,7 @@ class BatchSource:
         return f"{self.shape} {zlib.crc32(type(self.batches).__name__.encode())}"
 
     def leaving_out(self, position: np.ndarray) -> Self:
-        """The source without the rows at these positions.
-
-        Args:
-            position: numbers of rows in the order of the iterable.
-
-        Returns:
-            Another source of the same batches.
-        """
+        """The source without the rows at these positions."""
         out = np.concatenate([self.left_out, position])
         return type(self)(self.batches, labelled=self.labelled, left_out=out, shape=self.shape)
 
@@ -105,16 +98,7 @@ class BatchSource:
                 yield position[kept], Part(part.x[index], None if part.label is None else part.label[index])
 
     def sample(self, n: int, seed: int, stream: Stream = Stream.STREAM_SAMPLE) -> Sample:
-        """Random rows of the first ones: ten times as many as asked for are read, or all.
-
-        Args:
-            n: rows at most.
-            seed: of the choice.
-            stream: what the rows are for.
-
-        Returns:
-            The rows in a random order; all of them in that of the iterable, if there are no more than `n`.
-        """
+        """Random rows of the first ones: ten times as many as asked for are read, or all."""
         key = (n, seed, stream)
         if key not in self._samples:
             self._samples[key] = self._sample(n, seed, generator(seed, stream))
@@ -149,20 +133,7 @@ class BatchSource:
         return shuffled(found, rng, whole=seen <= n)
 
     def windows(self, seed: int, position: int, rank: int = 0, world: int = 1) -> Iterator[Window]:
-        """All windows of a process, epoch after epoch without end, from the one that holds its row `position`.
-
-        Args:
-            seed: of the order.
-            position: rows that the process has read before.
-            rank: number of the process.
-            world: number of processes, which take turns with the batches.
-
-        Yields:
-            Windows of consecutive batches, their rows in a random order.
-
-        Raises:
-            UserError: an epoch has no rows for this process.
-        """
+        """All windows of a process, epoch after epoch without end, from the one that holds its row `position`."""
         start = 0
         for number in count():
             before, held, kept = start, 0, list[tuple[np.ndarray, Part]]()

@@ -30,12 +30,6 @@ GROUPS = ("brightness", "contrast", "detail", "colour", "layout")  # what a colu
 def numbers_of(x: Tensor) -> Tensor:
     """The `COLUMNS` of pictures.
 
-    Args:
-        x: `(n, channels, height, width)`, bytes or floats in [0, 1]; what has not three channels counts as grey.
-
-    Returns:
-        `(n, columns)` in float64.
-
     >>> black = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
     >>> numbers_of(black)[0, :3].exp().mul(255).round()  # no light, less contrast and detail than a step of a byte
     tensor([255.,   1.,   1.], dtype=torch.float64)
@@ -52,14 +46,7 @@ def numbers_of(x: Tensor) -> Tensor:
 
 
 def miniatures_of(x: Tensor) -> Tensor:
-    """Pictures in so few numbers that copies in other sizes and compressions have nearly the same.
-
-    Args:
-        x: as for `numbers_of`.
-
-    Returns:
-        `(n, numbers)` in float64, colours of patches and greys of squares.
-    """
+    """Pictures in so few numbers that copies in other sizes and compressions have nearly the same."""
     grey, opposites = _grey_and_opposites(x)
     parts = (adaptive_avg_pool2d(opposites, PATCHES), adaptive_avg_pool2d(grey[:, None], SQUARES))
     return torch.cat([part.flatten(1) for part in parts], 1)
@@ -67,14 +54,6 @@ def miniatures_of(x: Tensor) -> Tensor:
 
 def close_miniatures(miniatures: Tensor, alike: float) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Which pictures hardly differ, for a block of pictures at a time.
-
-    Args:
-        miniatures: of pictures, `(n, numbers)`.
-        alike: root mean square difference, of 1, below which two of them are close.
-
-    Yields:
-        The numbers of some pictures, `(b,)`, those of all pictures that may be close to them, themselves included,
-        `(m,)`, and which pairs are, `(b, m)`. Every picture is in one block.
 
     >>> ((some, others, close),) = close_miniatures(torch.tensor([[0.1], [0.5], [0.1]]), 0.01)
     >>> [others[row].sort().values.tolist() for row in close[some.argsort()]]

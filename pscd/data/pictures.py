@@ -65,20 +65,7 @@ class Images:
 
 
 def load_images(name: str, *, train: bool = True, size: int | None = None) -> Images:
-    """Training or test images of a folder, or scikit-learn's handwritten digits.
-
-    Args:
-        name: "digits", or a folder: its sub-folders are labels, unless they are `train` and `test`, which are parts.
-            A folder without parts is read whole, whatever `train` is.
-        train: whether the training or the test images are wanted.
-        size: side to scale to; needed if pictures differ in size.
-
-    Returns:
-        The images as bytes, their labels if there are any, and the name.
-
-    Raises:
-        UserError: there is no such folder, or it holds no pictures.
-    """
+    """Training or test images of a folder, or scikit-learn's handwritten digits."""
     x, label = read_digits(train) if name == DIGITS else read_folder(Path(name), train, size)
     return as_images(x, label, name, size)
 
@@ -132,10 +119,6 @@ def list_pictures(folder: Path) -> tuple[list[Path], np.ndarray | None]:
     """All pictures of a folder and of the folders in it, in order, and their labels: the number of the sub-folder.
 
     Names decide what is a picture; hidden files and folders are passed over.
-
-    Returns:
-        The files, and labels `(n,)`; None if there are no sub-folders with pictures, or if other pictures lie beside
-        them, which would have no label.
     """
     classes = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     own = _pictures_in(folder.iterdir())
@@ -164,19 +147,7 @@ def open_picture(path: Path, channels: int = 3) -> "Image.Image":
 def read_readable(
     paths: Sequence[Path], *, size: int | None = None, channels: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Those of several pictures that can be read, as `read_pictures` reads them; a warning names the others.
-
-    Args:
-        paths: files.
-        size: side to scale to; without it all must agree.
-        channels: 1 or 3, if it is known.
-
-    Returns:
-        Bytes `(m, channels, height, width)`, and the numbers of these pictures among all, `(m,)`.
-
-    Raises:
-        UserError: none can be read, or the sizes differ and no `size` is given.
-    """
+    """Those of several pictures that can be read, as `read_pictures` reads them; a warning names the others."""
     broken: dict[Path, Exception] = {}
     x = read_pictures(paths, size=size, channels=channels, broken=broken)
     if broken:
@@ -192,21 +163,7 @@ def read_pictures(
     channels: int | None = None,
     broken: dict[Path, Exception] | None = None,
 ) -> np.ndarray:
-    """Pictures as one array of bytes `(n, channels, height, width)`, grey if all of them are.
-
-    Args:
-        paths: files that Pillow can read.
-        size: side to scale to, after the largest square is cut from the middle; without it all must agree.
-        crop: side of the square to cut instead.
-        channels: 1 or 3, if it is known.
-        broken: takes up the pictures that cannot be read, which are then left out; None: they are an error.
-
-    Returns:
-        Bytes `(n, channels, height, width)`.
-
-    Raises:
-        UserError: a picture is not readable, or all are not; or the sizes differ and no `size` is given.
-    """
+    """Pictures as one array of bytes `(n, channels, height, width)`, grey if all of them are."""
     if channels is None:
         modes = [mode for _, mode in _each(paths, _mode, "looked at", broken)]
         channels = 1 if all(mode in ("1", "L", "LA") or mode.startswith("I;16") for mode in modes) else 3
@@ -276,20 +233,7 @@ def _open(path: Path) -> "Image.Image":
 
 
 def decode_picture(path: Path, channels: int, size: int | None = None, crop: int | None = None) -> np.ndarray:
-    """One picture, as `read_pictures` reads each of them; raises whatever Pillow raises.
-
-    Args:
-        path: the file.
-        channels: 1 (grey) or 3 (colour).
-        size: side to scale to, after a square is cut from the middle; None: as it is.
-        crop: side of that square (default: the largest).
-
-    Returns:
-        Bytes `(channels, height, width)`.
-
-    Raises:
-        ValueError: it is smaller than `crop`.
-    """
+    """One picture, as `read_pictures` reads each of them; raises whatever Pillow raises."""
     from PIL import Image
 
     picture = open_picture(path, channels)

@@ -17,15 +17,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pscd.data.tables import LARGEST
 from pscd.errors import UserError
 from pscd.rng import Stream, generator
+from pscd.tables.numbers import LARGEST
+
+if TYPE_CHECKING:
+    from pscd.tables import Schema
 
 SAMPLE_ROWS = 200_000  # that a large table is prepared from: coordinates, mixture, gamma
 SAMPLE_NUMBERS = 2**24  # of the sample, at most
@@ -94,29 +97,10 @@ class Source(Protocol):
         """The source without the rows at these positions."""
 
     def sample(self, n: int, seed: int, stream: Stream = Stream.STREAM_SAMPLE) -> Sample:
-        """At most `n` random rows; all of them, if there are no more.
-
-        Args:
-            n: rows at most.
-            seed: of the choice.
-            stream: what the rows are for.
-
-        Returns:
-            The rows, the same for the same seed.
-        """
+        """At most `n` random rows; all of them, if there are no more."""
 
     def windows(self, seed: int, position: int, rank: int = 0, world: int = 1) -> Iterator[Window]:
-        """All windows of a process, epoch after epoch without end, from the one that holds its row `position`.
-
-        Args:
-            seed: of the order.
-            position: rows that the process has read before.
-            rank: number of the process.
-            world: number of processes.
-
-        Yields:
-            Windows.
-        """
+        """All windows of a process, epoch after epoch without end, from the one that holds its row `position`."""
 
 
 def sample_size(shape: tuple[int, ...]) -> int:
@@ -135,16 +119,7 @@ def fingerprint(source: Source, *samples: Sample) -> str:
 
 
 def shuffled(sample: Sample, rng: torch.Generator, *, whole: bool) -> Sample:
-    """A sample in a random order, since its first rows may stand for all of them.
-
-    Args:
-        sample: in any order.
-        rng: source of randomness.
-        whole: whether these are all rows of the source, which stay in their order.
-
-    Returns:
-        The same rows.
-    """
+    """A sample in a random order, since its first rows may stand for all of them."""
     if whole:
         return sample
     order = torch.randperm(len(sample.x), generator=rng)
@@ -161,6 +136,11 @@ class Chunks(Protocol):
     sampled: int  # chunks that a sample is taken from, at most
     mixed: int  # chunks that take part in a window, at least
     window: int  # rows of a window
+    notes: tuple[str, ...]  # on a file
+
+    @property
+    def schema(self) -> "Schema | None":
+        """What the columns of a table are."""
 
     def read(self, chunk: int, rows: np.ndarray | None) -> Part:
         """These rows of a chunk, or all of them."""
@@ -213,27 +193,11 @@ class ChunkedSource:
         return f"{self.shape} {self.columns} {len(self.chunks.sizes)} {sizes}"
 
     def leaving_out(self, position: np.ndarray) -> Self:
-        """The source without the rows at these positions.
-
-        Args:
-            position: in the whole source.
-
-        Returns:
-            Another source of the same chunks.
-        """
+        """The source without the rows at these positions."""
         return type(self)(self.chunks, np.concatenate([self.left_out, position]))
 
     def sample(self, n: int, seed: int, stream: Stream = Stream.STREAM_SAMPLE) -> Sample:
-        """Random rows, from at most `chunks.sampled` chunks spread over the source; the same for the same seed.
-
-        Args:
-            n: rows at most.
-            seed: of the choice.
-            stream: what the rows are for.
-
-        Returns:
-            The rows in a random order; all of them in that of the source, if there are no more than `n`.
-        """
+        """Random rows, from at most `chunks.sampled` chunks spread over the source; the same for the same seed."""
         key = (n, seed, stream)
         if key not in self._samples:
             self._samples[key] = self._sample(n, generator(seed, stream))
@@ -260,17 +224,7 @@ class ChunkedSource:
         return shuffled(Sample(x, np.concatenate(positions), label), rng, whole=n == self.n_rows)
 
     def windows(self, seed: int, position: int, rank: int = 0, world: int = 1) -> Iterator[Window]:
-        """All windows of a process, epoch after epoch without end, from the one that holds its row `position`.
-
-        Args:
-            seed: of the order.
-            position: rows that the process has read before.
-            rank: number of the process.
-            world: number of processes; each row of an epoch is read by one of them.
-
-        Yields:
-            Windows.
-        """
+        """All windows of a process, epoch after epoch without end, from the one that holds its row `position`."""
         start, number = 0, 0
         if world == 1:  # every epoch has all rows; others have to be counted
             number = position // self.n_rows
@@ -320,15 +274,7 @@ class ChunkedSource:
 
 
 def check_finite(x: Tensor, where: Callable[[int], str]) -> None:
-    """Refuse rows with missing, infinite or huge values.
-
-    Args:
-        x: rows, `(n, *shape)`.
-        where: a row in words.
-
-    Raises:
-        UserError: there are some; the message names the first.
-    """
+    """Refuse rows with missing, infinite or huge values."""
     good = x.abs().amax(tuple(range(1, x.ndim))) < LARGEST  # NaN compares false
     if not good.all():
         bad = int((~good).nonzero()[0])
@@ -336,19 +282,7 @@ def check_finite(x: Tensor, where: Callable[[int], str]) -> None:
 
 
 def plan(sizes: np.ndarray, window: int, mixed: int, seed: int, number: int, world: int = 1) -> Epoch:
-    """The order of an epoch.
-
-    Args:
-        sizes: rows of each chunk.
-        window: rows of a window, about.
-        mixed: chunks that take part in a window, at least.
-        seed: of the order.
-        number: of the epoch.
-        world: number of processes; there are at least so many windows.
-
-    Returns:
-        Squads and windows.
-    """
+    """The order of an epoch."""
     window = max(1, min(window, int(sizes.sum()) // world))
     order = torch.randperm(len(sizes), generator=generator(seed, Stream.STREAM_CHUNKS, number)).numpy()
     ends = np.cumsum(sizes[order])
@@ -384,16 +318,7 @@ def _dealt(size: int, share: int, shares: int, seed: int, number: int, chunk: in
 
 
 def distinct(n: int, k: int, rng: torch.Generator) -> Tensor:
-    """Different random numbers below `n`, without a list of all of them where there are many.
-
-    Args:
-        n: above all of them.
-        k: how many, at most `n`.
-        rng: source of randomness.
-
-    Returns:
-        `(k,)`, in a random order.
-    """
+    """Different random numbers below `n`, without a list of all of them where there are many."""
     if n <= 4 * k:
         return torch.randperm(n, generator=rng)[:k]
     found = torch.randint(n, (k + k // 2 + 10,), generator=rng).unique()

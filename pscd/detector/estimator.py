@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from pscd import fast
-from pscd.data.tables import read_array
 from pscd.detector.cells import CellModel
 from pscd.detector.cleaning import CellMethods
 from pscd.detector.gaussian import floors
@@ -31,7 +30,7 @@ from pscd.mixtures.neighbours import NEIGHBOUR_ROWS
 from pscd.model import SCORE_BLOCK
 from pscd.rng import Stream, generator
 from pscd.run_folder import RunFolder
-from pscd.tables import as_frame, read_frame
+from pscd.tables import as_frame, read_array, read_frame
 
 Floats = NDArray[np.float64]
 

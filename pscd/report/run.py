@@ -8,11 +8,10 @@ import numpy as np
 import torch
 
 from pscd.config import NotLoaded, TrainConfig
-from pscd.data import read_table, split_rows
-from pscd.data.tables import ARRAYS
+from pscd.data import rows_of
 from pscd.errors import UserError
 from pscd.evaluation import load_run_data
-from pscd.files import read_json, read_tensors, suffix_of, unsealed
+from pscd.files import read_json, read_tensors, unsealed
 from pscd.model import Model
 from pscd.objectives import name_of
 from pscd.report import table as tables
@@ -24,6 +23,7 @@ from pscd.report.plane import plane_section
 from pscd.report.training import evaluation_blocks, findings_blocks, settings_section, training_section
 from pscd.run_folder import RunFolder
 from pscd.runs import load
+from pscd.tables import TableFile, open_table
 from pscd.training.loop import last_step
 
 
@@ -137,18 +137,29 @@ def _rows(
 ) -> tuple[np.ndarray, dict[str, list[Any]], str]:
     """The rows to show in the order of their file, the columns that name them, and where they come from."""
     if data is not None:
-        read = read_table(data, None if suffix_of(data) in ARRAYS else model.columns, ids or ())
-        if tuple(read.x.shape[1:]) != model.shape:
-            raise UserError(f"{data}: rows of {tuple(read.x.shape[1:])}, trained on {model.shape}")
-        return read.x.double().numpy(), read.ids, f"{data}, given for this report"
+        table = open_table(data)
+        x = rows_of(table, model.columns, ids or ())
+        if tuple(x.shape[1:]) != model.shape:
+            raise UserError(f"{data}: rows of {tuple(x.shape[1:])}, trained on {model.shape}")
+        return *_complete(x, _ids(table, ids)), f"{data}, given for this report"
     rows = load_run_data(model)
     x, source, table_ids = rows.train, config.rows.data, {}
     if rows.stream is not None:
         if ids:
             raise UserError(f"{config.rows.data}: too large for ids; give rows of a smaller file")
         source = f"a sample of {len(x):,} of {rows.stream.n_rows:,} rows of {config.rows.data}"
-    elif Path(config.rows.data).is_file():
-        held_out, train = split_rows(len(rows.train) + len(rows.held_out), config.seed)
-        x = torch.cat([rows.held_out, rows.train])[torch.cat([held_out, train]).argsort()]
-        table_ids = read_table(config.rows.data, config.rows.columns, ids).ids if ids else {}
-    return x.double().numpy(), table_ids, source
+    elif rows.numbers is not None:
+        x = torch.cat([rows.train, rows.held_out])[torch.cat(rows.numbers).argsort()]
+        table_ids = _ids(open_table(config.rows.data), ids)
+    return *_complete(x, table_ids), source
+
+
+def _ids(table: TableFile, ids: tuple[str, ...] | None) -> dict[str, list[Any]]:
+    return {name: table.frame()[name].fillna("").tolist() for name in ids or ()}
+
+
+def _complete(x: torch.Tensor, ids: dict[str, list[Any]]) -> tuple[np.ndarray, dict[str, list[Any]]]:
+    """Rows without missing values, which have an energy, and their ids."""
+    complete = ~x.isnan().flatten(1).any(1)
+    index = complete.nonzero().flatten().tolist()
+    return x[complete].double().numpy(), {name: [values[i] for i in index] for name, values in ids.items()}

@@ -5,11 +5,12 @@ is missing, `decode` goes back, and `write_like` copies a csv with some cells ch
 """
 
 from pscd.tables.cells import as_frame
-from pscd.tables.encode import Encoded, decode, encode, spell
-from pscd.tables.infer import look
+from pscd.tables.encode import Encoded, adapted, decode, encode, spell
+from pscd.tables.infer import look, numeric_schema
 from pscd.tables.read import TEXT_SUFFIXES, ReadOptions, TableFile, open_table
 from pscd.tables.reading import FRAME_SUFFIXES, read_frame
 from pscd.tables.schema import KINDS, Column, Part, Schema
+from pscd.tables.typed import read_array
 from pscd.tables.write import write_like
 
 __all__ = [
@@ -22,11 +23,14 @@ __all__ = [
     "ReadOptions",
     "Schema",
     "TableFile",
+    "adapted",
     "as_frame",
     "decode",
     "encode",
     "look",
+    "numeric_schema",
     "open_table",
+    "read_array",
     "read_frame",
     "spell",
     "write_like",

@@ -132,6 +132,42 @@ def look(
     return Schema(tuple(columns), options.missing, len(frame), notes)
 
 
+def numeric_schema(
+    table: TableFile, columns: Sequence[str] | None = None, *, n_rows: int = 100_000
+) -> tuple[Schema, tuple[str, ...]]:
+    """What a density of numbers can learn from a table: numbers, flags and dates.
+
+    Args:
+        table: the file.
+        columns: to learn from, in this order; None: all of these kinds.
+        n_rows: of a larger table about so many are looked at.
+
+    Returns:
+        The schema, whose parts are all numbers, and a note on the columns that are left out.
+
+    Raises:
+        UserError: a column is not there or holds no numbers, or none is left.
+    """
+    absent = [name for name in columns or () if name not in table.names]
+    if absent:
+        raise UserError(f"{table.path}: has no column {listed(absent)}; it has {listed(table.names)}")
+    frame = table.excerpt(n_rows)
+    try:
+        schema = look(frame if columns is None else frame[list(columns)], options=table.options)
+        numeric = schema.numeric()
+        if columns is not None and len(numeric.learnt()) < len(columns):
+            kinds = {column.name: "number" for column in numeric.columns if not column.is_learnt}
+            numeric = look(frame[list(columns)], kinds=kinds, options=table.options).numeric()
+    except UserError as error:
+        raise UserError(f"{table.path}: {error}") from None
+    left_out = [f"{column.name} ({column.notes[0]})" for column in numeric.columns if not column.is_learnt]
+    if not numeric.parts:
+        what = "; ".join(left_out[:4])
+        raise UserError(f"{table.path}: no column of numbers or dates is left to learn from: {what}")
+    shown = ", ".join(left_out[:8]) + ", ..." * (len(left_out) > 8)
+    return numeric, (f"not learnt from: {shown}",) if left_out else ()
+
+
 def _options_in(frame: Any) -> ReadOptions | None:
     about = getattr(frame, "attrs", {}).get("pscd", {})
     names = ("delimiter", "decimal", "thousands", "missing", "day_first")
@@ -205,7 +241,7 @@ def _format(cells: Cells, stated: Stated) -> tuple[NumberFormat, tuple[str, ...]
 
 
 def _stated_kind(name: str, cells: Cells, kind: str, stated: Stated) -> Column:
-    """A column as somebody said it is."""
+    """A column as the user stated it."""
     if kind in SKIP:
         return _left_out(name, cells, "stated to be an id" if kind == "id" else "stated to be left out")
     if cells.n_present == 0:
@@ -213,13 +249,23 @@ def _stated_kind(name: str, cells: Cells, kind: str, stated: Stated) -> Column:
     if kind == "category":
         return as_category(name, cells)
     if kind == "boolean":
-        flags = _flags(cells)
-        two = sorted(cells.texts().tolist())
-        if flags is None and len(two) != 2:
-            raise UserError(f"column {name!r} has {len(two)} different values, not two: it is no boolean")
-        return as_boolean(name, cells, flags or (two[0], two[1]))
+        return _stated_boolean(name, cells)
     if kind == "date" or kind.startswith("date:"):
         return _stated_date(name, cells, kind.partition(":")[2], stated)
+    return _stated_number(name, cells, kind, stated)
+
+
+def _stated_boolean(name: str, cells: Cells) -> Column:
+    flags = _flags(cells)
+    two = sorted(cells.texts().tolist())
+    if flags is None and len(two) != 2:
+        raise UserError(f"column {name!r} has {len(two)} different values, not two: it is no boolean")
+    return as_boolean(name, cells, flags or (two[0], two[1]))
+
+
+def _stated_number(name: str, cells: Cells, kind: str, stated: Stated) -> Column:
+    if cells.kind in ("text", "boolean") and {text.casefold() for text in cells.texts()} <= set(FLAGS[0]):
+        return as_boolean(name, cells, ("False", "True"))  # flags are the numbers 0 and 1
     form, odd = _format(cells, stated) if cells.kind == "text" else (NumberFormat(), ())
     values = form.parse(cells.values) if cells.kind == "text" else cells.values
     if cells.kind == "date" or not np.isfinite(values).any():

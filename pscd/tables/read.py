@@ -65,6 +65,8 @@ class TableFile:
         self.n_rows_estimate: int = source.n_lines if isinstance(source, TextSource) else source.n_rows
         self.shape: tuple[int, ...] | None = getattr(source, "shape", None)
         self._source = source
+        stored = source.stored if isinstance(source, ParquetSource) else self.names
+        self.stored_names = dict(zip(stored, self.names, strict=True))  # names in a Parquet file, and the distinct ones
         self._frame: pd.DataFrame | None = None
         self._unused = _about_unused(path, options)
         self._noticed: tuple[str, ...] = ()
@@ -129,6 +131,16 @@ class TableFile:
             yield from self._source.blocks(size or None, start, columns, noticed)
         if start == 0 and not self._noticed:
             self._noticed = tuple(noticed)
+
+    def excerpt(self, n: int = 100_000, pieces: int = 16) -> pd.DataFrame:
+        """About n rows from evenly spaced places, to infer what the columns are; all rows of a smaller table."""
+        if self.n_rows_estimate <= n:
+            return self.frame()
+        if isinstance(self._source, TextSource):  # lines before a place have to be read anyway
+            step = -(-self.n_rows_estimate // n)
+            return pd.concat([block.iloc[::step] for block in self.blocks()], ignore_index=True)
+        starts = np.linspace(0, self.n_rows_estimate - n // pieces, pieces).astype(int).tolist()
+        return pd.concat([next(self.blocks(n // pieces, start)) for start in starts], ignore_index=True)
 
     def sample(self, n: int, *, seed: int) -> pd.DataFrame:
         """Random rows in their order, from one pass over the table; all of them, if there are no more than `n`."""

@@ -134,6 +134,11 @@ def open_array(path: Path) -> ArraySource:
     return ArraySource(path, array.shape[1:] or (1,), len(array), array)
 
 
+def read_array(path: Path) -> np.ndarray:
+    """The array of a `.npy` or `.npz` file in memory, of its own type and shape."""
+    return np.array(open_array(path).array)
+
+
 def _read_npz(path: Path) -> np.ndarray:
     with zipfile.ZipFile(path) as archive:
         names = {name.removesuffix(".npy"): name for name in archive.namelist()}

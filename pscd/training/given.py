@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pscd.config import TrainConfig
 from pscd.data import as_rows
-from pscd.data.opening import as_source
+from pscd.data.sources import as_source
 from pscd.data.streams import Sample, Source, fingerprint, sample_size
 from pscd.recipes.tables import Prepared, sampled_note
 from pscd.training.batches import Batches

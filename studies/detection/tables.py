@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from pscd.data import read_table
+from pscd.data import rows_of
 from pscd.errors import UserError
+from pscd.tables import open_table
 
 FEWEST_ANOMALIES = 3
 MOST_DRAWS = 100_000
@@ -54,7 +55,7 @@ def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
         raise UserError(f"{path}: not a readable .npz file ({error})") from None
     if y is None:
         raise UserError(f"{path}: has no array {' and no array '.join(missing)}; X holds the rows, y the labels")
-    x = read_table(path).x.numpy()
+    x = rows_of(open_table(path)).numpy()
     if x.ndim != 2:
         raise UserError(f"{path}: X has shape {x.shape}; rows and columns are needed")
     if y.shape != (len(x),) or not np.isin(y, (0, 1)).all():

@@ -19,16 +19,14 @@ import torch
 from PIL import Image
 from scipy.io import savemat
 
-from pscd import EnergyDetector, Model, TrainConfig, fit, runs
+from pscd import EnergyDetector, Model, TrainConfig, fit, read_table, runs
 from pscd.config import ChainSettings
-from pscd.data import read_table
 from pscd.data.pictures import read_pictures
 from pscd.energies import Architecture
 from pscd.files import read_tensors, sealed, unsealed, write_tensors
 from pscd.run_folder import RunFolder
 from pscd.sampling import Mala
-from pscd.tables import read_frame
-from pscd.tables.blocks import open_blocks
+from pscd.tables import open_table
 from pscd.training import checkpoint
 from pscd.training.guard import verdict
 from pscd.training.initial import init_state
@@ -81,9 +79,9 @@ def _tables() -> Iterator[tuple[str, Format]]:
     yield "csv", Format(".csv", [text.encode() for text in texts], read_table)
     yield "csv, in blocks", Format(".csv", [text.encode() for text in texts], _read_blocks)
     packed = [gzip.compress(text.encode(), mtime=0) for text in texts]
-    yield "csv, gzipped", Format(".csv.gz", packed, read_frame, [inside_gzip])
+    yield "csv, gzipped", Format(".csv.gz", packed, read_table, [inside_gzip])
     book = _written(lambda file: frame.to_excel(file, index=False))
-    yield "xlsx", Format(".xlsx", [book], read_frame, [inside_zip])
+    yield "xlsx", Format(".xlsx", [book], read_table, [inside_zip])
     other = frame.assign(c=list("abcde"), d=pd.date_range("2020", periods=5))
     tables = [
         _written(lambda file, f=f, c=c: f.to_parquet(file, compression=c))
@@ -95,8 +93,7 @@ def _tables() -> Iterator[tuple[str, Format]]:
 
 
 def _read_blocks(path: Path) -> object:
-    source = open_blocks(path, size=2)
-    return None if source is None else [len(block) for block in source.blocks()]
+    return [len(block) for block in open_table(path).blocks(size=2)]
 
 
 def _runs() -> Iterator[tuple[str, Format]]:

@@ -53,7 +53,7 @@ def train(path: str) -> dict[str, Any]:
         What the model says about its rows.
     """
     import pscd
-    from pscd.data.opening import open_source
+    from pscd.data.sources import open_source
 
     model = pscd.fit(open_source(Path(path), show=False), settings(STEPS, "yes"))
     return {"notes": list(model.notes)}
@@ -76,7 +76,7 @@ def side_by_side(paths: dict[str, str], segment: int, segments: int) -> dict[str
     import torch
 
     from pscd import fast
-    from pscd.data.opening import open_source
+    from pscd.data.sources import open_source
     from pscd.recipes.tables import prepare
     from pscd.training.batches import Batches
     from pscd.training.initial import init_state

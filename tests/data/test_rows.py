@@ -8,10 +8,11 @@ import torch
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 import pscd
-from pscd.data import TOYS, as_rows, load_dataset, split_rows
+from pscd.data import TOYS, as_rows, load_dataset, read_table, rows_of, split_rows
 from pscd.errors import UserError
 from pscd.rng import Stream as Streams
 from pscd.rng import generator
+from pscd.tables import encode, open_table
 
 
 def test_rows_are_the_same_whatever_holds_them():
@@ -106,13 +107,15 @@ def test_rows_keep_their_type_and_their_memory_where_they_can():
     assert not as_rows(torch.ones(2, 2, requires_grad=True)).requires_grad
 
 
-def test_bad_rows_are_counted_in_all_blocks(monkeypatch):
-    monkeypatch.setattr(pscd.data, "BLOCK", 2)
+def test_bad_rows_are_counted_unless_missing_values_are_allowed():
     x = torch.zeros(7, 2, 2)
     x[[0, 2, 6], 1, 0] = torch.tensor([torch.nan, torch.inf, -torch.inf])
     x[6, 0, 1] = torch.nan
     with pytest.raises(UserError, match="3 of 7 rows are missing or infinite"):
         as_rows(x)
+    with pytest.raises(UserError, match="2 of 7 rows are infinite"):
+        as_rows(x, missing=True)
+    assert as_rows(x[:2], missing=True).isnan().sum() == 1
 
 
 def test_a_fingerprint_is_of_all_rows_and_labels():
@@ -155,9 +158,9 @@ def test_a_file_is_split_whether_it_is_streamed_or_not(tmp_path):
 
 def test_what_images_and_toys_do_not_have_is_told(tmp_path):
     for name, what in (("digits", "images"), ("moon", "a toy"), (str(tmp_path), "images")):
-        with pytest.raises(UserError, match=f"is {what} without column names; leave --columns out"):
+        with pytest.raises(UserError, match=f"is {what} without column names; leave columns out"):
             load_dataset(name, seed=0, columns=["a"])
-        with pytest.raises(UserError, match=f"is {what}, held in memory; leave --stream out"):
+        with pytest.raises(UserError, match=f"is {what}, held in memory; leave stream out"):
             load_dataset(name, seed=0, stream="yes")
     np.save(tmp_path / "x.npy", np.zeros((30, 2)))
     for name in ("moon", str(tmp_path / "x.npy")):
@@ -166,3 +169,71 @@ def test_what_images_and_toys_do_not_have_is_told(tmp_path):
     (tmp_path / "own").write_text("1,2")
     with pytest.raises(UserError, match=r"own: "):  # there, so that what is wrong with it is told
         load_dataset(str(tmp_path / "own"), seed=0)
+
+
+@pytest.fixture
+def people(tmp_path):
+    """A table with text, dates, flags, an identifier, and missing and invalid cells."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "name": [f"person {i}" for i in range(100)],
+            "height": rng.normal(170, 10, 100).round(1),
+            "born": pd.date_range("1990-01-01", periods=100, freq="37D").strftime("%d.%m.%Y"),
+            "smokes": rng.choice(["yes", "no"], 100),
+            "city": rng.choice(["Oslo", "Rome", "Bonn"], 100),
+        }
+    ).astype({"height": object})
+    frame.loc[3, "height"] = "?"
+    frame.loc[5, "height"] = "tall"
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    return tmp_path / "people.csv"
+
+
+def test_a_table_as_it_comes_is_learnt_from_where_it_has_numbers_dates_and_flags(people):
+    data = load_dataset(str(people), seed=0)
+    assert data.columns == data.schema.names_out
+    assert data.columns[:2] == ("height", "born")
+    assert data.columns[-1] == "smokes"
+    assert len(data.train) + len(data.held_out) == 100
+    assert int(data.train.isnan().any(1).sum()) == 2
+    assert not data.held_out.isnan().any()
+    assert "not learnt from: name (identifier: different in (nearly) every row), city (a category)" in data.notes
+    assert "cells that are missing: height 1" in data.notes
+    assert "cells that are invalid, treated as missing: height 1" in data.notes
+    rows = encode(read_table(people), data.schema).x
+    assert sorted(rows[:, 1]) == sorted(torch.cat([data.train, data.held_out])[:, 1].tolist())
+
+
+def test_columns_are_chosen_by_name_in_their_order(people):
+    assert load_dataset(str(people), seed=0, columns=["smokes", "height"]).columns == ("smokes", "height")
+    with pytest.raises(UserError, match=r"people\.csv: has no column 'age'; it has 'name', 'height'"):
+        load_dataset(str(people), seed=0, columns=["age"])
+    with pytest.raises(UserError, match=r"people\.csv: column 'city' holds no numbers, but for example 'Oslo'"):
+        load_dataset(str(people), seed=0, columns=["city", "height"])
+    read_table(people)[["name", "city"]].to_csv(people, index=False)
+    with pytest.raises(UserError, match=r"no column of numbers or dates is left to learn from: name \(identifier"):
+        load_dataset(str(people), seed=0)
+
+
+def test_all_kinds_of_file_give_the_same_rows(tmp_path):
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    frame = pd.DataFrame(x, columns=["a", "b", "c"])
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    frame.to_parquet(tmp_path / "x.parquet")
+    frame.to_excel(tmp_path / "x.xlsx", index=False)
+    np.save(tmp_path / "x.npy", x)
+    np.savez(tmp_path / "x.npz", X=x, y=np.zeros(40))
+    first = load_dataset(str(tmp_path / "x.npy"), seed=0)
+    for suffix in ("csv", "parquet", "xlsx", "npz"):
+        data = load_dataset(str(tmp_path / f"x.{suffix}"), seed=0)
+        torch.testing.assert_close(data.train, first.train, rtol=1e-15, atol=1e-15)
+        assert data.columns == (None if suffix == "npz" else ("a", "b", "c"))
+    np.save(tmp_path / "images.npy", np.zeros((30, 1, 8, 8), np.uint8))
+    assert load_dataset(str(tmp_path / "images.npy"), seed=0).train.shape == (27, 1, 8, 8)
+
+
+def test_rows_for_a_model_are_taken_by_name(people):
+    table = open_table(people)
+    assert rows_of(table, ["smokes", "height"]).shape == (100, 2)
+    assert rows_of(table, None, ids=["name", "city", "born"]).shape == (100, 2)

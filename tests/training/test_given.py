@@ -25,7 +25,7 @@ from pscd.training.initial import init_state
 def _small_windows(monkeypatch):
     for module in (chunks, streams):
         monkeypatch.setattr(module, "WINDOW_NUMBERS", 200)
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", 64)
+    monkeypatch.setattr(chunks.ArrayChunks, "chunk_bytes", 64)
 
 
 @pytest.fixture

@@ -1,17 +1,20 @@
 """When rows are streamed, and what streams them."""
 
+import gzip
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
-from pscd.data import load_dataset, opening
+from pscd.data import load_dataset, sources
 from pscd.data.batches import BatchSource
 from pscd.data.chunks import ArrayChunks, DatasetChunks, ParquetChunks
-from pscd.data.opening import as_source, is_parquet_folder, open_source, streams_file
+from pscd.data.sources import as_source, encoded_file, is_parquet_folder, open_source, streams_file
 from pscd.data.streams import ChunkedSource
 from pscd.errors import UserError
+from pscd.tables import open_table
 from tests.data.test_chunks import table, write
 
 X = np.arange(200, dtype=np.float32).reshape(100, 2)
@@ -58,7 +61,7 @@ def test_large_arrays_are_streamed_and_others_if_asked_for(monkeypatch, npy):
     mapped = np.load(npy, mmap_mode="r")
     assert source_of(mapped) is type(None)
     assert source_of(X, "yes") is ArrayChunks
-    monkeypatch.setattr(opening, "STREAM_BYTES", 4 * X.size - 1)
+    monkeypatch.setattr(sources, "STREAM_BYTES", 4 * X.size - 1)
     for x in (X, torch.from_numpy(X), mapped):
         assert source_of(x) is ArrayChunks
         assert source_of(x, "no") is type(None)
@@ -73,13 +76,12 @@ def test_large_arrays_are_streamed_and_others_if_asked_for(monkeypatch, npy):
 
 def test_files_are_streamed_by_their_size_alone(monkeypatch, tmp_path, npy):
     csv, parquet = tmp_path / "x.csv", write(tmp_path / "f" / "x.parquet", table(50))
-    csv.write_text("a,b\n1,2\n")
+    csv.write_text("a,b\n" + "1,2\n" * 40)
     files = (npy, csv, parquet)
     assert not any(streams_file(path, "auto") for path in files)
     assert all(streams_file(path, "yes") for path in files)
     assert streams_file(tmp_path / "f", "auto")
-    monkeypatch.setattr(opening, "STREAM_BYTES", 64)
-    monkeypatch.setattr(opening, "TEXT_BYTES", 5)
+    monkeypatch.setattr(sources, "STREAM_BYTES", 64)
     assert all(streams_file(path, "auto") for path in files)
     assert not any(streams_file(path, "no") for path in files)
     with pytest.raises(UserError, match="a folder of Parquet files is always streamed"):
@@ -101,22 +103,68 @@ def test_a_folder_of_parquet_files_is_told_from_one_of_images(tmp_path):
     assert not is_parquet_folder(tmp_path / "tables" / "x.parquet")
 
 
-def test_files_are_opened_by_their_kind(monkeypatch, tmp_path, npy):
+@pytest.fixture
+def home(monkeypatch, tmp_path):
+    """A cache folder of the test's own."""
+    monkeypatch.setattr(sources, "cache_folder", lambda: tmp_path / "cache")
+    return tmp_path / "cache" / "tables"
+
+
+def test_files_are_opened_by_their_kind(monkeypatch, tmp_path, npy, home):
     assert open_source(npy).n_rows == 100
     parquet = write(tmp_path / "f" / "x.parquet", table(50))
-    assert isinstance(open_source(parquet).chunks, ParquetChunks)
-    monkeypatch.setattr("pscd.data.text_blocks.cache_folder", lambda: tmp_path / "cache")
-    monkeypatch.setattr("pscd.data.chunks.LARGEST_GROUP", 5)
-    rewritten = open_source(parquet)
+    assert isinstance(open_source(parquet, ["a", "b"]).chunks, ParquetChunks)
+    monkeypatch.setattr(ParquetChunks, "is_readable", lambda self: False)
+    rewritten = open_source(parquet, ["a", "b"], show=False)
     assert (type(rewritten.chunks), rewritten.columns, rewritten.n_rows) == (ArrayChunks, ("a", "b"), 50)
+    assert np.array_equal(rewritten.sample(50, 0).x.numpy(), table(50).to_numpy())
     np.save(npy, np.array(["text"]))
     with pytest.raises(UserError, match="not numbers"):
         open_source(npy)
     np.save(npy, np.zeros((0, 2)))
     with pytest.raises(UserError, match="there are no rows in it"):
         open_source(npy)
+    np.save(npy, X)
     with pytest.raises(UserError, match="has no column names"):
         open_source(npy, ["a"])
+
+
+def lines(n, separator=",", decimal="."):
+    return [separator.join((str(i * i), f"{i / 7:.3f}".replace(".", decimal), "xy"[i % 2])) for i in range(n)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "columns"),
+    [
+        ("a.csv", ["height,width,city", *lines(40)], ("height", "width")),
+        ("no-header.csv", lines(40), ("x0", "x1")),
+        ("a.tsv", ["height\twidth\tcity", *lines(40, "\t")], ("height", "width")),
+        ("german.csv", ["height;width;city", *lines(40, ";", ",")], ("height", "width")),
+        ("a.csv.gz", ["height,width,city", *lines(40)], ("height", "width")),
+    ],
+)
+def test_text_is_encoded_once_as_it_would_be_in_memory(tmp_path, home, name, text, columns):
+    path = tmp_path / name
+    content = "\n".join(text).encode()
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    encoded, schema, notes = encoded_file(open_table(path), None, show=False)
+    assert schema.names_out == columns
+    assert "city (a category)" in notes[-1] or "x2 (a category)" in notes[-1]
+    whole = load_dataset(str(path), seed=0)
+    assert whole.columns == columns
+    assert sorted(np.load(encoded)[:, 0]) == sorted(torch.cat([whole.train, whole.held_out])[:, 0].tolist())
+    stamp = encoded.stat().st_mtime_ns
+    assert encoded_file(open_table(path), None, show=False)[0].stat().st_mtime_ns == stamp
+    other, _, _ = encoded_file(open_table(path), columns[1:], show=False)
+    assert np.load(other).tolist() == np.load(encoded)[:, 1:].tolist()
+    path.write_bytes(path.read_bytes() if name.endswith(".gz") else content + b"\n" + text[-1].encode())
+    assert len(list(home.iterdir())) == 4  # two arrays and what is known about them, and nothing unfinished
+
+
+def test_a_stream_with_missing_values_is_refused_by_row(tmp_path, home):
+    (tmp_path / "a.csv").write_text("\n".join(["a,b,c", *lines(30), "7,many,x"]))
+    with pytest.raises(UserError, match=r"a\.csv: row 31 is missing"):
+        load_dataset(str(tmp_path / "a.csv"), seed=0, stream="yes")
 
 
 def test_a_streamed_dataset_is_a_sample_and_rows_held_out(npy, tmp_path):
@@ -136,4 +184,4 @@ def test_a_streamed_dataset_is_a_sample_and_rows_held_out(npy, tmp_path):
     with pytest.raises(UserError, match="moon is a toy, held in memory"):
         load_dataset("moon", seed=0, stream="yes")
     write(tmp_path / "f" / "x.parquet", table(50))
-    assert load_dataset(str(tmp_path / "f"), seed=0).columns == ("a", "b")
+    assert load_dataset(str(tmp_path / "f"), seed=0, columns=["a", "b"]).columns == ("a", "b")
