@@ -25,7 +25,6 @@ from torch import Tensor
 
 from pscd.errors import UserError
 from pscd.rng import Stream, generator
-from pscd.tables.numbers import LARGEST
 
 if TYPE_CHECKING:
     from pscd.tables import Schema
@@ -273,9 +272,9 @@ class ChunkedSource:
         return part, rows
 
 
-def check_finite(x: Tensor, where: Callable[[int], str]) -> None:
+def check_finite(x: Tensor, where: Callable[[int], str], largest: float = 1e30) -> None:
     """Refuse rows with missing, infinite or huge values."""
-    good = x.abs().amax(tuple(range(1, x.ndim))) < LARGEST  # NaN compares false
+    good = x.abs().amax(tuple(range(1, x.ndim))) < largest  # NaN compares false
     if not good.all():
         bad = int((~good).nonzero()[0])
         raise UserError(f"{where(bad)} is missing, infinite or over 1e30; fill or remove it")
