@@ -51,7 +51,7 @@ def test_a_model_of_rows_in_memory_is_not_compared_with_anything_else(of_rows):
         load_run_data(of_rows)
 
 
-def test_rows_to_measure_by_can_be_given(of_rows):
+def test_held_out_rows_can_be_passed(of_rows):
     real = 100 + torch.randn(300, 2, generator=generator(1))
     samples, data = evaluate(of_rows, n=200, seed=1, real=real.numpy())
     assert (samples.n_real, samples.n_fake, data.n_real, data.n_fake) == (200, 200, 150, 150)
@@ -66,14 +66,14 @@ def test_rows_to_measure_by_can_be_given(of_rows):
         evaluate(of_rows, real=real[:, :1])
 
 
-def test_given_rows_go_before_those_of_the_run(trained):
+def test_passed_rows_replace_those_of_the_run(trained):
     model, real = load(trained), torch.zeros(10, 2)
     fake = torch.zeros(10, 2)
     samples, _ = evaluate(model, samples=fake, real=real)
     assert samples.mmd == pytest.approx(0, abs=1e-6)
 
 
-def test_constant_columns_and_drawn_in_tails_are_measured_as_the_network_sees_them():
+def test_constant_columns_and_heavy_tails_are_measured_in_the_coordinates_of_the_network():
     x = torch.randn(300, 4, generator=generator(0), dtype=torch.float64).sinh()
     x[:, 1] = 5.0
     model = fit(x, PRESETS["table"].changed({"updates": 3}))

@@ -12,7 +12,7 @@ from pscd.training.loop import fit
 @pytest.mark.parametrize("dim", [1, 2, 5])
 def test_a_picture_for_every_dimension(small, tmp_path, dim):
     x = torch.randn(300, dim, generator=generator(0))
-    x[0] = 1e3  # a stray outlier does not stretch the picture
+    x[0] = 1e3  # one outlier does not widen the picture
     model = fit(x, small)
     path = plot_run(model, x, model.sample(100), tmp_path / "plot.png")
     pixels = image.imread(path)

@@ -13,39 +13,39 @@ from pscd.rng import Stream, generator
 
 
 def inpaint(
-    model: Model, x: Tensor, known: Tensor, *, n_steps: int = 500, seed: int = 0, label: Tensor | None = None
+    model: Model, x: Tensor, mask: Tensor, *, n_steps: int = 500, seed: int = 0, label: Tensor | None = None
 ) -> Tensor:
-    """Sample the unknown pixels of images, given the known ones.
+    """Sample the pixels of images outside a mask, given the others.
 
     Args:
         model: a model of images.
-        x: `(n, *shape)` in [0, 1]; unknown pixels may hold any value.
-        known: `(*shape)` or `(n, *shape)`, true where a pixel stays.
+        x: `(n, *shape)` in [0, 1]; pixels outside the mask may hold any value.
+        mask: `(*shape)` or `(n, *shape)`, true where a pixel stays.
         n_steps: steps of the sampler.
         seed: of the chains.
         label: `(n,)`, for a conditional model; by default the likeliest label at every step.
 
     Returns:
-        Images `(n, *shape)`; known pixels are unchanged.
+        Images `(n, *shape)`; pixels of the mask are unchanged.
 
     Raises:
         UserError: the model is not one of images, or was trained on another shape.
     """
     _check(model, x)
     rng = generator(seed, Stream.INPAINT, device=model.shift.device)
-    x, known = x.to(rng.device).float(), known.to(rng.device).bool()
-    start = torch.where(known, x, torch.rand(x.shape, generator=rng, device=rng.device))
+    x, mask = x.to(rng.device).float(), mask.to(rng.device).bool()
+    start = torch.where(mask, x, torch.rand(x.shape, generator=rng, device=rng.device))
     moved, _ = run_chains(
         model.network,
         start,
         model.config,
         label=None if label is None else label.to(rng.device),
-        seen_as=lambda energy: MaskedEnergy(energy, x, known),
+        seen_as=lambda energy: MaskedEnergy(energy, x, mask),
         step_size=model.step_size,
         n_steps=n_steps,
         generator=rng,
     )
-    return torch.where(known, x, moved).cpu()
+    return torch.where(mask, x, moved).cpu()
 
 
 def denoise(model: Model, x: Tensor, *, n_steps: int = 30, seed: int = 0, label: Tensor | None = None) -> Tensor:
@@ -90,11 +90,11 @@ def half_mask(shape: tuple[int, ...], side: Literal["left", "right", "top", "bot
     """
     if side not in ("left", "right", "top", "bottom"):
         raise UserError(f"side must be left, right, top or bottom, got {side!r}")
-    known = torch.zeros(shape, dtype=torch.bool)
+    mask = torch.zeros(shape, dtype=torch.bool)
     axis, middle = (1, shape[1] // 2) if side in ("top", "bottom") else (2, shape[2] // 2)
-    first, second = known.tensor_split((middle,), axis)
+    first, second = mask.tensor_split((middle,), axis)
     (first if side in ("left", "top") else second).fill_(True)
-    return known
+    return mask
 
 
 def _check(model: Model, x: Tensor) -> None:

@@ -1,7 +1,7 @@
-"""Reports to look at: one HTML file for a run, a detector or an experiment, which needs no network.
+"""Reports: one HTML file for a run or a detector, which needs no network.
 
-`write_report` is the door. Behind it, `write` collects what a folder holds, `training`, `rows`, `plane` and `pictures`
-turn it into blocks, `charts` draws with altair, and `page` makes the file.
+`write` chooses the page, `run` and `detector` collect its sections, `charts` draws with altair, and `page` renders the
+HTML.
 """
 
 from pscd.report.write import write_report

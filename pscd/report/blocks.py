@@ -67,7 +67,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RankedRows:
     """Rows by falling energy, to sort, search and open."""
 
     rows: tuple[Row, ...]
@@ -76,7 +76,7 @@ class Rows:
     has_weights: bool = True
 
 
-Block = Text | Table | Chart | Picture | Rows
+Block = Text | Table | Chart | Picture | RankedRows
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pscd.files import needs, write_text_atomic, writing_to
-from pscd.report.blocks import Chart, Page, Rows
+from pscd.report.blocks import Chart, Page, RankedRows
 from pscd.version import __version__
 
 
@@ -31,7 +31,7 @@ def render(page: Page, *, longest: int = 60) -> str:
     environment.filters["kind"] = lambda block: type(block).__name__
     blocks = [block for section in page.sections for block in section.blocks]
     charts = [block for block in blocks if isinstance(block, Chart)]
-    tables = [block for block in blocks if isinstance(block, Rows)]
+    tables = [block for block in blocks if isinstance(block, RankedRows)]
     data = {
         "charts": [{**chart.spec, "description": chart.about or chart.title} for chart in charts],
         "tables": [_cells(table) for table in tables],
@@ -50,7 +50,7 @@ def render(page: Page, *, longest: int = 60) -> str:
     )
 
 
-def _cells(table: Rows) -> list[dict[str, Any]]:
+def _cells(table: RankedRows) -> list[dict[str, Any]]:
     """What opening a row shows."""
     names = list(dict.fromkeys(cell.column for row in table.rows for cell in row.cells))
     at = {name: i for i, name in enumerate(names)}

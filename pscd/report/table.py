@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscd.report import charts
-from pscd.report.blocks import Block, Cell, Chart, Row, Rows, Section, Table, Text
+from pscd.report.blocks import Block, Cell, Chart, RankedRows, Row, Section, Table, Text
 from pscd.report.cells import CellCosts
 from pscd.report.columns import DrawnColumn, shown
 
@@ -128,7 +128,7 @@ def _top_rows(table: ScoredTable, costs: CellCosts, limits: Limits) -> Section:
     has_weights = table.weight is not None and bool(np.nanmin(table.weight) < 1)
     if has_weights:
         lines.append("Weight: the weight of the row in training, from 0 to 1.")
-    block = Rows(tuple(rows), tuple(table.ids), table.threshold is not None, has_weights)
+    block = RankedRows(tuple(rows), tuple(table.ids), table.threshold is not None, has_weights)
     return Section("Rows with the highest energy", (Text(tuple(lines)), block))
 
 

@@ -85,8 +85,8 @@ def training_section(log: Log, *, most: int = 1_000) -> Section:
 
 def _curves(log: Log, back: Sequence[int]) -> Iterator[Chart]:
     """A chart for each panel that the log has curves for, and for each other number in it."""
-    known = {"step", "retries", "gap", *(name for panel in PANELS for name in panel.curves)}
-    others = [name for name in dict.fromkeys(name for row in log for name in row) if name not in known]
+    drawn = {"step", "retries", "gap", *(name for panel in PANELS for name in panel.curves)}
+    others = [name for name in dict.fromkeys(name for row in log for name in row) if name not in drawn]
     labels = {name: name.replace("_", " ") for name in others}
     modes = [name for name in others if name.startswith("mode_")]
     panels = [*PANELS, *(Panel(_capitalised(labels[n]), "", {n: labels[n]}) for n in others if n not in modes)]
@@ -118,7 +118,7 @@ def rolled_back(log: Log) -> list[int]:
 
 
 def evaluation_blocks(folder: RunFolder) -> tuple[Block, ...]:
-    """The measurements in a run folder as a table; nothing if there are none."""
+    """The measurements in a run folder as a table; empty without any."""
     titles = {"mmd": "MMD^2 x 1e4", "frechet": "Fréchet distance", "n_real": "held-out", "n_fake": "compared"}
     try:
         rows = unsealed(json.loads(folder.evaluation.read_text()))["rows"]

@@ -32,7 +32,7 @@ def test_what_is_written_is_read_again(tmp_path):
     assert grids.read(path, (1, 4, 4)).shape == (1, 4, 4)
 
 
-def test_files_that_are_no_pictures_are_told(tmp_path):
+def test_files_that_are_not_pictures_are_refused(tmp_path):
     (tmp_path / "x.png").write_text("no picture")
     with pytest.raises(UserError, match="cannot read"):
         grids.read(tmp_path / "x.png", (1, 8, 8))

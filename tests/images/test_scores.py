@@ -116,7 +116,7 @@ def test_a_ratio_to_the_model_itself_is_no_score(model, background, x):
     assert other(x[30:]).std() > 0
 
 
-def test_what_is_missing_is_told(model, x):
+def test_missing_arguments_are_refused(model, x):
     with pytest.raises(UserError, match="unknown score 'beauty'; give one of energy, typicality"):
         OutlierScore.fit(model, x, "beauty")
     for by in ("typicality", "complexity", "joint"):

@@ -24,7 +24,7 @@ HOSTILE_COLUMN = '<b onclick="window.broken = 1">a.b[0]\'"</b>'
 
 @pytest.fixture(scope="session")
 def hostile(tmp_path_factory):
-    """The folder of a detector that learnt from a hostile table, whose strangest rows have hostile names."""
+    """The folder of a detector that was fitted to a hostile table; its outliers have hostile names."""
     folder = tmp_path_factory.mktemp("hostile")
     rows = np.random.default_rng(0).normal(size=(120, 3))
     rows[: len(HOSTILE), 1] += 30

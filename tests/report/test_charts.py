@@ -46,7 +46,7 @@ def test_a_few_energies_far_out_compress_the_axis():
     assert scales == ["linear", "symlog"]
 
 
-def test_the_bulk_leaves_a_stray_value_out_and_is_never_empty():
+def test_the_bulk_excludes_a_single_outlier_and_is_never_empty():
     low, high = charts.bulk(np.append(np.linspace(0, 1, 1000), 1e9))
     assert -0.2 < low < 0
     assert 1 < high < 1.2

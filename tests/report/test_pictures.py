@@ -59,5 +59,5 @@ def test_groups_of_near_duplicates_are_those_of_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("unreadable", [None, [], "text", 5])
-def test_where_no_picture_is_known_to_be_unreadable_nothing_is_said(unreadable):
+def test_without_unreadable_pictures_there_is_no_section(unreadable):
     assert pictures.unreadable_section(unreadable) is None

@@ -121,7 +121,7 @@ def test_rows_keep_their_numbers_in_the_file(two_moons, monkeypatch):
             assert float(value) == pytest.approx(table[head["names"][column]][at], rel=1e-5)
 
 
-def test_rows_that_have_gone_or_changed_are_told_and_can_be_given(two_moons, hostile, tmp_path, monkeypatch):
+def test_missing_or_changed_rows_are_reported_and_can_be_replaced(two_moons, hostile, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert "Rows are not shown: " in read(write_report(two_moons)).text
     moons = tmp_path / "moons.csv"
@@ -211,7 +211,7 @@ def test_a_model_that_cannot_be_read_leaves_the_curves(two_moons, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["nothing", "empty", "broken.json", "list.json"])
-def test_what_is_no_run_is_told_in_one_line(name, tmp_path):
+def test_a_folder_without_a_run_is_refused_in_one_line(name, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "list.json").write_text("[1]")
@@ -221,7 +221,7 @@ def test_what_is_no_run_is_told_in_one_line(name, tmp_path):
     assert name in str(error.value)
 
 
-def test_settings_of_another_version_are_told(tmp_path):
+def test_settings_of_another_version_are_refused(tmp_path):
     (tmp_path / "config.json").write_text('{"data": "moon"}')
     with pytest.raises(UserError, match="damaged, or of another version"):
         write_report(tmp_path)

@@ -27,10 +27,10 @@
   const places = [...document.querySelectorAll("[data-chart]")];
   const drawn = new Set();
   const start = (place) => { if (!drawn.has(place)) { drawn.add(place); draw(place); } };
-  const seen = new IntersectionObserver((entries) => {
+  const observer = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting) start(entry.target);
   }, { rootMargin: "600px" });
-  for (const place of places) seen.observe(place);
+  for (const place of places) observer.observe(place);
   addEventListener("beforeprint", () => places.forEach(start));
 
   // ---------- rows with the highest energy ----------
