@@ -1,4 +1,4 @@
-"""How the pictures of the gallery look."""
+"""The style of the gallery's figures."""
 
 from typing import Any
 
@@ -7,12 +7,7 @@ from cycler import cycler
 
 
 def reset(gallery_conf: dict[str, Any], file: str) -> None:
-    """Set fonts, sizes and colours that colour-blind people can tell apart (Okabe and Ito 2008), before each example.
-
-    Args:
-        gallery_conf: settings of the gallery.
-        file: of the example.
-    """
+    """Set fonts, sizes and colours for colour-blind readers (Okabe and Ito 2008), before each example."""
     mpl.rcParams.update(
         {
             "figure.figsize": (8, 3.6),

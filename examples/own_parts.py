@@ -1,4 +1,4 @@
-"""An objective, a sampler and a toy of one's own, outside the package; CONTRIBUTING.md walks through this file.
+"""A custom objective, sampler and toy, outside the package; CONTRIBUTING.md explains this file.
 
     cd examples
     pscd train own_parts:pinwheel --objective own_parts:TrimmedCD --sampler own_parts:Underdamped \\
@@ -24,7 +24,7 @@ ARMS = 5
 
 
 def arms(n: int, generator: torch.Generator | None = None) -> Tensor:
-    """A pinwheel: five arms, bent by an angle that grows with the distance from the middle."""
+    """A pinwheel: five arms, rotated by an angle that grows with the distance from the centre."""
     arm = torch.randint(ARMS, (n,), generator=generator)
     radial = 1 + 0.3 * torch.randn(n, generator=generator)
     along = 0.1 * torch.randn(n, generator=generator)
@@ -40,28 +40,28 @@ pinwheel = Toy(arms)
 class TrimmedCD(Objective):
     """Contrastive divergence that ignores, in each batch, the share of the data with the highest energies."""
 
-    share: float = option(0.1, "share of each batch, of the highest energies, that does not count")
+    share: float = option(0.1, "share of each batch, of the highest energies, that is ignored")
 
     def __call__(
         self, energy: Energy, aux: nn.Module | None, x_pos: Tensor, x_neg: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss over the batches of all processes together, and what to log."""
         e_pos, e_neg = both_phases(energy, x_pos, x_neg)
-        counts = e_pos.detach() <= e_pos.detach().quantile(1 - self.share)
-        return e_pos[counts].mean() - e_neg.mean(), phase_stats(e_pos, e_neg, gamma=0.0)
+        is_used = e_pos.detach() <= e_pos.detach().quantile(1 - self.share)
+        return e_pos[is_used].mean() - e_neg.mean(), phase_stats(e_pos, e_neg, gamma=0.0)
 
 
 @dataclass(frozen=True)
 class Underdamped(Sampler):
     """Underdamped Langevin dynamics with an accept step (Horowitz 1991), then one jump to a draw of the proposal.
 
-    Points have a velocity that lasts. Local steps alone do not carry chains from one arm to another; jumps do.
+    Points have a velocity. Local steps alone do not move chains from one arm to another; jumps do.
     """
 
     n_steps: int = option(10, "steps per update", flag="steps")
     step_size: float = option(0.01, "half the square of the time step, to start from; it adapts")
-    friction: float = option(1.0, "rate at which the velocity is forgotten")
-    target_acceptance: float = option(0.8, "acceptance that the step size aims at")
+    friction: float = option(1.0, "rate at which the velocity decays")
+    target_acceptance: float = option(0.8, "target acceptance of the step size")
 
     def run(
         self,
@@ -74,9 +74,9 @@ class Underdamped(Sampler):
         generator: torch.Generator | None = None,
         callback: object = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Friction and noise, half a kick, a drift, half a kick, accept or turn round; at the end a jump."""
+        """Friction and noise, half a kick, a drift, half a kick, accept or reverse; at the end a jump."""
         time = (2 * step_size) ** 0.5
-        kept = torch.exp(-self.friction * time)
+        decay = torch.exp(-self.friction * time)
         accepted = torch.zeros((), device=x.device)
 
         def noise() -> Tensor:
@@ -89,7 +89,7 @@ class Underdamped(Sampler):
             velocity = noise()
             e, gradient = evaluate(x)
             for _ in range(n_steps):
-                velocity = kept * velocity + (1 - kept**2).sqrt() * noise()
+                velocity = decay * velocity + (1 - decay**2).sqrt() * noise()
                 half = velocity - 0.5 * time * gradient
                 y = x + time * half
                 e_y, gradient_y = evaluate(y)

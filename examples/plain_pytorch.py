@@ -1,10 +1,11 @@
 """Pseudo-spherical contrastive divergence in plain PyTorch, on one screen, without the library.
 
-Trains an energy on two moons, a tenth of whose rows are junk, by CD (gamma 0) and by PS-CD (gamma 1), and prints which
-share of each model's samples lies where only junk does. `python examples/plain_pytorch.py` takes well under a minute.
+Trains an energy on two moons with 10 % outliers by contrastive divergence (CD, gamma 0) and by its pseudo-spherical
+version (PS-CD, gamma 1), and prints which share of each model's samples lies where only outliers are.
+`python examples/plain_pytorch.py` takes well under a minute.
 
-What the library adds: a Metropolis step with jumps between modes, an adapted step size, averaged weights, a guard that
-rolls back, run folders, exact resumes, several processes, and chains in C++.
+What the library adds: a Metropolis step with independence proposals between modes, an adapted step size, averaged
+weights, a guard that rolls back, run folders, exact resumes, several processes, and chains in C++.
 """
 
 import math
@@ -18,8 +19,8 @@ BATCH, CHAINS, RESTART, STEPS, STEP_SIZE = 256, 5000, 0.05, 20, 0.01
 
 def gamma_loss(e_pos: Tensor, e_neg: Tensor, gamma: float) -> Tensor:
     """-1/gamma log E_p[exp(-gamma E)] - E_r[E], with r proportional to q^(gamma+1); CD at gamma = 0."""
-    weights = torch.softmax(-gamma * e_neg.detach(), 0)  # samples of q, weighted so that they stand for r
-    centre = e_pos.detach().mean()  # a constant added to all energies cancels, but would cost digits
+    weights = torch.softmax(-gamma * e_neg.detach(), 0)  # turn samples of q into samples of r
+    centre = e_pos.detach().mean()  # a constant added to all energies cancels but would cost digits
     e_pos, e_neg = e_pos - centre, e_neg - centre
     if gamma == 0:
         return e_pos.mean() - e_neg.mean()
@@ -46,7 +47,7 @@ def train(data: Tensor, gamma: float, updates: int = 600) -> tuple[nn.Module, Te
     chains = 2 * torch.randn(CHAINS, 2)
     for _ in range(updates):
         x_pos = data[torch.randint(len(data), (BATCH,))]
-        index = torch.randperm(CHAINS)[:BATCH]  # persistent chains: each goes on where it was
+        index = torch.randperm(CHAINS)[:BATCH]  # persistent chains: each continues from its last point
         start = torch.where(torch.rand(BATCH, 1) < RESTART, 2 * torch.randn(BATCH, 2), chains[index])
         x_neg = chains[index] = langevin(network, start)
         e_pos, e_neg = network(torch.cat([x_pos, x_neg])).chunk(2)  # one forward pass for both phases

@@ -1,7 +1,7 @@
-"""A table as people have it: 357 benign tumours, 15 malignant ones among them, and three slips of the pen.
+"""A contaminated table: 357 benign tumours, 15 malignant ones among them, and three typing errors.
 
-The measurements are scikit-learn's breast cancer data (Street, Wolberg & Mangasarian 1993). Which rows are
-junk is written to a second file that nothing learns from.
+The measurements are scikit-learn's breast cancer data (Street, Wolberg & Mangasarian 1993). The labels are written to a
+second file that no model is fitted to.
 """
 
 import sys

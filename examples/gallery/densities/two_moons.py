@@ -1,10 +1,10 @@
 """
-Two moons among junk
-====================
+Two moons with 10 % outliers
+============================
 
-A tenth of the rows is junk, evenly spread. The same network is trained twice: by contrastive divergence (CD), which has
-to explain every row, and by pseudo-spherical contrastive divergence (PS-CD), where a row counts in proportion to how
-likely the model finds it.
+10 % of the rows are uniform outliers. The same network is trained twice: by contrastive divergence (CD), which has
+to explain every row, and by pseudo-spherical contrastive divergence (PS-CD), where the weight of a row is proportional
+to its density under the model.
 """
 
 import matplotlib.pyplot as plt
@@ -27,7 +27,7 @@ for name, gamma in {"CD": 0.0, "PS-CD": 1.0}.items():
     panels[f"samples of {name}"] = model.sample(5000)
 
 # %%
-# Junk far from the moons has been learnt by CD, and hardly by PS-CD.
+# CD has learnt the outliers far from the moons; PS-CD has hardly learnt any.
 
 figure, axes = plt.subplots(1, 3, figsize=(9, 3.2), sharex=True, sharey=True)
 for axis, (title, x) in zip(axes, panels.items(), strict=True):

@@ -1,9 +1,8 @@
 """
-Digits, and which of them are strange
-=====================================
+Digits, and the outliers among them
+===================================
 
-A convolutional energy learns pictures of 8 x 8 pixels. It draws new ones, and ranks the old ones from ordinary to
-strange.
+A convolutional energy learns pictures of 8 x 8 pixels. It draws new ones, and ranks the training pictures by energy.
 """
 
 import matplotlib.pyplot as plt
@@ -21,12 +20,12 @@ energy = model.energy(digits.train)
 order = torch.argsort(energy)
 panels = {
     "samples": model.sample(40),
-    "most ordinary": to_unit(digits.train[order[:40]]),
-    "strangest": to_unit(digits.train[order[-40:]]),
+    "lowest energies": to_unit(digits.train[order[:40]]),
+    "highest energies": to_unit(digits.train[order[-40:]]),
 }
 
 # %%
-# 700 updates on one core: a first look. ``pscd train digits`` trains for longer.
+# 700 updates on one core. ``pscd train`` with the full recipe trains for longer.
 
 figure, axes = plt.subplots(1, 3, figsize=(9, 4))
 for axis, (title, x) in zip(axes, panels.items(), strict=True):

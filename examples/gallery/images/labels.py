@@ -2,8 +2,8 @@
 One model for all labels
 ========================
 
-A conditional energy E(x, y) has one output for each label. Chains of a label only see its own output, so samples can
-be asked for by label; and the label with the lowest energy is a guess at what a picture shows.
+A conditional energy E(x, y) has one output for each label. Chains of a label use only its output, so samples can
+be drawn by label; the label with the lowest energy is a prediction of what a picture shows.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +17,7 @@ config = pscd.presets.PRESETS["digits"].changed({"updates": 700, "energy.width":
 model = pscd.fit(digits.train, config, label=digits.train_labels)
 
 # %%
-# A row for each label, eight samples of it.
+# Eight samples of each label, one row for a label.
 
 rows = torch.cat([model.sample(8, label=label) for label in range(10)])
 figure, axis = plt.subplots(figsize=(4, 5))

@@ -2,8 +2,8 @@
 An energy of your own
 =====================
 
-Any module that maps ``(B, d)`` to ``(B,)`` can be the energy, so what you know about the data can go into it. Here the
-columns are angles: the network sees their sines and cosines, and is periodic by construction.
+Any module that maps ``(B, d)`` to ``(B,)`` can be the energy, so it can use knowledge about the data. Here the
+columns are angles: the input of the network is their sines and cosines, so it is periodic by construction.
 """
 
 import math

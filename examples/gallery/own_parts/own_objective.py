@@ -2,8 +2,8 @@
 An objective of your own
 ========================
 
-An objective is a frozen dataclass with a loss of two sets of energies. In this one a
-row counts fully up to some nats above the median energy, and exponentially less beyond, so that good rows count alike.
+An objective is a frozen dataclass with a loss of two sets of energies. In this one the weight of a row is 1 up to some
+nats above the median energy and falls exponentially beyond, so that clean rows have equal weights.
 """
 
 from dataclasses import dataclass, replace
@@ -19,10 +19,10 @@ from pscd.types import Energy, option
 
 @dataclass(frozen=True)
 class Capped(Objective):
-    """Contrastive divergence in which rows count by min(1, exp(-gamma (E - median) + slack))."""
+    """Contrastive divergence with the weights min(1, exp(-gamma (E - median - slack))) on the data."""
 
     gamma: float = option(1.0, "how fast the weight of unlikely rows falls")
-    slack: float = option(2.0, "nats above the median up to which a row counts fully")
+    slack: float = option(2.0, "nats above the median up to which a row has full weight")
 
     def __call__(
         self, energy: Energy, aux: nn.Module | None, x_pos: Tensor, x_neg: Tensor, generator: torch.Generator
@@ -45,7 +45,7 @@ settings = pscd.TrainConfig(
 objectives = {
     "CD": pscd.PseudoSpherical(gamma=0.0),
     "PS-CD": pscd.PseudoSpherical(gamma=1.0, warmup=0),
-    "our own": Capped(),
+    "capped": Capped(),
 }
 
 # %%

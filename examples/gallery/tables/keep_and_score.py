@@ -1,9 +1,9 @@
 """
-Train today, score tomorrow
-===========================
+Save a detector and score new rows
+==================================
 
-A detector is kept in a folder, without pickle, and scores rows that come later. Here the process drifts: one reading
-slowly leaves its usual range, and each reading by itself stays plausible for a long time.
+A detector is saved in a folder, without pickle, and scores new rows. Here the process drifts: one reading
+slowly leaves its usual range, while each reading by itself stays plausible for a long time.
 """
 
 import tempfile
@@ -33,7 +33,7 @@ days = np.arange(60)
 energies = [-detector.score_samples(readings(24, drift=max(0, day - 30) / 15)) for day in days]
 
 # %%
-# The threshold was set by the training rows, loose sensor and all. The drift starts on day 30.
+# The threshold comes from the training rows, those of the loose sensor included. The drift starts on day 30.
 
 figure, axis = plt.subplots()
 axis.plot(np.repeat(days, 24), np.concatenate(energies), ".", alpha=0.3, markersize=4, label="readings")

@@ -2,8 +2,8 @@
 In a scikit-learn pipeline
 ==========================
 
-The detector is an ordinary scikit-learn estimator. Here it follows a PCA that keeps ten directions of pictures of
-digits, and learns the eights, a tenth of which are other digits.
+The detector is a scikit-learn estimator. Here it follows a PCA with ten components of pictures of digits, and is fitted
+to eights, 10 % of which are other digits.
 """
 
 import matplotlib.pyplot as plt
@@ -29,12 +29,12 @@ detectors = {
 }
 
 # %%
-# All three see the same rows, junk included, and no labels. One small table says little about which is best;
-# the page :doc:`/results/detection` has 29, and twelve rivals.
+# All three are fitted to the same rows, outliers included, without labels. One small table does not show which is best;
+# the page :doc:`/results/detection` compares thirteen methods on 29 tables.
 
 figure, axis = plt.subplots(figsize=(5, 4.2))
 for name, detector in detectors.items():
     pipeline = make_pipeline(PCA(10, random_state=0), detector).fit(x)
     RocCurveDisplay.from_predictions(is_other, -pipeline.score_samples(x), name=name, ax=axis)
-axis.set(xlabel="share of eights above the threshold", ylabel="share of other digits found")
+axis.set(xlabel="share of eights above the threshold", ylabel="share of other digits detected")
 plt.show()

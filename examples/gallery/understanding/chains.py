@@ -2,9 +2,9 @@
 Why chains jump
 ===============
 
-Langevin steps are local. Between two modes lies a valley that no step of a sensible size crosses, and chains that start
-on one side stay there. Jumps to draws of a rough proposal, accepted by Metropolis' rule, cross it and keep the
-distribution exact.
+Langevin steps are local. Between two modes lies a region of low density that no step of a sensible size crosses, so
+chains stay on the side where they start. Independence proposals ("jumps"), draws of a rough density that are accepted
+by the Metropolis rule, cross it and keep the distribution exact.
 """
 
 import matplotlib.pyplot as plt
@@ -38,7 +38,7 @@ for name, proposal in {"without jumps": None, "with jumps": rough}.items():
     share[name] = torch.stack(trace)[..., 0]
 
 # %%
-# Without jumps not one chain arrives; with them the shares are right after a few dozen steps.
+# Without jumps no chain reaches the other mode; with them the shares are right after a few dozen steps.
 
 figure, (left, right) = plt.subplots(1, 2)
 for name, x in share.items():

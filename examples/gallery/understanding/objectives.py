@@ -2,8 +2,8 @@
 Objectives side by side
 =======================
 
-When the model is too simple for the data, each objective gives up something else. One Gaussian is fitted to a mixture
-of a narrow and a broad one by six objectives, through the same trainer.
+When the model is too simple for the data, objectives differ in what they fit. One Gaussian is fitted to a mixture of a
+narrow and a broad one by six objectives, with the same training loop.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ objectives = {
     "PS-CD, gamma 1": pscd.PseudoSpherical(gamma=1.0),
     "PS-CD, gamma -0.5": pscd.PseudoSpherical(gamma=-0.5),
     "density power, beta 1": pscd.DensityPower(beta=1.0),
-    "trimmed, a fifth": pscd.Trimmed(alpha=0.2),
+    "trimmed, 20 %": pscd.Trimmed(alpha=0.2),
     "score matching": pscd.ScoreMatching(),
 }
 settings = pscd.TrainConfig(
@@ -44,5 +44,5 @@ axis.legend(loc="best", fontsize="small")
 plt.show()
 
 # %%
-# :doc:`/objectives` says what each of them minimises, needs and costs; :doc:`/results/objectives-1d` has the exact
-# optima beside what training reaches.
+# :doc:`/objectives` describes what each of them minimises, needs and costs; :doc:`/results/objectives-1d` compares the
+# results of training with the exact optima.

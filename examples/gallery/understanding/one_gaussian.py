@@ -1,10 +1,10 @@
 """
-The exact optimum: CD beside PS-CD
-==================================
+The exact optima of CD and PS-CD
+================================
 
-A tenth of the data comes from elsewhere. Which Gaussian is best? By likelihood (CD) the one with the mean and variance
-of all rows. By the gamma-score (PS-CD) the one of the majority. Nothing is sampled or trained here: the scores
-are integrals, and `pscd.exact` computes them.
+10 % of the data are contamination. The best Gaussian by likelihood (CD) has the mean and variance of all rows; the best
+by the gamma-score (PS-CD) has those of the majority. Nothing is sampled or trained here: the scores are integrals, and
+`pscd.exact` computes them.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +18,7 @@ dirty = contaminated_1d(0.1)
 grid = exact.grid(exact.Box((-12.0,), (12.0,)), 1200)
 x = grid.points[:, 0]
 
-plt.fill_between(x, dirty.log_prob(grid.points).exp(), alpha=0.25, color="grey", label="data, a tenth of them junk")
+plt.fill_between(x, dirty.log_prob(grid.points).exp(), alpha=0.25, color="grey", label="data, 10 % contaminated")
 for name, gamma in {"CD (gamma 0)": 0.0, "PS-CD (gamma 1)": 1.0}.items():
     mean, deviation = exact_optimum(dirty, gamma, start=(-1.0, 0.7))
     q = exact.log_density(Quadratic(mean, deviation), grid)
@@ -29,4 +29,4 @@ plt.legend(loc="upper right", fontsize="small")
 plt.show()
 
 # %%
-# :doc:`/explanations/one-picture` lets you move gamma and the share of the junk.
+# :doc:`/explanations/one-picture` lets you change gamma and the share of the contamination.

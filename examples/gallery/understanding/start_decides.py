@@ -1,10 +1,10 @@
 """
-Why the start decides
-=====================
+Why the initial model matters
+=============================
 
-A model that can say anything has one optimum: all the data, junk included. The gamma-score is strictly proper, and no
-gamma changes that. What gamma changes is how fast each place is learnt: at the rate q^gamma. A model that does not know
-the junk yet learns it slowly; one that knows it never forgets it.
+A model without restrictions has one optimum: the density of all data, contamination included. The gamma-score is
+strictly proper, and no gamma changes that. Gamma changes how fast each region is learnt: at the rate q^gamma. A model
+that has no mass at the contamination learns it slowly; a model that has learnt it does not lose it.
 """
 
 import matplotlib.pyplot as plt
@@ -24,7 +24,7 @@ for start, style in zip(STARTS, ("-", "--", ":"), strict=True):
         axes[0].plot(times, held, style, color=colour, label=f"{start}, gamma {gamma:g}")
         if start == "robust" and gamma == 1:
             axes[1].plot(x, path[26], color=colour, label=f"learnt by time {times[26]:.0f}")
-axes[0].set(xscale="log", xlabel="time", ylabel="share of the junk in the model", title="How fast junk is learnt")
+axes[0].set(xscale="log", xlabel="time", ylabel="share of contamination in the model", title="How fast it is learnt")
 axes[0].legend(loc="best", fontsize="x-small")
 axes[1].fill_between(x, log_p.exp(), alpha=0.25, color="grey", label="data")
 axes[1].plot(x, CLEAN.log_prob(x[:, None]).exp(), ":", color="black", label="clean")
@@ -33,4 +33,4 @@ axes[1].legend(loc="best", fontsize="small")
 plt.show()
 
 # %%
-# The experiment :doc:`/results/path` has the numbers; :doc:`/explanations/robust` draws the consequences.
+# The experiment :doc:`/results/path` has the numbers; :doc:`/explanations/robust` explains the consequences.

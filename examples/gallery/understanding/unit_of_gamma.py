@@ -2,8 +2,8 @@
 The unit of gamma
 =================
 
-Energies spread the more, the more columns there are. A gamma per nat that is mild in two columns leaves hardly a row in
-play in thirty. Stated per *spread* of the energies, the same gamma means the same in every dimension.
+The spread of energies grows with the number of columns. A gamma per nat that is mild in two columns gives almost all
+rows no weight in thirty. Per *spread* of the energies, the same gamma has the same effect in every dimension.
 """
 
 import matplotlib.pyplot as plt
@@ -13,7 +13,7 @@ import pscd
 from pscd.losses import energy_spread
 
 
-def in_play(energies, gamma):
+def effective_share(energies, gamma):
     """Effective share of the rows under the weights exp(-gamma E)."""
     return float(pscd.effective_sample_fraction(pscd.importance_weights(energies, gamma)))
 
@@ -24,8 +24,8 @@ energies = {d: torch.randn(100_000, d, generator=rng).square().sum(1) / 2 for d 
 
 figure, (left, right) = plt.subplots(1, 2, sharey=True)
 for gamma in (0.1, 0.3, 1.0):
-    left.plot(columns, [in_play(e, gamma) for e in energies.values()], "o-", label=f"gamma {gamma}")
-    right.plot(columns, [in_play(e, gamma / float(energy_spread(e))) for e in energies.values()], "o-")
+    left.plot(columns, [effective_share(e, gamma) for e in energies.values()], "o-", label=f"gamma {gamma}")
+    right.plot(columns, [effective_share(e, gamma / float(energy_spread(e))) for e in energies.values()], "o-")
 left.set(title="gamma per nat", ylabel="effective share of the rows", xlabel="columns", xscale="log", ylim=(0, 1.02))
 right.set(title="gamma per spread", xlabel="columns", xscale="log")
 for axis in (left, right):

@@ -1,9 +1,9 @@
 """
-The strange rows of a table
-===========================
+The outliers of a table
+=======================
 
-Measurements of 357 benign tumours, among which 15 malignant ones have slipped in. Nobody says which. The detector
-trains on all of them, and must not take the strangers for normal.
+Measurements of 357 benign tumours and 15 malignant ones, without labels. The detector is fitted to all of them, and
+must not learn that the malignant ones are normal.
 """
 
 import matplotlib.pyplot as plt
@@ -18,18 +18,18 @@ rows = np.r_[np.flatnonzero(benign), np.flatnonzero(1 - benign)[:15]]
 x, malignant = x[rows], benign[rows] == 0
 
 detector = pscd.EnergyDetector(random_state=0).fit(x)
-energy = -detector.score_samples(x)  # scikit-learn's sign is the other way round
+energy = -detector.score_samples(x)  # scikit-learn's sign is the opposite
 print(f"gamma, chosen from the rows: {detector.gamma_:.3f}")
 print(f"AUROC of the energy: {roc_auc_score(malignant, energy):.2f}")
 
 # %%
 # The energies of benign rows form a bulk with a tail; most malignant ones lie in the tail or beyond it. The dotted line
-# is the detector's own threshold: it knows neither the labels nor how many strangers there are.
+# is the detector's threshold, which uses neither the labels nor the number of malignant rows.
 
 bins = np.linspace(energy.min(), np.quantile(energy, 0.99), 40)
 plt.hist(energy[~malignant].clip(max=bins[-1]), bins, label="benign")
 plt.plot(energy[malignant].clip(max=bins[-1]), np.full(malignant.sum(), 1.5), "v", label="malignant")
 plt.axvline(-detector.offset_, color="black", linestyle=":", label="threshold")
-plt.gca().set(xlabel="energy (the last bin holds all beyond)", ylabel="rows", title="The higher, the stranger")
+plt.gca().set(xlabel="energy (the last bin holds all beyond)", ylabel="rows", title="The higher, the more anomalous")
 plt.legend(loc="best")
 plt.show()
