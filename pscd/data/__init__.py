@@ -1,6 +1,6 @@
 """Data by name or by file: toys to learn on, contamination to test with, images, and the user's own tables."""
 
-from pscd.data.noise import Contaminated, contaminate, gaussian_noise, interpolations, uniform_noise
+from pscd.data.contamination import Contaminated, contaminate
 from pscd.data.pictures import Images, data_root, load_images
 from pscd.data.pixels import as_shape, to_bytes, to_unit
 from pscd.data.rows import (
@@ -32,8 +32,6 @@ __all__ = [
     "contaminate",
     "data_root",
     "find_toy",
-    "gaussian_noise",
-    "interpolations",
     "load_dataset",
     "load_images",
     "read_table",
@@ -41,5 +39,4 @@ __all__ = [
     "split_rows",
     "to_bytes",
     "to_unit",
-    "uniform_noise",
 ]

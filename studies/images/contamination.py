@@ -9,9 +9,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pscd.data.noise import uniform_noise
 from pscd.data.pixels import as_shape
 from pscd.errors import UserError
+from studies.images.noise import uniform_noise
 from studies.images.sets import IMAGE_SETS, load_images
 
 Junk = Callable[[Tensor, int, torch.Generator | None], Tensor]

@@ -6,12 +6,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from pscd.data import Dataset, as_shape, gaussian_noise, interpolations, uniform_noise
+from pscd.data import Dataset, as_shape
 from pscd.errors import UserError
 from pscd.metrics import aupr, auroc, fpr_at_95
 from pscd.rng import generator
 from studies.engine import Result, Row, Run, Settings, mean_rows, objective_label
 from studies.engine.streams import StudyStream
+from studies.images.noise import gaussian_noise, interpolations, uniform_noise
 from studies.images.sets import IMAGE_SETS, load_images
 from studies.paper import published
 

@@ -2,9 +2,9 @@ import pytest
 import torch
 from PIL import Image
 
-from pscd.data import uniform_noise
 from pscd.data.pixels import as_shape, nearest_bytes, to_bytes, to_unit
 from pscd.rng import generator
+from studies.images.noise import uniform_noise
 
 
 def images(n, channels, size, seed=0):

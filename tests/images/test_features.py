@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from pscd.data import Dataset, load_dataset, uniform_noise
+from pscd.data import Dataset, load_dataset
 from pscd.errors import UserError
 from pscd.files import read_tensors, write_tensors
 from pscd.images.features import (
@@ -17,6 +17,7 @@ from pscd.images.features import (
     scale_as_tensorflow,
 )
 from pscd.rng import generator
+from studies.images.noise import uniform_noise
 
 
 def images(n, channels=3, size=8, seed=0):
