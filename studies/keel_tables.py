@@ -32,7 +32,6 @@ TIMES = 2  # draws of the classes
 ONE = {"letter": 0.05, "optdigits": 0.1, "texture": 0.02, "segment": 0.15, "phoneme": 0.05, "magic": 0.1, "sonar": 0.15,
        "saheart": 0.2, "bupa": 0.2, "heart": 0.1, "ring": 0.05, "mammographic": 0.1, "bands": 0.15, "australian": 0.1,
        "german": 0.1, "pima": 0.1}  # fmt: skip
-MOST_ROWS = 3_000  # of the majority
 FEWEST = 5  # anomalies of a table
 TEXT = 0.2  # share of a column's cells that are no numbers from which on it is one of words
 
@@ -53,9 +52,16 @@ def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
     return x[whole], cells.iloc[:, -1].to_numpy(str)[whole]
 
 
-def mixed(x: np.ndarray, good: np.ndarray, bad: np.ndarray, share: float, rng: np.random.Generator) -> list[np.ndarray]:
+def mixed(
+    x: np.ndarray,
+    good: np.ndarray,
+    bad: np.ndarray,
+    share: float,
+    rng: np.random.Generator,
+    most_rows: int = 3_000,
+) -> list[np.ndarray]:
     """X and y, 1 for junk: rows of the majority and so many others that they make up a share of all."""
-    good = rng.permutation(good)[:MOST_ROWS]
+    good = rng.permutation(good)[:most_rows]
     bad = rng.permutation(bad)[: max(FEWEST, round(share / (1 - share) * len(good)))]
     rows = rng.permutation(np.concatenate([good, bad]))
     return [x[rows], np.isin(rows, bad)]

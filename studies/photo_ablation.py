@@ -52,13 +52,17 @@ LAST = f"final, {N_FINAL} samples"
 TASKS = {"choice": VARIANTS, LAST: FINAL}
 
 
-def measure(config: TrainConfig, task: str, n: int | None = None) -> dict[str, Any]:
+def measure(
+    config: TrainConfig, task: str, n: int | None = None, *, aside: int = ASIDE, choosing: int = CHOOSING
+) -> dict[str, Any]:
     """Train, sample, and compare with images that the model has not seen.
 
     Args:
         config: of the run.
         task: `choice` compares with training images that are kept aside, `LAST` with held-out ones.
         n: samples (default: those of the task).
+        aside: training images that are not trained on.
+        choosing: those of them that samples are compared with.
 
     Returns:
         FID and seconds of the processor, for training alone and with the sampling; an `error` if training diverged.
@@ -67,8 +71,8 @@ def measure(config: TrainConfig, task: str, n: int | None = None) -> dict[str, A
     data = load_dataset(config.rows.data, seed=0)
     features = load_feature_map(FEATURES, data)
     order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(5))
-    rest = order if task == LAST else order[ASIDE:]
-    kept = data.held_out[:n] if task == LAST else data.train[order[:CHOOSING]]
+    rest = order if task == LAST else order[aside:]
+    kept = data.held_out[:n] if task == LAST else data.train[order[:choosing]]
     label = None if data.train_labels is None else data.train_labels[rest]
     start = time.process_time()
     try:

@@ -17,7 +17,6 @@ from pscd.errors import UserError
 from pscd.tables import open_table
 
 FEWEST_ANOMALIES = 3
-MOST_DRAWS = 100_000
 CLUSTER_RADIUS = 4.0
 CLUSTER_SPREAD = 0.3
 # Generators of the drawn rows and of the contamination, told apart by a number that is not zero:
@@ -95,7 +94,7 @@ def look(path: Path, max_rows: int, seeds: int) -> Facts:
     return Facts(path.stem, x.shape[0], x.shape[1], int(y.sum()), f"{zlib.crc32(path.read_bytes()):08x}")
 
 
-def draw(y: np.ndarray, max_rows: int, seed: int) -> np.ndarray:
+def draw(y: np.ndarray, max_rows: int, seed: int, most_draws: int = 100_000) -> np.ndarray:
     """Indices of at most `max_rows` rows, in their order, with three anomalies among them (or all there are).
 
     A draw with fewer is thrown away and the seed's next stream is taken.
@@ -103,7 +102,7 @@ def draw(y: np.ndarray, max_rows: int, seed: int) -> np.ndarray:
     if len(y) <= max_rows:
         return np.arange(len(y))
     wanted = min(FEWEST_ANOMALIES, int(y.sum()))
-    for stream in range(MOST_DRAWS):
+    for stream in range(most_draws):
         rows = np.random.default_rng([seed, DRAW, stream]).choice(len(y), max_rows, replace=False)
         if wanted <= y[rows].sum() < max_rows:
             return np.sort(rows)

@@ -122,10 +122,10 @@ def rows(name: str, n: int, seed: int) -> Tensor:
     return TOYS[name](n, generator(seed, StudyStream.QUALITY_ROWS)).float()
 
 
-def ours(name: str, seed: int) -> Learner:
+def ours(name: str, seed: int, *, n: int = N, n_data: int = N_DATA) -> Learner:
     """This library with its defaults."""
     config = TrainConfig(seed=seed, rows=RowSettings(data=name))
-    x = rows(name, N_DATA, seed)
+    x = rows(name, n_data, seed)
     state = init_state(x, config, None, torch.device("cpu"))
     z = state.coordinates.forward(x)
 
@@ -141,7 +141,7 @@ def ours(name: str, seed: int) -> Learner:
             step_size=state.step_size,
             proposal=state.proposal,
         )
-        return model.sample(N, seed=look)
+        return model.sample(n, seed=look)
 
     return Learner(update, [samples], lambda: state.step >= config.updates)
 

@@ -193,12 +193,11 @@ def test_rows_are_drawn_until_three_anomalies_are_among_them():
     assert y[tables.draw(y, 100, 0)].sum() == 1
 
 
-def test_rows_that_can_hardly_be_drawn_are_refused(monkeypatch):
-    monkeypatch.setattr(tables, "MOST_DRAWS", 3)
+def test_rows_that_can_hardly_be_drawn_are_refused():
     y = np.zeros(10**6, int)
     y[:3] = 1
     with pytest.raises(UserError, match="no 3 of 3 anomalies among 20 of 1000000 rows"):
-        tables.draw(y, 20, 0)
+        tables.draw(y, 20, 0, most_draws=3)
 
 
 def test_columns_are_standardised_and_constant_ones_dropped():

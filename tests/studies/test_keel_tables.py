@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from studies import keel_tables as module
 from studies.__main__ import main
 from studies.keel_tables import keel_tables, mixed, read
 
@@ -43,10 +42,9 @@ def test_the_tables_of_the_files_that_are_there(folder):
     np.testing.assert_array_equal(again["letter-groups-1"], tables["letter-groups-1"][0])
 
 
-def test_large_majorities_are_cut_and_junk_is_never_less_than_a_few(monkeypatch):
-    monkeypatch.setattr(module, "MOST_ROWS", 40)
+def test_large_majorities_are_cut_and_junk_is_never_less_than_a_few():
     x = np.arange(100.0)[:, None]
-    rows, junk = mixed(x, np.arange(90), np.arange(90, 100), 0.01, np.random.default_rng(0))
+    rows, junk = mixed(x, np.arange(90), np.arange(90, 100), 0.01, np.random.default_rng(0), most_rows=40)
     assert (len(rows), junk.sum()) == (45, 5)
     assert (rows[junk, 0] >= 90).all()
 

@@ -45,8 +45,6 @@ def seen(monkeypatch):
     x = torch.arange(20, dtype=torch.uint8)[:, None, None, None].expand(20, 3, 2, 2).contiguous()
     data = Dataset(x[:10], x[10:], train_labels=torch.arange(10), held_out_labels=None)
     monkeypatch.setattr(photo_ablation, "load_dataset", lambda name, seed: data)
-    monkeypatch.setattr(photo_ablation, "ASIDE", 4)
-    monkeypatch.setattr(photo_ablation, "CHOOSING", 3)
     found = {}
 
     class Features:
@@ -70,7 +68,7 @@ def seen(monkeypatch):
 
 
 def test_a_choice_looks_at_no_held_out_image_and_trains_on_none_that_chooses(seen):
-    run = measure(CD, "choice", n=5)
+    run = measure(CD, "choice", n=5, aside=4, choosing=3)
     real, samples = seen["features"]
     trained, chose = set(seen["x"][:, 0, 0, 0].tolist()), set(real[:, 0, 0, 0].tolist())
     assert (len(trained), len(chose), len(samples)) == (6, 3, 5)
@@ -93,7 +91,7 @@ def test_a_run_that_diverges_is_a_row(seen, monkeypatch):
         raise Diverged("a gap")
 
     monkeypatch.setattr(photo_ablation, "fit", fit)
-    assert measure(CD, "choice", n=5) == {"error": "a gap", "config": CD.to_dict()}
+    assert measure(CD, "choice", n=5, aside=4, choosing=3) == {"error": "a gap", "config": CD.to_dict()}
 
 
 def test_what_is_there_is_not_trained_again(tmp_path, monkeypatch):

@@ -260,10 +260,8 @@ def test_a_run_that_diverges_is_told():
     assert result["seconds"] is None
 
 
-def test_our_learner_trains_and_samples(monkeypatch):
-    monkeypatch.setattr(quality, "N", 30)
-    monkeypatch.setattr(quality, "N_DATA", 500)
-    ours = quality.ours("moon", 0)
+def test_our_learner_trains_and_samples():
+    ours = quality.ours("moon", 0, n=30, n_data=500)
     ours.update()
     assert ours.ways[0](0).shape == (30, 2)
     assert not ours.ended()

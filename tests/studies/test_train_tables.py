@@ -2,16 +2,14 @@ import json
 
 import numpy as np
 
-from studies import train_tables
 from studies.__main__ import main
 
 
-def test_a_small_folder_of_tables(tmp_path, monkeypatch, capsys):
+def test_a_small_folder_of_tables(tmp_path):
     rng = np.random.default_rng(0)
     for name, d in (("one", 3), ("two", 4)):
         x = rng.normal(size=(120, d))
         np.savez(tmp_path / f"{name}.npz", X=x, y=(np.arange(120) < 6).astype(int))
-    monkeypatch.setattr(train_tables, "GAMMAS", ("auto",))
     out = tmp_path / "out"
     words = ["train-tables", str(tmp_path), "--quick", "--out", str(out), "--jobs", "1"]
     assert main(words) == 0
