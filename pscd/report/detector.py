@@ -34,7 +34,8 @@ def detector_page(folder: RunFolder, data: Path | None, ids: tuple[str, ...] | N
     sections: list[Section]
     lines: list[str] = []
     if has_pictures:
-        sections = pictures_sections(folder, source)
+        finding, sections = pictures_sections(folder, source)
+        lines.append(finding)
     else:
         try:
             table, cells = _table(detector, source, data, ids, seed)
@@ -103,6 +104,7 @@ def _table(
         energy,
         -detector.score_samples(samples),
         number,
+        energy[number],
         tuple(column(name, values[name], samples[name].tolist()) for name in names),
         lambda n: costs_by_detector(detector.explain(rows[:n])[names], rows[:n], cells),
         {name: frame[name].tolist() for name in id_names},

@@ -51,15 +51,16 @@ def _address(png: bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
-def pictures_sections(run: RunFolder, source: Mapping[str, object], *, most: int = 60) -> list[Section]:
-    """What `pscd detect` wrote about a folder of pictures: outliers, near-duplicates and unreadable files."""
+def pictures_sections(run: RunFolder, source: Mapping[str, object], *, most: int = 60) -> tuple[str, list[Section]]:
+    """A finding and sections on a folder of pictures: outliers, near-duplicates and unreadable files."""
     unreadable = unreadable_section(source.get("unreadable"), most)
-    sections = [_outliers(run, str(source.get("data")), most), near_duplicates_section(run, most)]
-    return sections if unreadable is None else [*sections, unreadable]
+    finding, outliers = _outliers(run, str(source.get("data")), most)
+    sections = [outliers, near_duplicates_section(run, most)]
+    return finding, sections if unreadable is None else [*sections, unreadable]
 
 
-def _outliers(run: RunFolder, folder: str, most: int) -> Section:
-    """The pictures of highest energy, as a contact sheet and by name."""
+def _outliers(run: RunFolder, folder: str, most: int) -> tuple[str, Section]:
+    """How many pictures are outliers, and those of highest energy as a contact sheet and by name."""
     title = "Pictures with the highest energy"
     rows = _read(run.scores, "energy", "file", "outlier", "because")
     try:
@@ -67,9 +68,10 @@ def _outliers(run: RunFolder, folder: str, most: int) -> Section:
     except ValueError:
         order = None
     if rows is None or order is None:
-        return Section(title, (Text((f"They are not shown: {run.scores} is missing or damaged.",), "warning"),))
+        line = f"Scores are not shown: {run.scores} is missing or damaged."
+        return line, Section(title, (Text((line,), "warning"),))
     outliers = sum(outlier == "1" for _, _, outlier, _ in rows)
-    blocks: list[Block] = [Text((f"{outliers:,} of {len(rows):,} pictures in {folder} are outliers.",))]
+    blocks: list[Block] = []
     sheet = file_address(run.scores.with_suffix(".png"))
     if sheet is not None:
         blocks.append(Picture(sheet, title, "The highest energies first; energy and name of each stand below it."))
@@ -78,7 +80,7 @@ def _outliers(run: RunFolder, folder: str, most: int) -> Section:
         for energy, name, outlier, because in (rows[i] for i in order[:most])
     )
     blocks.append(Table(("picture", "energy", "", "because"), names, summary=f"The first {len(names)} by name"))
-    return Section(title, tuple(blocks))
+    return f"{outliers:,} of {len(rows):,} pictures in {folder} are outliers.", Section(title, tuple(blocks))
 
 
 def near_duplicates_section(run: RunFolder, most: int = 60) -> Section:

@@ -114,17 +114,22 @@ def _data_sections(
         if data is not None:
             raise
         problem = f"{error}; give a file of rows"
-    plane = [plane_section(model, x, samples, names)] if len(names) == 2 else []
-    if x is None:
+    complete = None if x is None else np.flatnonzero(~np.isnan(x).any(1))  # other rows have no energy
+    plane = [plane_section(model, None if x is None else x[complete], samples, names)] if len(names) == 2 else []
+    if x is None or complete is None:
         return [*plane, tables.rows_missing(problem)]
-    energy = model.energy(torch.from_numpy(x)).double().numpy()
-    number = np.argsort(-energy, kind="stable")
+    if len(complete) < len(x):
+        source += f"; {len(x) - len(complete):,} rows with missing values are left out"
+    energy = model.energy(torch.from_numpy(x[complete])).double().numpy()
+    order = np.argsort(-energy, kind="stable")
+    number = complete[order]
     values = x[number]
     table = tables.ScoredTable(
         source,
         energy,
         model.energy(samples).double().numpy(),
         number,
+        energy[order],
         tuple(DrawnColumn(name, values[:, j], samples[:, j]) for j, name in enumerate(names)),
         lambda n: costs_by_model(model, values[:n], samples),
         {name: [column[i] for i in number] for name, column in table_ids.items()},
@@ -141,7 +146,7 @@ def _rows(
         x = rows_of(table, model.columns, ids or ())
         if tuple(x.shape[1:]) != model.shape:
             raise UserError(f"{data}: rows of {tuple(x.shape[1:])}, trained on {model.shape}")
-        return *_complete(x, _ids(table, ids)), f"{data}, given for this report"
+        return x.double().numpy(), _ids(table, ids), f"{data}, given for this report"
     rows = load_run_data(model)
     x, source, table_ids = rows.train, config.rows.data, {}
     if rows.stream is not None:
@@ -151,15 +156,11 @@ def _rows(
     elif rows.numbers is not None:
         x = torch.cat([rows.train, rows.held_out])[torch.cat(rows.numbers).argsort()]
         table_ids = _ids(open_table(config.rows.data), ids)
-    return *_complete(x, table_ids), source
+    return x.double().numpy(), table_ids, source
 
 
 def _ids(table: TableFile, ids: tuple[str, ...] | None) -> dict[str, list[Any]]:
-    return {name: table.frame()[name].fillna("").tolist() for name in ids or ()}
-
-
-def _complete(x: torch.Tensor, ids: dict[str, list[Any]]) -> tuple[np.ndarray, dict[str, list[Any]]]:
-    """Rows without missing values, which have an energy, and their ids."""
-    complete = ~x.isnan().flatten(1).any(1)
-    index = complete.nonzero().flatten().tolist()
-    return x[complete].double().numpy(), {name: [values[i] for i in index] for name, values in ids.items()}
+    for name in ids or ():
+        if name not in table.names:
+            raise UserError(f"{table.path}: there is no column {name!r} to name the rows")
+    return {name: table.frame()[name].tolist() for name in ids or ()}

@@ -41,9 +41,10 @@ class ScoredTable:
 
     Args:
         source: where the rows come from, in words.
-        energy: of all n rows.
+        energy: of all n rows that have one.
         sample_energy: of samples of the model.
-        number: of the m rows that are drawn, by falling energy; those of highest energy are among them.
+        number: of the m rows that are drawn, from 0 in their file, by falling energy, the highest first.
+        drawn_energy: of these rows.
         columns: values `(m,)` of the drawn rows and of the samples.
         costs: of the cells of the first k drawn rows.
         ids: columns that name a row, `(m,)` each.
@@ -55,16 +56,12 @@ class ScoredTable:
     energy: Floats
     sample_energy: Floats
     number: Index
+    drawn_energy: Floats
     columns: tuple[DrawnColumn, ...]
     costs: Callable[[int], CellCosts]
     ids: dict[str, list[Any]] = field(default_factory=dict)
     threshold: float | None = None
     weight: Floats | None = None
-
-    @property
-    def drawn_energy(self) -> Floats:
-        """Of the drawn rows, falling."""
-        return self.energy[self.number]
 
     def is_outlier(self, energy: Floats) -> NDArray[np.bool_]:
         """Which energies lie above the threshold; none without one."""

@@ -121,6 +121,18 @@ def test_rows_keep_their_numbers_in_the_file(two_moons, monkeypatch):
             assert float(value) == pytest.approx(table[head["names"][column]][at], rel=1e-5)
 
 
+def test_rows_without_an_energy_do_not_shift_the_numbers_of_the_others(two_moons, tmp_path):
+    table = pd.read_csv(two_moons.parent / "moons.csv")
+    table.loc[[0, 10], "left"] = np.nan
+    table.loc[[20], "right"] = 40.0
+    table.to_csv(tmp_path / "holes.csv", index=False)
+    page = read(write_report(two_moons, tmp_path / "x.html", data=tmp_path / "holes.csv", ids=["who"]))
+    assert "2 rows with missing values are left out" in page.text
+    first = next(attrs for (_, row), (_, attrs) in zip(page.tags, page.tags[1:], strict=False) if "data-row" in row)
+    assert first["data-value"] == "21"
+    assert page.data["tables"][0][1]["ids"] == ["nobody 20"]
+
+
 def test_missing_or_changed_rows_are_reported_and_can_be_replaced(two_moons, hostile, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert "Rows are not shown: " in read(write_report(two_moons)).text
