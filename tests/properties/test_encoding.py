@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pscd.tables import decode, encode, look, read_frame, write_like
+from pscd.tables import decode, encode, look, write_like
+from tests.tables.helpers import read_frame
 
 # Blanks at the start of a field are layout, and a field of its own that starts with # may be a comment.
 texts = st.text(string.ascii_letters + string.digits + "äß€ ,;\t|\"'\n.-", min_size=1, max_size=6).map(

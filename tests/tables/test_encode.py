@@ -5,10 +5,10 @@ import polars as pl
 import pytest
 
 from pscd.errors import UserError
-from pscd.tables import Column, Schema, decode, encode, look, read_frame, spell
+from pscd.tables import Column, ReadOptions, Schema, adapted, decode, encode, look, spell
 from pscd.tables.cells import cells_of
-from pscd.tables.encode import other_decimal
 from pscd.tables.levels import as_boolean, as_category, few_levels, level_codes
+from tests.tables.helpers import read_frame
 
 N = 40
 rng = np.random.default_rng(0)
@@ -56,8 +56,9 @@ def test_another_way_to_write_numbers_must_fit_better():
 def test_the_decimal_sign_that_was_told_counts(tmp_path):
     schema = Schema((Column("a", "number"), Column("b", "number")))
     (tmp_path / "x.csv").write_text("a;b\n1,234;1\n5,678;2\n")
-    assert encode(read_frame(tmp_path / "x.csv"), schema).x[:, 0].tolist() == [1234, 5678]
-    assert encode(read_frame(tmp_path / "x.csv", decimal=","), schema).x[:, 0].tolist() == [1.234, 5.678]
+    frame = read_frame(tmp_path / "x.csv")
+    assert encode(frame, schema).x[:, 0].tolist() == [1234, 5678]
+    assert encode(frame, adapted(frame, schema, ReadOptions(decimal=","))).x[:, 0].tolist() == [1.234, 5.678]
 
 
 def test_the_missing_values_that_were_told_are_remembered():
@@ -160,17 +161,22 @@ def test_columns_that_are_not_there_are_named():
 def test_another_decimal_sign_has_the_votes_of_more_than_one_cell(cells, signs, sign):
     schema = Schema(tuple(Column(f"c{i}", "number", decimal=s) for i, s in enumerate(signs)))
     frame = pd.DataFrame({f"c{i}": cells if i == 0 else ["7"] * len(cells) for i in range(len(signs))})
-    assert other_decimal(frame, schema) == sign
-    frame.attrs["pscd"] = {"decimal": ";"}
-    assert other_decimal(frame, schema) == ";"
-    assert other_decimal(frame.astype(object).map(lambda v: 1.0), schema) == ";"
-    assert other_decimal(pd.DataFrame({f"c{i}": [1.0] for i in range(len(signs))}), schema) is None
-    assert other_decimal(frame.rename(columns={"c0": "gone"}), Schema(schema.columns[:1])) == ";"
+    signs_of = {column.decimal for column in adapted(frame, schema).columns[:1]}
+    assert signs_of == {sign or signs[0]}
+    assert adapted(frame.astype(object).map(lambda v: 1.0), schema) == schema  # typed numbers have no sign
 
 
 def test_words_have_no_vote_on_the_decimal_sign():
     schema = Schema((Column("a", "number"), Column("b", "category", ("1,5", "2,5"))))
-    assert other_decimal(pd.DataFrame({"a": ["1", "2", "3"], "b": ["1,5", "2,5", "1,5"]}), schema) is None
+    assert adapted(pd.DataFrame({"a": ["1", "2", "3"], "b": ["1,5", "2,5", "1,5"]}), schema) == schema
+
+
+def test_a_stated_sign_holds_for_columns_that_can_be_read_with_it():
+    schema = Schema((Column("a", "number", thousands=","), Column("b", "number")))
+    frame = pd.DataFrame({"a": ["1.234", "5.678"], "b": ["1.5", "2.25"]})
+    a, b = adapted(frame, schema, ReadOptions(decimal=",")).columns
+    assert (a.decimal, a.thousands, b.decimal) == (",", ".", ".")
+    assert encode(frame, adapted(frame, schema, ReadOptions(thousands="."))).x.tolist() == [[1234, 1.5], [5678, 2.25]]
 
 
 @pytest.mark.parametrize(("known", "other", "read"), [(2, 2, False), (2, 3, True)])

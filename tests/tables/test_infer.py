@@ -320,12 +320,11 @@ def test_columns_that_are_told_must_be_there():
 
 def test_stated_marks_are_used_and_what_does_not_fit_is_told():
     frame = pd.DataFrame({"v": ["1.193", "5.357", "7.320"], "w": ["1.64", "-0.60", "0.97"]})
-    for marks in ({"thousands": "."}, {"decimal": ","}):
-        frame.attrs["pscd"] = marks
-        v, w = look(frame).columns
+    for options in (ReadOptions(thousands="."), ReadOptions(decimal=",")):
+        schema = look(frame, options=options)
+        v, w = schema.columns
         assert (v.kind, v.lowest, v.highest, v.notes) == ("integer", 1193.0, 7320.0, ())
         assert (w.decimal, w.lowest, w.notes) == (".", -0.6, ("decimal sign '.', not ',' as stated: 1.64",))
-        np.testing.assert_array_equal(encode(frame, look(frame)).x, [[1193.0, 1.64], [5357.0, -0.6], [7320.0, 0.97]])
-    assert look(frame, kinds={"w": "number"}).columns[1].notes == w.notes
-    frame.attrs["pscd"] = {"thousands": "."}
-    assert look(frame, options=ReadOptions(thousands="")).columns[0].lowest == 1.193  # what is said last
+        np.testing.assert_array_equal(encode(frame, schema).x, [[1193.0, 1.64], [5357.0, -0.6], [7320.0, 0.97]])
+        assert look(frame, kinds={"w": "number"}, options=options).columns[1].notes == w.notes
+    assert look(frame, options=ReadOptions(thousands="")).columns[0].lowest == 1.193

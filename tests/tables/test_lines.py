@@ -1,8 +1,8 @@
 import pandas as pd
 import pytest
 
-from pscd.tables import look, read_frame, write_like
-from pscd.tables.blocks import open_blocks
+from pscd.tables import look, open_table, write_like
+from tests.tables.helpers import read_frame
 from tests.tables.test_read import find_layout
 
 CASES = {
@@ -24,7 +24,7 @@ def test_a_blank_line_between_others_is_a_missing_cell(tmp_path, text):
     path.write_bytes(text.encode())
     frame = read_frame(path)
     assert frame["a"].tolist() == CASES[text]
-    blocks = list(open_blocks(path, size=2).blocks())
+    blocks = list(open_table(path).blocks(2))
     assert pd.concat(blocks)["a"].tolist() == CASES[text]
     assert look(frame).columns[0].missing == CASES[text].count("")
 
@@ -33,7 +33,7 @@ def test_a_blank_line_of_a_wider_table_is_no_row(tmp_path):
     path = tmp_path / "two.csv"
     path.write_text("a,b\n1,2\n\n3,4\n")
     assert len(read_frame(path)) == 2
-    assert sum(map(len, open_blocks(path, size=1).blocks())) == 2
+    assert sum(map(len, open_table(path).blocks(1))) == 2
 
 
 def test_a_blank_line_can_be_filled(tmp_path):

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pscd.tables import look, read_frame
+from pscd.tables import look, open_table
 from pscd.tables.notes import CODES, copied_rows, odd_levels, odd_numbers
 
 rng = np.random.default_rng(0)
@@ -173,4 +173,4 @@ def test_copied_rows_are_told_where_they_are_no_chance():
 def test_a_file_with_copies_says_so(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("name,x\n" + "".join(f"n{i},{i}\n" for i in [*range(30), 4, 5]))
-    assert "2 rows are exact copies of others (the first: row 31)" in " ".join(look(read_frame(path)).notes)
+    assert "2 rows are exact copies of others (the first: row 31)" in " ".join(look(open_table(path)).notes)

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pscd.errors import UserError
-from pscd.tables import look, read_frame
+from pscd.tables import ReadOptions, look, open_table
 from pscd.tables.layout import column_names, find_footer, infer_layout, is_summary
 from pscd.tables.text import encodings, records
+from tests.tables.helpers import read_frame
 
 
 def write(path, content):
@@ -22,8 +23,9 @@ def write(path, content):
 
 
 def read(tmp_path, content, name="x.csv", **options):
-    frame = read_frame(write(tmp_path / name, content), **options)
-    return list(frame.columns), frame.to_numpy().tolist(), frame.attrs["pscd"]["notes"]
+    table = open_table(write(tmp_path / name, content), ReadOptions(**options))
+    frame = table.frame()
+    return list(frame.columns), frame.to_numpy().tolist(), table.notes
 
 
 ROWS = [["1", "a b"], ["2", "é"], ["3", "x"]]
@@ -89,7 +91,7 @@ def test_what_is_odd_about_a_file_is_put_right_and_told(tmp_path, content, names
     assert len(rows) == n_rows
     assert note in " | ".join(notes)
     assert bool(note) == bool(notes)
-    schema = look(read_frame(tmp_path / "x.csv"))
+    schema = look(open_table(tmp_path / "x.csv"))
     assert schema.notes[: len(notes)] == notes
 
 
@@ -187,9 +189,9 @@ def test_delimiter_and_decimal_sign_are_found_out(tmp_path_factory, seed, signs)
     frame.loc[rng.random(30) < 0.2, "size"] = np.nan
     path = tmp_path_factory.mktemp("csv") / "x.csv"
     frame.to_csv(path, index=False, sep=delimiter, decimal=decimal)
-    found = read_frame(path)
-    schema = look(found)
-    assert found.attrs["pscd"]["delimiter"] == delimiter
+    table = open_table(path)
+    schema = look(table)
+    assert table.options.delimiter == delimiter
     size = schema.columns[0]
     assert size.kind == ("integer" if (frame["size"].dropna() % 1 == 0).all() else "number")
     assert (size.lowest, size.highest) == (frame["size"].min(), frame["size"].max())

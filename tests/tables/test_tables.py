@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pscd.errors import UserError
-from pscd.tables import Schema, decode, encode, look, read_frame, spell
+from pscd.tables import Schema, decode, encode, look, spell
+from tests.tables.helpers import read_frame
 
 TITANIC = """PassengerId,Survived,Name,Sex,Age,Fare,Cabin,Embarked,Boarded
 1,0,"Braund, Mr. Owen Harris",male,22,7.25,,S,10/04/1912

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pscd.errors import UserError
-from pscd.tables import read_frame, write_like
+from pscd.tables import write_like
 from pscd.tables.text import records
 from pscd.tables.write import _changed, field_spans
+from tests.tables.helpers import read_frame
 
 DIRTY = (
     "# a title\r\n"

@@ -7,9 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pscd import UserError
-from pscd.tables import blocks as module
-from pscd.tables import read_frame
-from pscd.tables.blocks import open_blocks
+from pscd.tables import ReadOptions, open_table
+from pscd.tables.read import block_size
 
 
 @pytest.fixture
@@ -24,12 +23,13 @@ def frame():
 def test_arrays_come_in_blocks_whatever_their_order(tmp_path, order, shape):
     x = np.asarray(np.random.default_rng(0).normal(size=shape), order=order)
     np.save(tmp_path / "x.npy", x)
-    source = open_blocks(tmp_path / "x.npy", size=5)
-    assert (source.n_rows, source.n_columns, source.names) == (23, int(np.prod(shape[1:])), None)
-    x = x.reshape(len(x), -1) if x.ndim == 1 else x
-    np.testing.assert_array_equal(np.concatenate(list(source.blocks())), x)
-    np.testing.assert_array_equal(np.concatenate(list(source.blocks(3))), x[15:])
-    assert [len(block) for block in source.blocks(4)] == [3]
+    table = open_table(tmp_path / "x.npy")
+    assert (table.n_rows, len(table.names), table.shape) == (23, int(np.prod(shape[1:])), shape[1:] or (1,))
+    flat = x.reshape(len(x), -1)
+    np.testing.assert_array_equal(np.concatenate(list(table.blocks(5))), flat)
+    np.testing.assert_array_equal(np.concatenate(list(table.blocks(5, start=13))), flat[13:])
+    np.testing.assert_array_equal(table.frame(), flat)
+    assert [list(block.columns) for block in table.blocks(10, columns=["x0"])] == [["x0"]] * 3
 
 
 @pytest.mark.parametrize("groups", [3, 7, 100])
@@ -39,15 +39,15 @@ def test_parquet_files_are_read_across_row_groups_and_files(tmp_path, frame, gro
     for i, part in enumerate((frame[:4], frame[4:4], frame[4:15], frame[15:])):
         part.to_parquet(tmp_path / "many" / f"part-{i}.parquet", row_group_size=groups)
     for path in (tmp_path / "one.parquet", tmp_path / "many"):
-        source = open_blocks(path, size=5)
-        assert [len(block) for block in source.blocks()] == [5, 5, 5, 5, 3]
-        for first in range(6):
-            found = [*source.blocks(first), frame[:0]]
+        table = open_table(path)
+        assert [len(block) for block in table.blocks(5)] == [5, 5, 5, 5, 3]
+        for start in (0, 3, 5, 15, 22, 25):
+            found = [*table.blocks(5, start), frame[:0]]
             pd.testing.assert_frame_equal(
-                pd.concat(found, ignore_index=True), frame[5 * first :].reset_index(drop=True), check_dtype=False
+                pd.concat(found, ignore_index=True), frame[start:].reset_index(drop=True), check_dtype=False
             )
-        assert [list(block.columns) for block in source.blocks(0, ["b"])] == [["b"]] * 5
-    assert open_blocks(tmp_path / "many", size=5).notes == ("part-1.parquet has no rows",)
+        assert [list(block.columns) for block in table.blocks(5, columns=["b"])] == [["b"]] * 5
+    assert open_table(tmp_path / "many").notes == ("part-1.parquet has no rows",)
 
 
 TEXTS = {
@@ -66,40 +66,65 @@ TEXTS = {
 def test_text_files_are_read_as_at_once(tmp_path, text, encoding):
     path = tmp_path / ("x.csv.gz" if encoding == "gzip" else "x.csv")
     path.write_bytes(gzip.compress(text.encode()) if encoding == "gzip" else text.encode(encoding))
-    whole = read_frame(path)
+    whole = open_table(path)
+    frame = whole.frame()
     for size in (1, 2, 100):
-        source = open_blocks(path, size=size)
-        found = list(source.blocks())
+        table = open_table(path)
+        found = list(table.blocks(size))
         assert {len(block) for block in found[:-1]} <= {size}
-        pd.testing.assert_frame_equal(pd.concat(found, ignore_index=True), whole)
-        assert found[0].attrs["pscd"]["delimiter"] == whole.attrs["pscd"]["delimiter"]
-    last = list(open_blocks(path, size=2).blocks(1))
-    pd.testing.assert_frame_equal(pd.concat(last, ignore_index=True), whole[2:].reset_index(drop=True))
+        pd.testing.assert_frame_equal(pd.concat(found, ignore_index=True), frame)
+        assert (table.options, table.notes) == (whole.options, whole.notes)
+    last = list(open_table(path).blocks(2, start=2))
+    pd.testing.assert_frame_equal(pd.concat(last, ignore_index=True), frame[2:].reset_index(drop=True))
 
 
 def test_a_letter_far_down_decides_on_the_encoding(tmp_path):
     """Found out before the first row is scored, not after a million."""
     (tmp_path / "x.csv").write_bytes(b"a,b\n" + b"1,2\n" * 3000 + "3,é\n".encode("cp1252"))
-    *_, last = open_blocks(tmp_path / "x.csv", size=1000).blocks()
+    *_, last = open_table(tmp_path / "x.csv").blocks(1000)
     assert last["b"].iloc[-1] == "é"
 
 
-def test_small_files_and_other_kinds_are_read_at_once(tmp_path, frame, monkeypatch):
+def test_blocks_of_wide_tables_have_fewer_rows(tmp_path, frame):
+    assert block_size(3) == 131_072
+    assert block_size(5_000) == 65_536
     frame.to_parquet(tmp_path / "x.parquet")
-    np.save(tmp_path / "x.npy", np.zeros((23, 2)))
+    assert not open_table(tmp_path / "x.parquet").is_large
+
+
+def test_a_fingerprint_is_of_the_file_and_the_options(tmp_path, frame):
     frame.to_csv(tmp_path / "x.csv", index=False)
-    (tmp_path / "empty.csv").touch()
-    for name in ("x.parquet", "x.npy", "x.csv", "x.xlsx", "empty.csv", "not there"):
-        assert open_blocks(tmp_path / name) is None
-    monkeypatch.setattr(module, "BLOCK_ROWS", 22)
-    monkeypatch.setattr(module, "LARGE_TEXT", 100)
-    assert [open_blocks(tmp_path / f"x.{end}").size for end in ("parquet", "npy", "csv")] == [22] * 3
+    first = open_table(tmp_path / "x.csv").fingerprint()
+    assert first == open_table(tmp_path / "x.csv").fingerprint()
+    assert first != open_table(tmp_path / "x.csv", ReadOptions(decimal=",")).fingerprint()
+    frame[:5].to_csv(tmp_path / "x.csv", index=False)
+    assert first != open_table(tmp_path / "x.csv").fingerprint()
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npy"])
+def test_an_excerpt_has_rows_from_everywhere_and_a_sample_is_random(tmp_path, kind):
+    x = np.arange(5000.0)[:, None]
+    frame = pd.DataFrame(x, columns=["a"])
+    {"csv": lambda p: frame.to_csv(p, index=False), "parquet": frame.to_parquet, "npy": lambda p: np.save(p, x)}[kind](
+        tmp_path / f"x.{kind}"
+    )
+    table = open_table(tmp_path / f"x.{kind}")
+    places = table.excerpt(200, pieces=4).iloc[:, 0].astype(float)
+    assert 190 <= len(places) <= 200
+    assert places.min() == 0
+    assert places.max() > 4900
+    drawn = table.sample(400, seed=0).iloc[:, 0].astype(float).to_numpy()
+    assert len(set(drawn)) == 400
+    assert (np.diff(drawn) > 0).all()
+    np.testing.assert_array_equal(drawn, table.sample(400, seed=0).iloc[:, 0].astype(float))
+    assert not np.array_equal(drawn, table.sample(400, seed=1).iloc[:, 0].astype(float))
+    assert len(table.sample(9999, seed=0)) == 5000
 
 
 def test_two_columns_of_one_name_are_told(tmp_path):
     pq.write_table(pa.Table.from_arrays([pa.array([1.0, 2.0])] * 3, names=["a", "d", "d"]), tmp_path / "x.parquet")
     with pytest.raises(UserError, match="two columns 'd'; rename"):
-        open_blocks(tmp_path / "x.parquet", size=1)
+        open_table(tmp_path / "x.parquet")
 
 
 def test_bad_shards_are_told_in_one_line(tmp_path, frame):
@@ -121,12 +146,12 @@ def test_bad_shards_are_told_in_one_line(tmp_path, frame):
     }
     for i, (message, other) in enumerate(bad.items()):
         with pytest.raises(UserError, match=message) as told:
-            open_blocks(folder(str(i), other))
+            open_table(folder(str(i), other))
         assert "\n" not in str(told.value)
-    assert open_blocks(folder("whole", frame.assign(a=1)), size=5).n_rows == 46  # whole numbers are numbers
+    assert open_table(folder("whole", frame.assign(a=1))).n_rows == 46  # whole numbers are numbers
     (tmp_path / "nothing").mkdir()
     with pytest.raises(UserError, match=r"no \.parquet files"):
-        open_blocks(tmp_path / "nothing")
+        open_table(tmp_path / "nothing")
 
 
 def test_damage_further_down_is_told_in_one_line(tmp_path, frame):
@@ -137,7 +162,7 @@ def test_damage_further_down_is_told_in_one_line(tmp_path, frame):
     content[20:120] = bytes(100)
     path.write_bytes(content)
     with pytest.raises(UserError, match=r"x\.parquet: ") as told:
-        list(open_blocks(path, size=5).blocks())
+        list(open_table(path).blocks(5))
     assert "\n" not in str(told.value)
 
 
@@ -145,18 +170,4 @@ def test_what_engines_leave_beside_their_shards_is_left_aside(tmp_path, frame):
     for name in ("part-0.parquet", "deep/part-1.parquet", "_temporary/part-2.parquet", ".hidden.parquet"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         frame.to_parquet(tmp_path / name)
-    assert open_blocks(tmp_path).n_rows == 2 * len(frame)
-
-
-def test_a_block_has_no_more_rows_than_asked_for_and_the_same_tables_are_small(tmp_path, monkeypatch):
-    monkeypatch.setattr("pscd.tables.blocks.BLOCK_ROWS", 10)
-    monkeypatch.setattr("pscd.tables.blocks.LARGE_TEXT", 10)
-    for n in (10, 11):
-        x = np.arange(2.0 * n).reshape(n, 2)
-        np.save(tmp_path / f"{n}.npy", x)
-        pd.DataFrame(x, columns=["a", "b"]).to_parquet(tmp_path / f"{n}.parquet")
-        (tmp_path / f"{n}.csv").write_text("a,b\n" + "1,2\n" * (n - 1) + "3,4")
-    for ending in ("npy", "parquet", "csv"):
-        assert open_blocks(tmp_path / f"10.{ending}", most=4) is None
-        source = open_blocks(tmp_path / f"11.{ending}", most=4)
-        assert [len(block) for block in source.blocks()] == [4, 4, 3]
+    assert open_table(tmp_path).n_rows == 2 * len(frame)
