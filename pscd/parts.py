@@ -18,21 +18,11 @@ from pscd.files import file_digest, locked, needs, replacing, sealed, unsealed, 
 if TYPE_CHECKING:
     import numpy as np
 
-FLOATS = "%.9g"  # of a csv: all digits of float32
-
 Summary = dict[str, Any]
 
 
 class Parts:
-    """The parts of one output.
-
-    Args:
-        out: the file to write, `.csv`, `.npy` or `.parquet`; without an ending a folder of Parquet files.
-        job: plain values: all that decides the content of the parts.
-
-    Attributes:
-        done: what was noted about each part that is there, by its number.
-    """
+    """The parts of one output."""
 
     def __init__(self, out: Path, job: Mapping[str, Any]) -> None:
         self.out = out
@@ -96,7 +86,7 @@ class Parts:
 
                 frame = pd.DataFrame(columns)
                 if self.suffix == ".csv":
-                    frame.to_csv(temporary, index=False, header=i == 0, float_format=FLOATS)
+                    frame.to_csv(temporary, index=False, header=i == 0, float_format="%.9g")
                 else:
                     frame.to_parquet(temporary, index=False)
         with writing_to(self.out):

@@ -15,24 +15,12 @@ from pscd.errors import UserError
 from pscd.files import one_line
 from pscd.rng import Stream, generator, integer_seed
 
-LOOKED_AT = 10  # times as many rows as the sample has are read for it
-
 
 class BatchSource:
     """Batches of an iterable, a `DataLoader` or a function that returns one, shuffled within windows.
 
     A run that goes on reads the rows before its place again and drops them, since nobody but the iterable knows where
     they end. Randomness of the iterable itself, such as that of a `DataLoader` that shuffles, is seeded by the epoch.
-
-    Args:
-        batches: gives tensors or arrays `(n, *shape)`, or tuples that begin with one and its labels; it can be iterated
-            again and again, or is a function that returns such an iterable.
-        labelled: whether the second part of a batch is the labels.
-        left_out: positions of rows that are never given.
-        shape: of a row; None: that of the first batch.
-
-    Raises:
-        UserError: it can be iterated once only, or gives no rows.
     """
 
     columns: tuple[str, ...] | None = None
@@ -125,7 +113,7 @@ class BatchSource:
             if label is not None and part.label is not None:
                 label[slot] = part.label[rows]
             seen += len(number)
-            if seen >= LOOKED_AT * n:
+            if seen >= 10 * n:  # as the docstring says
                 break
         if x is None:
             raise UserError("the iterable gives no rows")

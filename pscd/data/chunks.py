@@ -20,16 +20,7 @@ if TYPE_CHECKING:
 
 
 class ArrayChunks:
-    """An array in memory, a memory map, or the array of a `.npy` file, which is read and not mapped.
-
-    Args:
-        array: rows `(n, *shape)` of any real numbers.
-        label: `(n,)`, or None.
-        path: the `.npy` file whose memory map `array` is; None: it is read through `array`.
-        name: of the data, for messages.
-        schema: of the table whose encoded rows these are.
-        notes: on that table.
-    """
+    """An array in memory, a memory map, or the array of a `.npy` file, which is read and not mapped."""
 
     chunk_bytes = 2**16  # that are read together
     sampled, mixed = 1024, 1  # places that a sample is taken from
@@ -105,13 +96,7 @@ class _Group:
 
 
 class ParquetChunks:
-    """The row groups of a Parquet file or of a folder of them.
-
-    Args:
-        table: the file or folder.
-        schema: what its columns are.
-        notes: on the table.
-    """
+    """The row groups of a Parquet file or of a folder of them."""
 
     sampled, mixed = 64, 32  # row groups that a sample is taken from, and that take part in a window
 
@@ -167,15 +152,7 @@ class ParquetChunks:
 
 
 class DatasetChunks:
-    """A map-style torch dataset, whose items are rows, or tuples that begin with a row and its label.
-
-    Args:
-        data: has a length, and items by their number.
-        labelled: whether the second part of an item is its label.
-
-    Raises:
-        UserError: an item is no row of numbers.
-    """
+    """A map-style torch dataset, whose items are rows, or tuples that begin with a row and its label."""
 
     columns: tuple[str, ...] | None = None
     schema: "Schema | None" = None

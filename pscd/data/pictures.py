@@ -32,17 +32,11 @@ PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".
 
 @dataclass(frozen=True)
 class Limits:
-    """What protects from pictures that take all memory, and from silence while many are read.
+    """What protects from pictures that take all memory, and from silence while many are read."""
 
-    Args:
-        small: pixels of a picture that is never refused.
-        pixels_per_byte: of a blank page that is packed as well as can be; a file with more is a bomb.
-        long_list: pictures that take seconds to read, so that a progress bar is shown.
-    """
-
-    small: int = 2**20
-    pixels_per_byte: int = 10_000
-    long_list: int = 2000
+    small: int = 2**20  # pixels of a picture that is never refused
+    pixels_per_byte: int = 10_000  # of a blank page that is packed as well as can be; a file with more is a bomb
+    long_list: int = 2000  # pictures that take seconds to read, so that a progress bar is shown
 
 
 LIMITS = Limits()

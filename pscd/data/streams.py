@@ -36,45 +36,28 @@ WINDOW_NUMBERS = 2**23  # of a window
 
 @dataclass(frozen=True)
 class Part:
-    """Rows and their labels, if there are any.
+    """Rows and their labels, if there are any."""
 
-    Args:
-        x: `(n, *shape)`.
-        label: `(n,)`, or None.
-    """
-
-    x: Tensor
-    label: Tensor | None = None
+    x: Tensor  # `(n, *shape)`
+    label: Tensor | None = None  # `(n,)`, or None
 
 
 @dataclass(frozen=True)
 class Window:
-    """Consecutive rows of what one process reads, in a random order.
+    """Consecutive rows of what one process reads, in a random order."""
 
-    Args:
-        start: how many rows the process has read before.
-        x: `(n, *shape)`.
-        label: `(n,)`, or None.
-    """
-
-    start: int
-    x: Tensor
-    label: Tensor | None = None
+    start: int  # how many rows the process has read before
+    x: Tensor  # `(n, *shape)`
+    label: Tensor | None = None  # `(n,)`, or None
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Random rows of a source, for what has to be known before the first update.
+    """Random rows of a source, for what has to be known before the first update."""
 
-    Args:
-        x: `(n, *shape)`, in a random order; all rows of a source stay in theirs.
-        position: `(n,)`, where they are in the source.
-        label: `(n,)`, or None.
-    """
-
-    x: Tensor
-    position: np.ndarray
-    label: Tensor | None = None
+    x: Tensor  # `(n, *shape)`, in a random order; all rows of a source stay in theirs
+    position: np.ndarray  # `(n,)`, where they are in the source
+    label: Tensor | None = None  # `(n,)`, or None
 
 
 class Source(Protocol):
@@ -150,26 +133,15 @@ class Chunks(Protocol):
 
 @dataclass(frozen=True)
 class Epoch:
-    """The order of an epoch: its squads, and its windows as (squad, share, shares).
+    """The order of an epoch: its squads, and its windows as (squad, share, shares)."""
 
-    Args:
-        squads: chunks of each squad.
-        windows: which share of which squad, of how many.
-        rows: of each window.
-    """
-
-    squads: list[np.ndarray]
-    windows: list[tuple[int, int, int]]
-    rows: np.ndarray
+    squads: list[np.ndarray]  # chunks of each squad
+    windows: list[tuple[int, int, int]]  # which share of which squad, of how many
+    rows: np.ndarray  # of each window
 
 
 class ChunkedSource:
-    """A source whose chunks have known sizes, so that the place of every row of every epoch is known, too.
-
-    Args:
-        chunks: what is read.
-        left_out: positions of rows that are never given, ascending.
-    """
+    """A source whose chunks have known sizes, so that the place of every row of every epoch is known, too."""
 
     reads_ahead = True
 

@@ -22,7 +22,6 @@ from pscd.rng import integer_seed
 RING_RADII = (1.0, 3.0, 5.0)
 RING_NOISE = 0.2
 CURVE_NOISE = 0.2  # of swiss_roll and moon, after their scaling
-N_LOOK = 10_000  # rows drawn to find where a toy lives that does not say so
 
 
 @dataclass(frozen=True)
@@ -248,32 +247,32 @@ class Toy:
 
     @cached_property
     def _look(self) -> Tensor:
-        return self.draw(N_LOOK, seeded(0)).double()
+        return self.draw(10_000, seeded(0)).double()
 
 
 def _line(p: GaussianMixture1d) -> Toy:
     return Toy(p.sample, p.log_prob)
 
 
-LOG_10 = math.log(10)
-NEAR, FAR = (-4.0, 4.0), (-7.0, 7.0)  # windows of figures
 # A toy is one entry. The order is that of the paper's table; boxes are wide enough for the data and for networks that
 # were trained on them, untrained ones may need more.
 TOYS_2D: dict[str, Toy] = {
     "cosine": Toy(
-        cosine, cosine_log_density, box=Box((-16.0, -16.0), (16.0, 16.0), jumps=((-4.0, 4.0), ())), window=FAR
+        cosine, cosine_log_density, box=Box((-16.0, -16.0), (16.0, 16.0), jumps=((-4.0, 4.0), ())), window=(-7.0, 7.0)
     ),
-    "swiss_roll": Toy(swiss_roll, swiss_roll_log_density, box=Box((-10.0, -10.0), (10.0, 10.0)), window=NEAR),
-    "moon": Toy(moon, moon_log_density, moon_mode, Box((-12.0, -10.0), (12.0, 10.0)), NEAR),
-    "mog": Toy(mog, mog_log_density, mog_mode, Box((-20.0, -8.0), (20.0, 8.0)), FAR),
+    "swiss_roll": Toy(swiss_roll, swiss_roll_log_density, box=Box((-10.0, -10.0), (10.0, 10.0)), window=(-4.0, 4.0)),
+    "moon": Toy(moon, moon_log_density, moon_mode, Box((-12.0, -10.0), (12.0, 10.0)), (-4.0, 4.0)),
+    "mog": Toy(mog, mog_log_density, mog_mode, Box((-20.0, -8.0), (20.0, 8.0)), (-7.0, 7.0)),
     # The variance of x1 stops growing at x0 = -log 10; its deviation is 3 at one end and 0.01 at the other.
     "funnel": Toy(
         funnel,
         funnel_log_density,
-        box=Box((-16.0 - LOG_10, -24.0), (16.0 - LOG_10, 24.0), core=(None, 0.05), jumps=((-LOG_10,), ())),
-        window=FAR,
+        box=Box(
+            (-16.0 - math.log(10), -24.0), (16.0 - math.log(10), 24.0), core=(None, 0.05), jumps=((-math.log(10),), ())
+        ),
+        window=(-7.0, 7.0),
     ),
-    "rings": Toy(rings, rings_log_density, rings_mode, Box((-16.0, -16.0), (16.0, 16.0)), FAR),
+    "rings": Toy(rings, rings_log_density, rings_mode, Box((-16.0, -16.0), (16.0, 16.0)), (-7.0, 7.0)),
 }
 TOYS_1D: dict[str, Toy] = {
     "mixture_1d": _line(MIXTURE_1D),

@@ -18,17 +18,11 @@ MISSING = frozenset(
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of one column.
+    """The cells of one column."""
 
-    Args:
-        kind: what the values are: `text` (stripped), `number`, `boolean` (as 0 and 1) or `date`.
-        values: the distinct values: an object array of texts, float64, or datetime64 in microseconds.
-        codes: index of each cell's value; -1: missing.
-    """
-
-    kind: str
-    values: np.ndarray
-    codes: np.ndarray
+    kind: str  # what the values are: `text` (stripped), `number`, `boolean` (as 0 and 1) or `date`
+    values: np.ndarray  # the distinct values: an object array of texts, float64, or datetime64 in microseconds
+    codes: np.ndarray  # index of each cell's value; -1: missing
 
     @property
     def counts(self) -> np.ndarray:

@@ -20,27 +20,16 @@ ID_NAME = re.compile(
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What decides on the kind of a column.
+    """What decides on the kind of a column."""
 
-    Args:
-        numbers: share of the cells of a number column that must be numbers, if hardly any word repeats.
-        surely_numbers: with so many, all words are invalid cells.
-        flags: share of a boolean's cells that must be true or false.
-        spellings: of true and false in one column, at most.
-        shortest_code: digits of a code with leading zeros; months and minutes are padded, too, and are numbers.
-        rows: fewer do not show that a column of different values is an identifier.
-        unique: share of different values from which a text names its row.
-        words: mean number of words from which text is prose.
-    """
-
-    numbers: float = 0.5
-    surely_numbers: float = 0.9
-    flags: float = 0.98
-    spellings: int = 12
-    shortest_code: int = 3
-    rows: int = 10
-    unique: float = 0.95
-    words: float = 3.5
+    numbers: float = 0.5  # share of the cells of a number column that must be numbers, if hardly any word repeats
+    surely_numbers: float = 0.9  # with so many, all words are invalid cells
+    flags: float = 0.98  # share of a boolean's cells that must be true or false
+    spellings: int = 12  # of true and false in one column, at most
+    shortest_code: int = 3  # digits of a code with leading zeros; months and minutes are padded, too, and are numbers
+    rows: int = 10  # fewer do not show that a column of different values is an identifier
+    unique: float = 0.95  # share of different values from which a text names its row
+    words: float = 3.5  # mean number of words from which text is prose
 
 
 LIMITS = Thresholds()

@@ -15,23 +15,14 @@ SUMMARY = re.compile(r"(?:grand |sub)?(?:total|totals|sum|average|mean|summe|ges
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the table is in a text file.
+    """Where the table is in a text file."""
 
-    Args:
-        encoding: as Python calls it.
-        delimiter: between fields.
-        quoted: whether quotation marks hold fields together.
-        header: whether the first record has the names.
-        skip: records before the header, or before the first row.
-        width: fields of a row.
-    """
-
-    encoding: str
-    delimiter: str
-    quoted: bool
-    header: bool
-    skip: int
-    width: int
+    encoding: str  # as Python calls it
+    delimiter: str  # between fields
+    quoted: bool  # whether quotation marks hold fields together
+    header: bool  # whether the first record has the names
+    skip: int  # records before the header, or before the first row
+    width: int  # fields of a row
 
 
 Split = Callable[[str], list[list[str]]]

@@ -36,19 +36,12 @@ ONLY_POINT = re.compile(
 
 @dataclass(frozen=True)
 class NumberFormat:
-    """How the numbers of a column are written.
+    """How the numbers of a column are written."""
 
-    Args:
-        decimal: the decimal sign.
-        thousands: what separates thousands; empty: nothing.
-        prefix: what stands before a number.
-        suffix: what stands after it.
-    """
-
-    decimal: str = "."
-    thousands: str = ""
-    prefix: str = ""
-    suffix: str = ""
+    decimal: str = "."  # the decimal sign
+    thousands: str = ""  # what separates thousands; empty: nothing
+    prefix: str = ""  # what stands before a number
+    suffix: str = ""  # what stands after it
 
     def pattern(self) -> re.Pattern[str]:
         """What a number looks like. Currencies and blanks are let through even where none were seen."""

@@ -75,18 +75,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Part:
-    """A column of the matrix that a model sees.
+    """A column of the matrix that a model sees."""
 
-    Args:
-        name: the column's name, with the part of a date after it.
-        source: index of the table's column that it is made of, left-out columns counted.
-        n_levels: 0 for a number; otherwise the cells are codes 0 to n_levels - 1.
-        role: `value`, or which part of a date: `days`, `season cos`, `season sin`, `weekday`, `clock cos`, `clock sin`.
-    """
-
-    name: str
-    source: int
-    n_levels: int
+    name: str  # the column's name, with the part of a date after it
+    source: int  # index of the table's column that it is made of, left-out columns counted
+    n_levels: int  # 0 for a number; otherwise the cells are codes 0 to n_levels - 1
+    # `value`, or which part of a date: `days`, `season cos`, `season sin`, `weekday`, `clock cos`, `clock sin`
     role: str = "value"
 
 

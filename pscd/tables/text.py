@@ -20,8 +20,6 @@ from pscd.tables.levels import listed
 
 PIECE = 1 << 22  # bytes of a text file that are decoded together
 LONGEST_LINE = 1 << 24  # characters of a line or a field; a file of one endless line must not fill the memory
-CHUNK = 20_000  # rows that are Python objects at a time
-MEMORY_PER_CHARACTER = 8  # bytes that a frame needs for each character of the file
 
 
 @dataclass
@@ -45,23 +43,14 @@ def _about_ragged(kind: str, rows: list[int], end: str) -> str:
 
 @dataclass(frozen=True)
 class TextSource:
-    """A table in a text file, gzipped or not.
+    """A table in a text file, gzipped or not."""
 
-    Args:
-        path: the file.
-        layout: where the table is.
-        names: of the columns.
-        notes: what was assumed about the layout.
-        n_lines: of the file.
-        n_characters: of the file.
-    """
-
-    path: Path
-    layout: Layout
-    names: tuple[str, ...]
-    notes: tuple[str, ...]
-    n_lines: int
-    n_characters: int
+    path: Path  # the file
+    layout: Layout  # where the table is
+    names: tuple[str, ...]  # of the columns
+    notes: tuple[str, ...]  # what was assumed about the layout
+    n_lines: int  # of the file
+    n_characters: int  # of the file
     n_rows: int | None = None
 
     def blocks(
@@ -69,7 +58,7 @@ class TextSource:
     ) -> Iterator[pd.DataFrame]:
         """Frames of text cells; what is noticed on the way is added to `notes` at the end of the file."""
         if size is None:
-            check_fits(self.path, MEMORY_PER_CHARACTER * self.n_characters)
+            check_fits(self.path, 8 * self.n_characters)  # bytes that a frame needs for each
         chosen = [j for j, name in enumerate(self.names) if columns is None or name in columns]
         ragged = Ragged()
         with open_text(self.path, self.layout.encoding) as file:
@@ -105,7 +94,7 @@ def _columns(
     """The chosen columns of records: missing fields are empty, a surplus is cut off."""
     width = source.layout.width
     parts: list[list[pd.Series]] = []
-    while chunk := [*first, *islice(rows, CHUNK)]:
+    while chunk := [*first, *islice(rows, 20_000)]:
         first = []
         for i, record in enumerate(chunk):
             if len(record) < width:

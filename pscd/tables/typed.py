@@ -69,19 +69,12 @@ def _check_workbook(path: Path, most_empty: int = 100) -> None:
 
 @dataclass(frozen=True)
 class ArraySource:
-    """The array of a `.npy` or `.npz` file; the rows of the frames are flat.
+    """The array of a `.npy` or `.npz` file; the rows of the frames are flat."""
 
-    Args:
-        path: the file.
-        shape: of one row.
-        n_rows: how many there are.
-        array: a memory map, or the array itself if it was packed.
-    """
-
-    path: Path
-    shape: tuple[int, ...]
-    n_rows: int
-    array: np.ndarray
+    path: Path  # the file
+    shape: tuple[int, ...]  # of one row
+    n_rows: int  # how many there are
+    array: np.ndarray  # a memory map, or the array itself if it was packed
     notes: tuple[str, ...] = ()
 
     @property
@@ -165,25 +158,15 @@ def _check_declared(path: Path, file: IO[bytes], n_bytes: int) -> None:
 
 @dataclass(frozen=True)
 class ParquetSource:
-    """A Parquet file, or the files of a folder with the same columns.
+    """A Parquet file, or the files of a folder with the same columns."""
 
-    Args:
-        path: the file or folder.
-        files: in the order of their names.
-        counts: rows of each file.
-        stored: names of the columns in the files.
-        names: distinct and not empty.
-        notes: what is odd about it.
-        n_bytes: that it unpacks to.
-    """
-
-    path: Path
-    files: tuple[Path, ...]
-    counts: tuple[int, ...]
-    stored: tuple[str, ...]
-    names: tuple[str, ...]
-    notes: tuple[str, ...]
-    n_bytes: int
+    path: Path  # the file or folder
+    files: tuple[Path, ...]  # in the order of their names
+    counts: tuple[int, ...]  # rows of each file
+    stored: tuple[str, ...]  # names of the columns in the files
+    names: tuple[str, ...]  # distinct and not empty
+    notes: tuple[str, ...]  # what is odd about it
+    n_bytes: int  # that it unpacks to
 
     @property
     def n_rows(self) -> int:
