@@ -78,7 +78,7 @@ class Coordinates:
         used = high > low
         if not used.any():
             raise ValueError("all columns are constant; there is nothing to learn from them")
-        # A column may be all but missing: quantiles are those of the rows that have it.
+        # Most values of a column may be missing: quantiles are those of the observed ones.
         constants = spaced_rows(x).nanmedian(0).values
         x, observed = x[:, used], observed[:, used]
         quantile = np.quantile if observed.all() else np.nanquantile

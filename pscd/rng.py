@@ -95,7 +95,7 @@ def integer_seed(generator: torch.Generator) -> int:
 
 
 def seeded(build: Callable[[], Built], seed: int) -> Built:
-    """What `build` returns with torch's global generator at `seed`, which is put back afterwards.
+    """What `build` returns with torch's global generator at `seed`, whose state is restored afterwards.
 
     Modules draw their first weights from the global generator.
 

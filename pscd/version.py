@@ -1,4 +1,4 @@
-"""The version, in a file of its own so that building does not import torch; and what else results depend on."""
+"""The version, without importing torch; and the other versions that results depend on."""
 
 __version__ = "0.1.0"
 

@@ -1,7 +1,7 @@
 """Energies: modules that map `(B, *shape)` to `(B,)`; low energy is likely.
 
-`dense` has those for tables, `images` those for images, `wrappers` modifies a given energy. `Architecture` is what a
-configuration says about a network, and `ENERGIES` the dictionary to add your own to.
+`dense` has those for tables, `images` those for images, `wrappers` modifies a given energy. `Architecture` describes a
+network in a configuration, and `ENERGIES` is the dictionary of all networks.
 """
 
 from pscd.energies.architecture import CONDITIONAL, ENERGIES, Architecture

@@ -72,7 +72,7 @@ class Architecture:
     def rebuild(self, shape: tuple[int, ...], tensors: dict[str, Tensor]) -> nn.Module:
         """The network that a file's tensors belong to, for inputs of `shape`, before they are read into it.
 
-        Its sizes are compared first, without memory for them (torch's device `meta`): a file may ask for any.
+        Its sizes are compared first, without allocating memory (torch's device `meta`), since a file may declare any.
         """
         if self.depth > 1000:
             raise UserError(f"depth must be at most 1000, got {self.depth}")

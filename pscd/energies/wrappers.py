@@ -117,6 +117,6 @@ def as_function(energy: nn.Module, precision: str, *label: Tensor | None) -> nn.
 @cache
 def has_bfloat16() -> bool:
     """Whether this processor has instructions for bfloat16; without them it takes many times as long as float32."""
-    # torch says so through an operator for its own use, which not every build has.
+    # A private operator of torch, which not every build has.
     supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return supported is not None and bool(supported())

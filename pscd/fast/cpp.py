@@ -225,7 +225,7 @@ class Network:
             output = output.to(torch.int32).contiguous()
             inside = len(output) == 0 or 0 <= int(output.min()) <= int(output.max()) < self._net.outputs
             if output.shape != x.shape[:1] or not inside:
-                raise RuntimeError(f"expected {len(x)} numbers below {self._net.outputs} to say which output is meant")
+                raise RuntimeError(f"expected {len(x)} output indices below {self._net.outputs}")
         return x.contiguous(), output
 
     def _run(self, function: Any, rows: int, *arguments: Any, threads: Threads = _threads) -> None:

@@ -1,4 +1,4 @@
-"""What the trainer asks of an objective, and what objectives share."""
+"""The protocol of objectives, and helpers that they share."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, Self

@@ -43,7 +43,7 @@ def langevin(
         bounds: a box `(low, high)` that points are clamped to after every step.
         max_grad: clamp every component of the gradient to `[-max_grad, max_grad]`; with a slope, of that with respect
             to the coefficients of the spectrum.
-        slope: how steeply the amplitude of images falls with the frequency; 0: all pixels alike.
+        slope: how steeply the amplitude of images falls with the frequency; 0: no preconditioning.
         generator: source of randomness; torch's global one by default.
         callback: called after each step with a dictionary of `step`, `x` and `energy` (before the step).
 

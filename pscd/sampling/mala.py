@@ -104,7 +104,7 @@ def adapt_step_size(step_size: Tensor, acceptance: Tensor, target: float, rate: 
     Args:
         step_size: of the last call.
         acceptance: the share of steps accepted in it.
-        target: the share wanted.
+        target: the share to reach.
         rate: how fast to adapt.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What the trainer asks of a sampler, and what samplers share."""
+"""The protocol of samplers, and helpers that they share."""
 
 import math
 from collections.abc import Callable

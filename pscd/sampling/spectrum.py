@@ -1,7 +1,7 @@
 """The spectrum of natural images, as a preconditioner: coarse structure moves far, fine structure a little.
 
 In an image nearly all variance lies at coarse scales: its amplitude falls roughly as one over the frequency, and
-brightness varies more than colour. A chain whose noise and steps are alike for all pixels turns the image into noise
+brightness varies more than colour. A chain with equal noise and steps for all pixels turns the image into noise
 long before it has moved the coarse parts. Here steps are equal in the coordinates c = T x / s instead, where T is the
 orthogonal cosine transform of the opponent colours (Ohta, Kanade and Sakai 1980) and s the amplitude of natural images.
 It is fixed, not fitted, so that outliers among the images do not affect it.

@@ -154,7 +154,7 @@ class BoxStart(PlainStart):
         return Chains(torch.empty(0, *self.shape, dtype=torch.uint8))
 
     def confine(self, x: Tensor) -> Tensor:
-        """Points clamped to the box, since noise must not move data to where no chain can go."""
+        """Points clamped to the box, because chains cannot leave it."""
         return x.clamp(0, 1)
 
     def of_model(self, proposal: Mixture | Chains, buffer: ReplayBuffer) -> Chains:

@@ -306,7 +306,7 @@ def test_a_bound():
 @needs_compiler
 @pytest.mark.parametrize("output", [torch.tensor([0]), torch.tensor([0, 1]), torch.tensor([-1, 0])])
 def test_other_outputs_are_refused(output):
-    with pytest.raises(RuntimeError, match="expected 2 numbers below 1 to say which output is meant"):
+    with pytest.raises(RuntimeError, match="expected 2 output indices below 1"):
         network(torch.ones(3, 2), None)(torch.zeros(2, 2), output)
 
 
