@@ -20,10 +20,10 @@ from pscd.errors import UserError
 from pscd.files import read_tensors, reading, under, write_tensors
 from pscd.html import facts_html
 from pscd.mixtures import Mixture
-from pscd.normalise import LogZ, log_z
 from pscd.progress import progress_bar
 from pscd.rng import Stream, generator
 from pscd.sampling import Callback, Chains, Proposal, Sampler
+from pscd.sampling.normalizing import LogZ, log_z
 from pscd.sampling.proposals import from_tensors
 
 SCORE_BLOCK = 16_384

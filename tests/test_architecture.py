@@ -25,7 +25,6 @@ LAYERS = [
     {"discrete", "exact"},  # pure, as those before: neither samplers nor C++
     {"fast"},
     {"mixtures"},
-    {"normalise"},
     {"data", "energies"},
     {"sampling"},
     {"objectives"},

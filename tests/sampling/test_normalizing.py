@@ -6,10 +6,9 @@ from torch import nn
 
 from pscd import exact
 from pscd.energies import Architecture, CorrectedEnergy, Quadratic
-from pscd.errors import UserError
 from pscd.mixtures import Mixture
-from pscd.normalise import REACHES, LogZ, _by_quadrature, log_z
 from pscd.rng import Stream, generator
+from pscd.sampling.normalizing import LogZ, _by_quadrature, log_z
 
 
 class Shifted(nn.Module):
@@ -46,7 +45,7 @@ def test_a_box_reaches_as_far_as_columns_that_fall_together():
         def forward(self, x):
             return 2.0 - mixture.log_prob(x.double())
 
-    found = _by_quadrature(Same(), mixture, REACHES[0])
+    found = _by_quadrature(Same(), mixture, 12.0)
     assert found.value == pytest.approx(-2.0, abs=1e-6)
 
 
@@ -207,20 +206,6 @@ def test_draws_by_hand():
     assert found.value == pytest.approx(float(w.mean().log()))
     assert found.error == pytest.approx(float(w.std() / w.mean()) / n**0.5)
     assert found.effective == pytest.approx(float(w.sum() ** 2 / w.square().sum() / n))
-
-
-def test_how_many_draws_and_cells_and_how_far(monkeypatch):
-    asked = []
-
-    def quadrature(energy, proposal, reach):
-        asked.append(reach)
-        raise UserError("beyond")
-
-    monkeypatch.setattr("pscd.normalise._by_quadrature", quadrature)
-    monkeypatch.setattr("pscd.normalise._by_draws", lambda *a: asked.append(a[2:]))
-    log_z(None, Mixture.standard(2))
-    log_z(None, Mixture.standard(3), seed=4)
-    assert asked == [12, 48, 192, (65_536, 0), (65_536, 4)]
 
 
 @pytest.mark.parametrize("dim", [1, 2])
