@@ -97,7 +97,7 @@ class _Detect:
         some = np.flatnonzero(outlier)
         with fast.threads_set(1):
             rows = part[_names(self.detector, part)]
-            because[some] = reasons_of(self.detector, rows, rows, some)
+            because[some] = reasons_of(self.detector, self.detector.read(rows), some)
         made = scored.assign(outlier=outlier.astype(bool), because=because)
         return made.astype({"because": "str"})
 
@@ -118,24 +118,22 @@ class _Clean:
         for column, cells in found.groupby("column"):
             name = str(column)
             values = made[name].copy()
-            values.iloc[cells["row"].to_numpy()] = cells["suggested"].to_numpy()
+            values.iloc[cells["row"].to_numpy()] = cells["suggestion"].to_numpy()
             made[name] = values.astype(made[name].dtype)
         return made
 
     def _found(self, rows: "pd.DataFrame") -> "pd.DataFrame":
         """The cells to be mended, each once."""
-        if self.repair and self.fill:
-            return self.detector.findings(rows)
-        found = self.detector.gaps(rows) if self.fill else self.detector.suspects(rows)
-        return found if self.repair or self.fill else found[:0]
+        cells = self.detector.cells(rows)
+        return cells[cells["problem"].isin(["wrong"] * self.repair + ["missing"] * self.fill)]
 
     def _names_of_whole_numbers(self, part: "pd.DataFrame") -> list[str]:
         """Columns that may be mended to a value with decimals: a partition must not decide on its own types."""
-        schema = self.detector.reader_.schema
+        reader = self.detector.reader_
         whole = [name for name in part.columns if part[name].dtype.kind in "iu"]
-        if schema is None:
+        if reader.is_plain:
             return [name for name in whole if name in _names(self.detector, part)]
-        kinds = {column.name: column.kind for column in schema.columns}
+        kinds = {column.name: column.kind for column in reader.schema.columns}
         return [name for name in whole if kinds.get(name) == "number"]
 
 
@@ -143,10 +141,7 @@ def _names(model: "EnergyDetector | Model", part: "pd.DataFrame") -> list[str]:
     """The columns of a partition that a model takes."""
     if isinstance(model, Model):
         return list(part.columns) if model.columns is None else list(model.columns)
-    from pscd.detector.blocks import wanted_columns
-
-    named = model.reader_.schema is not None or hasattr(model, "feature_names_in_")
-    return wanted_columns(model) if named else list(part.columns)
+    return model.columns if hasattr(model, "feature_names_in_") else list(part.columns)
 
 
 def _check_columns(table: Any, model: "EnergyDetector | Model") -> None:

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.cli.cells import count_gaps, group_cells, in_own_format, merge_groups, print_gaps, print_groups, write_cells
+from pscd.cli.cells import count_gaps, group_cells, merge_groups, print_gaps, print_groups, write_cells
 from pscd.cli.detect import (
     add_learning_flags,
     fit_detector,
@@ -49,7 +49,7 @@ def add_flags(parser: Parser) -> None:
         "--cells", type=Path, help="file for the list of cells (default: FILE.cells.csv, or beside --out)"
     )
     parser.add_argument(
-        "--false-alarms", type=share, default=0.001, help="share of right cells that may be called wrong (.001)"
+        "--confidence", type=share, default=0.5, help="least probability that a listed cell is wrong (default: 0.5)"
     )
     parser.add_argument(
         "--run", type=Path, help="a detector that was fitted before (default: one is fitted to the table)"
@@ -84,12 +84,11 @@ def run(args: argparse.Namespace) -> None:
     else:
         frame = read_for(detector, args)
     tell_notes(notes_of(frame))
-    rows = frame[detector.feature_names_in_] if detector.reader_.schema is None else frame
-    found = in_own_format(detector.findings(rows, false_alarms=args.false_alarms), detector.reader_.schema)
-    wrong, gaps = (found[found["what"] == what] for what in ("wrong", "missing"))
+    found = detector.cells(frame[detector.columns], confidence=args.confidence)
+    wrong, gaps = (found[found["problem"] == what] for what in ("wrong", "missing"))
     print_groups(merge_groups(group_cells(wrong)), len(wrong), len(frame) * n_learnt(detector))
     print_gaps(count_gaps(gaps))
-    changed = found[found["what"].isin(asked(args))]
+    changed = found[found["problem"].isin(asked(args))]
     if args.out is not None:  # first, so that a copy that cannot be made leaves no list behind
         _write_mended(args, frame, changed)
     write_cells(found, cells)
@@ -101,7 +100,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def asked(args: argparse.Namespace) -> list[str]:
-    """What is to be mended, as `findings` calls it.
+    """What is to be mended, as `EnergyDetector.cells` calls it.
 
     Args:
         args: the flags.
@@ -178,7 +177,7 @@ def _write_mended(args: argparse.Namespace, frame: "pd.DataFrame", changed: "pd.
     if is_text(args.file) and is_text(args.out):
         texts = {
             (int(row), str(name)): str(new)
-            for row, name, new in zip(changed["row"], changed["column"], changed["suggested"], strict=True)
+            for row, name, new in zip(changed["row"], changed["column"], changed["suggestion"], strict=True)
         }
         write_like(args.file, texts, args.out, **layout_flags(args))
         return
@@ -210,7 +209,7 @@ def mended(frame: "pd.DataFrame", changed: "pd.DataFrame") -> "pd.DataFrame":
 
     Args:
         frame: the table.
-        changed: the cells, as `findings` lists them.
+        changed: the cells, as `EnergyDetector.cells` lists them.
 
     Returns:
         A copy; whole numbers that are mended to a value with decimals become floats.
@@ -218,7 +217,7 @@ def mended(frame: "pd.DataFrame", changed: "pd.DataFrame") -> "pd.DataFrame":
     made = frame.copy()
     for name, cells in changed.groupby("column", sort=False):
         values = made[str(name)].copy()
-        new = cells["suggested"].tolist()
+        new = cells["suggestion"].tolist()
         if values.dtype.kind in "iu" and any(value != int(value) for value in new):
             values = values.astype(float)
         values.iloc[cells["row"].to_numpy()] = new

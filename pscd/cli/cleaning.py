@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pscd.cli.cells import (
-    SHIFTED,
-    SHOWN,
     cell_columns,
     count_gaps,
     group_cells,
-    in_own_format,
     merge_groups,
     print_gaps,
     print_groups,
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
 CELLS = 100_000  # of a block that are judged at a time: each takes about a kilobyte meanwhile
 LEARNING = ("columns", "id", "gamma", "updates", "seed")
 READING = ("kinds", "missing", "delimiter", "decimal", "thousands", "encoding", "header", "day_first")
-MENDING = ("repair", "fill", "false_alarms")
+MENDING = ("repair", "fill", "confidence")
 
 
 def clean_in_blocks(
@@ -57,7 +54,7 @@ def clean_in_blocks(
     """
     import numpy as np
 
-    from pscd.detector.blocks import fitting_blocks, wanted_columns
+    from pscd.detector.blocks import fitting_blocks
 
     as_text = is_text(source.path)
     _check_copy(args.out, source, as_text)
@@ -67,11 +64,11 @@ def clean_in_blocks(
         check_table_ids(args, source)
     fitting = fitting_blocks(detector, source, reading_options(args))
     typed = args.out is not None and not as_text
-    some = None if source.names is None or typed else wanted_columns(detector)
+    some = None if source.names is None or typed else detector.columns
 
     def work(i: int, block: Any) -> Part:
-        found = _findings(detector, fitting(block), args.false_alarms)
-        changed = found[found["what"].isin(asked(args))]
+        found = _findings(detector, fitting(block), args.confidence)
+        changed = found[found["problem"].isin(asked(args))]
         copy = _copied(block, changed) if typed else None
         found["row"] += i * source.size
         return Part(cell_columns(found), np.empty(0), _summary(found, len(block), len(changed)), copy)
@@ -98,27 +95,24 @@ def _check_copy(out: Path | None, source: "BlockSource", as_text: bool) -> None:
     raise UserError(f"{out}: a copy of a table this large is of the same kind; let its name end {wanted}")
 
 
-def _findings(detector: "EnergyDetector", rows: Any, false_alarms: float) -> "pd.DataFrame":
+def _findings(detector: "EnergyDetector", rows: Any, confidence: float) -> "pd.DataFrame":
     """The wrong and missing cells of a block, in the order of its rows."""
+    import numpy as np
     import pandas as pd
 
     step = max(1000, CELLS // detector.n_features_in_)
     lists = []
     for start in range(0, len(rows), step):
-        piece = rows.iloc[start : start + step] if isinstance(rows, pd.DataFrame) else rows[start : start + step]
-        found = in_own_format(detector.findings(piece, false_alarms=false_alarms), detector.reader_.schema)
-        lists.append(found.assign(row=found["row"] + start))
+        piece = rows.take(np.arange(start, min(start + step, len(rows))))
+        lists.append(detector.cells(piece, confidence=confidence))
     return pd.concat(lists, ignore_index=True).sort_values("row", kind="stable", ignore_index=True)
 
 
 def _summary(found: "pd.DataFrame", n_rows: int, n_changed: int) -> "Summary":
-    wrong, gaps = (found[found["what"] == what] for what in ("wrong", "missing"))
-    groups = merge_groups(group_cells(wrong.sort_values("cost", ascending=False, kind="stable")))
-    # A row that is shifted is a group of its own: of a whole table of them only the first are kept.
-    shifted = [group for group in groups if group[1].startswith(SHIFTED)]
-    kept = [group for group in groups if group not in shifted[SHOWN:]]
-    counts = {"rows": n_rows, "wrong": len(wrong), "changed": n_changed, "more": len(groups) - len(kept)}
-    return {**counts, "groups": kept, "gaps": count_gaps(gaps)}
+    wrong, gaps = (found[found["problem"] == what] for what in ("wrong", "missing"))
+    groups = merge_groups(group_cells(wrong.sort_values("confidence", ascending=False, kind="stable")))
+    counts = {"rows": n_rows, "wrong": len(wrong), "changed": n_changed}
+    return {**counts, "groups": groups, "gaps": count_gaps(gaps)}
 
 
 def _copied(block: Any, changed: "pd.DataFrame") -> Part:
@@ -149,11 +143,11 @@ def _copy_text(args: argparse.Namespace, source: "BlockSource", parts: Sequence[
                 names = names or next(records)  # the first part has a header
                 for record in records:
                     cell = dict(zip(names, record, strict=True))
-                    if cell["what"] in asked(args):
+                    if cell["problem"] in asked(args):
                         row = int(cell["row"])
                         bar.update(row - done)
                         done = row
-                        yield row - 1, cell["column"], cell["suggested"]
+                        yield row - 1, cell["column"], cell["suggestion"]
 
     say(f"copying {source.path}")
     with progress_bar(source.n_rows, unit=" rows", in_thousands=True) as bar:
@@ -161,13 +155,13 @@ def _copy_text(args: argparse.Namespace, source: "BlockSource", parts: Sequence[
 
 
 def _tell(args: argparse.Namespace, detector: "EnergyDetector", found: "Sequence[Summary]", cells: Path) -> None:
-    names = ("rows", "wrong", "changed", "more")
-    n_rows, n_wrong, n_changed, more = (sum(summary[name] for summary in found) for name in names)
+    names = ("rows", "wrong", "changed")
+    n_rows, n_wrong, n_changed = (sum(summary[name] for summary in found) for name in names)
     gaps: Counter[str] = Counter()
     for summary in found:
         gaps.update(summary["gaps"])
     groups = merge_groups([group for summary in found for group in summary["groups"]])
-    print_groups(groups, n_wrong, n_rows * n_learnt(detector), more=more)
+    print_groups(groups, n_wrong, n_rows * n_learnt(detector))
     print_gaps(gaps)
     say(f"cells: {cells}, in the order of the table")
     if args.out is not None:

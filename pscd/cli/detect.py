@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.cli.cells import cell_words, in_own_format, write_cells
+from pscd.cli.cells import cell_words, write_cells
 from pscd.cli.flags import Extend, Parser, at_least, join_names, number_or_auto, parse_names
 from pscd.cli.learnt import n_learnt, print_learnt
 from pscd.cli.output import check_folder, check_out, say, write
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pscd.detector.estimator import EnergyDetector
+    from pscd.detector.reading import Rows
 
 COLUMNS_TOLD = 5  # that are left out, where nothing is left
 STRANGEST = 10  # rows that are printed
@@ -56,10 +57,9 @@ def add_flags(parser: Parser) -> None:
     )
     parser.add_argument(
         "--rank",
-        choices=("energy", "neighbours", "both"),
+        choices=("energy", "neighbours"),
         default="energy",
-        help="rank rows by energy; by the distance to neighbours, for tables of several groups; or by energy and worst "
-        "cell, for single slips in wide tables (default: energy)",
+        help="rank rows by energy, or by the distance to neighbours, for tables of several groups (default: energy)",
     )
     add_reading_flags(parser)
 
@@ -85,9 +85,9 @@ def add_learning_flags(parser: Parser) -> None:
     )
     parser.add_argument(
         "--gamma",
-        type=number_or_auto,
-        default="auto",
-        help="robustness: 0 trusts every row alike, more trusts odd rows less (default: auto)",
+        type=float,
+        default=0.5,
+        help="robustness: 0 weights all rows alike, more gives odd rows less weight (default: 0.5)",
     )
     parser.add_argument("--updates", type=at_least(1), default=200, help="updates of the network (default: 200)")
     parser.add_argument("--seed", type=at_least(0), default=0, help="the same seed gives the same result (default: 0)")
@@ -254,7 +254,7 @@ def is_nameless(detector: "EnergyDetector") -> bool:
     Returns:
         True if columns go by their place.
     """
-    return detector.reader_.schema is None and not hasattr(detector, "feature_names_in_")
+    return not hasattr(detector, "feature_names_in_")
 
 
 def read_for(detector: "EnergyDetector", args: argparse.Namespace) -> Any:
@@ -300,18 +300,15 @@ def report(
     """
     import numpy as np
 
-    from pscd.detector.reasons import reasons
+    from pscd.detector.reasons import reasons_of
 
-    rows = frame[detector.feature_names_in_] if detector.reader_.schema is None else frame
+    rows = detector.read(frame[detector.columns])
     energy = -detector.score_samples(rows)
     outlier = energy > -detector.offset_
     strangest = np.argsort(-energy)[:STRANGEST]
     # What nobody reads is not computed: a file of numbers has no reasons in it.
     some = strangest if out.suffix == ".npy" and picture is None else np.arange(len(frame))
-    blame = np.asarray(detector.explain(rows.iloc[some]))
-    names = detector.reader_.names(rows)
-    cells = frame.iloc[some].reindex(columns=names).to_numpy(dtype=object)  # columns left out need not be there
-    because = {int(i): reasons(names, cells[k], blame[k]) for k, i in enumerate(some)}
+    because = dict(zip(some.tolist(), reasons_of(detector, rows, some), strict=True))
     row = np.arange(1, len(energy) + 1)
     carried = {name: frame[name].tolist() for name in ids}
     if out.suffix == ".npy":
@@ -326,21 +323,20 @@ def report(
     for i in strangest:
         label = ", ".join(str(values[i]) for values in carried.values()) or f"row {row[i]}"
         say(f"  {label:<14} energy {energy[i]:>9.2f}   {because[int(i)]}")
-    bad = int(detector.reader_.read(rows).stray.any(1).sum())
+    bad = int(rows.impossible.any(1).sum())
     if bad:
         who = "1 row has" if bad == 1 else f"{bad:,} rows have"
         say(f"{who} a cell that cannot be, such as a word among numbers or a new category; the reasons name it")
     say(f"scores: {out}")
     if picture is not None:
-        _draw(detector, rows, energy, outlier, blame, picture)
+        _draw(detector, rows, energy, outlier, picture)
 
 
 def _draw(
     detector: "EnergyDetector",
-    rows: "pd.DataFrame",
+    rows: "Rows",
     energy: "np.ndarray",
     outlier: "np.ndarray",
-    blame: "np.ndarray",
     picture: Path,
 ) -> None:
     """Draw the energies, and the rows in the two columns of numbers that outliers are most to blame for."""
@@ -353,16 +349,18 @@ def _draw(
     if not parts:
         return
     columns = reader.sources[parts].tolist()
-    x = reader.read(rows).x[:, parts].numpy()
-    worst = np.argsort(-blame[outlier].sum(0)[columns])[:2].tolist()
-    names = [reader.names(rows)[c] for c in columns]
+    cost = np.asarray(detector.explain(rows.take(np.flatnonzero(outlier))))
+    worst = np.argsort(-cost.sum(0)[columns])[:2].tolist()
+    names = [reader.names(rows.table)[c] for c in columns]
+    x = rows.x[:, parts].numpy()
     say(f"picture: {plot_scores(energy, -detector.offset_, x, names, worst, picture)}")
 
 
 def _report_cells(detector: "EnergyDetector", frame: "pd.DataFrame", out: Path) -> None:
     """Write and print the cells that look wrong."""
-    rows = frame[detector.feature_names_in_] if detector.reader_.schema is None else frame
-    found = in_own_format(detector.suspects(rows), detector.reader_.schema)
+    rows = frame[detector.columns]
+    found = detector.cells(rows)
+    found = found[found["problem"] == "wrong"]
     write_cells(found, out)
     if not len(found):
         say("no cell looks wrong by itself")

@@ -15,18 +15,15 @@ def print_learnt(detector: "EnergyDetector", n_rows: int) -> None:
         detector: the fitted detector.
         n_rows: of the table.
     """
-    from pscd.detector.estimator import IGNORED
-
     schema = detector.reader_.schema
     say(f"{n_rows} rows, {n_learnt(detector)} columns; estimated contamination: {100 * detector.contamination_:.1f} %")
-    for column in () if schema is None else schema.columns:
+    for column in schema.columns:
         if not column.is_learnt and column.notes and "stated" not in column.notes[0]:
             say(f"  left out: {column.name} ({'; '.join(column.notes)})")
         elif column.stray or any("as stated" in note for note in column.notes):
             say(f"  {column.name}: {'; '.join(column.notes)}")
-    ignored = int((detector.sample_weight_ < IGNORED).sum())
-    if detector.gamma_ > 0:
-        say(f"gamma {detector.gamma_:.3g}: {ignored} rows counted less than a tenth")
+    if detector.gamma > 0:
+        say(f"gamma {detector.gamma:.3g}: {detector.n_ignored} rows were ignored")
     else:
         say("gamma 0: every row counted")
     say(f"outlier: energy above {-detector.offset_:.4g}, {_threshold_words(detector)}")
@@ -50,5 +47,4 @@ def n_learnt(detector: "EnergyDetector") -> int:
     Returns:
         The number, without columns that were left out.
     """
-    schema = detector.reader_.schema
-    return detector.n_features_in_ if schema is None else len(schema.learnt())
+    return len(detector.columns)

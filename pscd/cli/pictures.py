@@ -43,7 +43,6 @@ def detect_pictures(args: argparse.Namespace, out: Path) -> None:
     detector = EnergyDetector(
         gamma=args.gamma,
         contamination=args.contamination,
-        rank="both",  # a single number, such as the detail of noise, may be all that is strange
         n_updates=args.updates,
         random_state=args.seed,
         verbose=True,

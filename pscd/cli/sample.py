@@ -82,7 +82,7 @@ def _from_detector(detector: "EnergyDetector", args: argparse.Namespace) -> Call
         raise UserError(f"{args.out}: column {others[0]!r} is not numeric; let the name end in .csv or .parquet")
 
     def draw(n: int, seed: int) -> Drawn:
-        rows = detector.sample(n, random_state=seed)
+        rows = detector.sample(n, seed=seed)
         if isinstance(rows, np.ndarray):
             names = getattr(detector, "feature_names_in_", [f"x{j}" for j in range(rows.shape[1])])
             return rows, dict(zip(names, rows.T, strict=True))

@@ -3,6 +3,7 @@
 import argparse
 import heapq
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,14 +64,13 @@ def fit_to_sample(args: argparse.Namespace, source: "BlockSource", **options: An
         UserError: there is nothing to learn, or the table cannot be read.
     """
     from pscd.cli.detect import fit_detector
-    from pscd.detector.blocks import sample_rows
-    from pscd.tables import as_frame
+    from pscd.tables import ReadOptions, open_table
 
     check_table_ids(args, source)
     say(f"drawing {min(N_FIT, source.n_rows):,} of about {source.n_rows:,} rows to learn from")
-    rows = sample_rows(source, N_FIT, seed=args.seed)
-    frame = as_frame(rows.reshape(len(rows), -1)).to_native() if source.names is None else rows
-    frame.attrs["pscd"] = frame.attrs.get("pscd", {}) | {k: v for k, v in reading_options(args).items() if v}
+    table = open_table(source.path, ReadOptions(**{k: v for k, v in reading_options(args).items() if v is not None}))
+    frame = table.sample(N_FIT, seed=args.seed)
+    frame.attrs["pscd"] = {name: value for name, value in asdict(table.options).items() if value}
     return fit_detector(args, frame, source.path, **options), len(frame)
 
 
@@ -86,13 +86,13 @@ def score_by_detector(args: argparse.Namespace, detector: "EnergyDetector", sour
     Raises:
         UserError: the table does not fit the detector, or a file cannot be read or written.
     """
-    from pscd.detector.blocks import fitting_blocks, wanted_columns
+    from pscd.detector.blocks import fitting_blocks
 
     check_table_ids(args, source)
     fitting = fitting_blocks(detector, source, reading_options(args))
     # What nobody reads is not computed: a file of numbers has no reasons in it.
     which = "none" if out.suffix == ".npy" else args.reasons or "outliers"
-    some = None if source.names is None else [*wanted_columns(detector), *args.id]
+    some = None if source.names is None else [*detector.columns, *args.id]
 
     def work(i: int, block: Any) -> Part:
         return _detected(detector, fitting(block), block, i * source.size, args.id, which, args.log_density)
@@ -120,7 +120,6 @@ def _detected(
 ) -> Part:
     """Energies of a block, which rows are outliers, and why."""
     import numpy as np
-    import pandas as pd
 
     from pscd.detector.reasons import reasons_of
 
@@ -129,10 +128,9 @@ def _detected(
     top = np.argsort(-energy, kind="stable")[:STRANGEST]
     explained = {"all": np.arange(len(energy)), "outliers": np.union1d(np.flatnonzero(outlier), top), "none": top}
     some = explained[which]
-    frame = block if isinstance(block, pd.DataFrame) else pd.DataFrame(np.asarray(rows))
-    because = dict(zip(some.tolist(), reasons_of(detector, rows, frame, some), strict=True))
+    because = dict(zip(some.tolist(), reasons_of(detector, rows, some), strict=True))
     row = np.arange(start + 1, start + len(energy) + 1)
-    carried = {name: frame[name] for name in ids}
+    carried = {name: block[name] for name in ids}
     columns: dict[str, Any] = {"row": row, **carried, "energy": energy, "outlier": outlier.astype(int)}
     if which != "none":
         told = range(len(energy)) if which == "all" else set(np.flatnonzero(outlier).tolist())

@@ -1,173 +1,251 @@
-"""What each cell of a table should be, given the cells of its row that can be trusted."""
+"""Single cells of a table: which are wrong or missing, and what is to be expected there."""
 
+import math
 from dataclasses import dataclass
-from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import _check_feature_names_in
 from torch import Tensor
 
-from pscd.coordinates import Coordinates
-from pscd.mixtures import MixtureSettings, TableMixture, fit_mixture
+from pscd.detector.cell_model import CellModel
+from pscd.detector.frames import labels, row_labels
+from pscd.detector.reading import Reader, Rows
+from pscd.mixtures.cells import Cells
 from pscd.rng import Stream, generator
 
-# Cells are predicted from fewer components than densities have, and from fewer rows, since each cell takes its time.
-SETTINGS = MixtureSettings(
-    wrong_cells=True, max_rows=10_000, choosing_rows=4_000, held_out=0.25, components=(1, 2, 4, 8, 16, 32)
-)
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """Rows that a mixture will be fitted to, once somebody asks for it.
+class CellSettings:
+    """How cells are judged."""
 
-    Args:
-        rows: drawn from the table, as the mixture sees them, `(m, V)`.
-        seed: of the fit.
+    distrusted: float = 1e-3  # share of right cells that are not relied on for the other cells of their row
+    prior: float = 0.01  # probability that a cell is wrong, before its value is looked at
+    impossible: float = 50.0  # nats for a word among numbers: more than any value of a density costs in practice
+
+
+SETTINGS = CellSettings()
+
+
+def confidence_of(surprise: Tensor, prior: float = SETTINGS.prior) -> Tensor:
+    """Probability that a cell is wrong, given its surprise -log p.
+
+    The Bayes factor of a right against a wrong cell is at least -e p log p (Sellke, Bayarri and Berger 2001); it is 1
+    where p is larger than 1/e.
     """
-
-    rows: Tensor
-    seed: int
+    log_factor = torch.where(surprise > 1, 1 + surprise.clamp(min=1).log() - surprise, 0.0)
+    return torch.sigmoid(math.log(prior / (1 - prior)) - log_factor)
 
 
 @dataclass(frozen=True)
-class CellModel:
-    """A robust mixture of the columns that vary, in coordinates in which numbers have comparable scales.
+class Judged:
+    """The cells of rows as a detector sees them.
 
     Args:
-        columns: the coordinates of the numeric columns; None if no number varies.
-        source: the mixture of the columns that vary, numbers and categories, or the rows to fit it to.
-        levels: for each column of the rows the number of its categories, 0 for a number, `(D,)`.
-        varies: which columns the mixture sees, `(D,)`.
-        constants: value of the others, `(D,)`; NaN for one that was never there.
+        cells: the columns that the mixture sees, given the trusted others of their rows.
+        cost: nats by which each cell of the table is less likely than the likeliest value, `(n, d)`.
+        confidence: probability that each cell is wrong, `(n, d)`; 0 for missing cells.
+        surprise: minus the log of the probability of a value at least as unlikely, `(n, d)`; 0 for missing cells.
     """
 
-    columns: Coordinates | None
-    source: TableMixture | Drawn
-    levels: Tensor
-    varies: Tensor
-    constants: Tensor
+    cells: Cells
+    cost: Tensor
+    confidence: Tensor
+    surprise: Tensor
 
-    @classmethod
-    def fit(cls, x: Tensor, levels: Tensor, *, seed: int) -> "CellModel":
-        """Find the coordinates, and draw the rows that the mixture is fitted to when it is first needed.
 
-        Rows of numbers alone are ranked without it, and fitting it takes longer than all the rest.
+class CellMethods:
+    """What a fitted detector computes of cells; a part of `EnergyDetector`."""
+
+    cells_: CellModel
+    reader_: Reader
+    n_rows_: int
+
+    def _read(self, X: Any) -> Rows:
+        raise NotImplementedError
+
+    def cells(self, X: Any, *, confidence: float = 0.5, level: float = 0.9, id: str | None = None) -> "pd.DataFrame":
+        """The wrong and the missing cells of a table, with what is to be expected there.
+
+        A cell is judged given those cells of its row that can be trusted. The confidence is that of a Bayes factor of
+        its surprise and a prior of one wrong cell in a hundred; a word among numbers is certainly wrong.
 
         Args:
-            x: rows `(n, D)`, NaN where a cell is missing, codes for categories.
-            levels: number of categories of each column, 0 for a number, `(D,)`.
-            seed: the same number gives the same mixture.
+            X: rows, `(n, d)`, a table or what `read` returned.
+            confidence: least probability of a cell that is listed as wrong, between 0 and 1; 0 lists all cells.
+            level: probability that a right value lies in its interval.
+            id: column whose values name the rows; None: the index of a pandas frame, otherwise 0, 1, ...
 
         Returns:
-            The model.
+            One row a cell: `row`, `column`, `value`, `problem` ("wrong" or "missing"), `suggestion` (the conditional
+            mean, or the likeliest category), `low` and `high` (an interval that holds the suggestion, of numbers and
+            dates) and `confidence` (that the cell is wrong; 1 for missing cells). Wrong cells come first, the surest at
+            the top. Values are in the format of the table.
 
         Raises:
-            ValueError: no column varies.
+            ValueError: a probability is out of range, or there is no such column.
+
+        >>> import numpy as np, pandas as pd
+        >>> from pscd import EnergyDetector
+        >>> frame = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 1)) @ [[1.0, 1.0]], columns=["a", "b"])
+        >>> frame.loc[7, "a"] = 50.0
+        >>> EnergyDetector(n_updates=1).fit(frame).cells(frame)[["row", "column", "value", "problem"]]
+           row column  value problem
+        0    7      a   50.0   wrong
         """
-        columns, varies, constants = _varying(x, levels)
-        index = torch.randperm(len(x), generator=generator(seed, Stream.MIXED_MIXTURE))[: SETTINGS.max_rows]
-        unseen = cls(columns, Drawn(x[:0], seed), levels, varies, constants)
-        return cls(columns, Drawn(unseen.forward(x[index]), seed), levels, varies, constants)
+        import pandas as pd
 
-    @cached_property
-    def mixture(self) -> TableMixture:
-        """The mixture of the columns that vary, numbers and categories."""
-        if isinstance(self.source, TableMixture):
-            return self.source
-        levels = self.levels[self.varies]
-        return fit_mixture(self.source.rows, levels, seed=self.source.seed, settings=SETTINGS).components
+        _check_probability("level", level)
+        rows = self._read(X)
+        judged = self._judge(rows)
+        wrong = self._wrong(judged, confidence)
+        where = wrong | rows.missing
+        some, i, j = self._places(where)
+        suggestion = self._suggested(rows, judged, where)
+        low, high = self._intervals(judged, where, suggestion, level)
+        at = np.searchsorted(some, i)
+        tables = [self.reader_.spelled(rows.table, x[some]) for x in (suggestion, low, high)]
+        names, index = labels(rows.table, self.reader_.names(rows.table)), row_labels(rows.table, len(rows), id)
+        chosen = [[table[c][r] for r, c in zip(at, j, strict=True)] for table in tables]
+        missing = rows.missing[i, j].numpy()
+        listed = pd.DataFrame(
+            {
+                "row": [index[r] for r in i],
+                "column": [names[c] for c in j],
+                "value": self.reader_.cells(rows, i, j),
+                "problem": np.where(missing, "missing", "wrong").tolist(),
+                **dict(zip(("suggestion", "low", "high"), chosen, strict=True)),
+                "confidence": np.where(missing, 1.0, judged.confidence[i, j].numpy()),
+            }
+        )
+        order = np.lexsort((-judged.surprise[i, j].numpy(), missing))
+        return listed.iloc[order].reset_index(drop=True)
 
-    @cached_property
-    def numbers(self) -> Tensor:
-        """Which of the columns that the mixture sees are numbers, `(V,)`."""
-        return self.levels[self.varies] == 0
+    def explain(self, X: Any) -> Any:
+        """The contribution of each cell to the energy of its row, in nats, given the trusted other cells.
 
-    @cached_property
-    def all_vary(self) -> bool:
-        """Whether the mixture sees every column, so that none can hold a value that is new."""
-        return bool(self.varies.all())
+        It is log p(likeliest value | others) - log p(value | others) under the robust mixture: z^2 / 2 for a number z
+        deviations away from its expectation.
 
-    @cached_property
-    def only_numbers(self) -> bool:
-        """Whether no column is one of categories."""
-        return self.columns is not None and not bool(self.levels.any())
+        Args:
+            X: rows, `(n, d)`, a table or what `read` returned.
 
-    @property
-    def scale(self) -> Tensor:
-        """Deviation of each column of the rows in the units of the table, `(D,)`; 1 where it is no number."""
-        scale = torch.ones(len(self.levels), dtype=torch.float64)
-        if self.columns is not None:
-            scale[self.varies & (self.levels == 0)] = self.columns.scale
-        return scale
+        Returns:
+            `(n, d)`, a data frame if the table is one; 0 for missing cells and for columns that are left out.
+        """
+        rows = self._read(X)
+        return self.reader_.labelled(rows, self._judge(rows).cost.numpy())
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Rows `(n, D)` as the mixture sees them, `(n, V)`."""
-        if self.only_numbers:
-            assert self.columns is not None
-            return self.columns.forward(x.double(), torch.float64)
-        z = x.double()[:, self.varies].clone()
-        if self.columns is not None:
-            z[:, self.numbers] = self.columns.forward(x[:, self.levels == 0].double(), torch.float64)
-        return z
+    def repair(self, X: Any, *, confidence: float = 0.5) -> Any:
+        """The table with the suggestions of `cells` in place of wrong cells.
 
-    def inverse(self, z: Tensor) -> Tensor:
-        """Rows of the mixture `(n, V)` in the units of the table, `(n, D)`; other columns have their constants."""
-        x = self.constants.expand(len(z), -1).clone()
-        x[:, self.varies] = z
-        if self.columns is not None:
-            x[:, self.levels == 0] = self.columns.inverse(z[:, self.numbers])
-        return x
+        Args:
+            X: rows, `(n, d)`, a table or what `read` returned.
+            confidence: least probability of a cell that is replaced.
 
-    def spread(self, values: Tensor, other: float | bool = 0.0) -> Tensor:
-        """Values of the mixture's columns `(n, V)` for all columns of the rows, `(n, D)`."""
-        whole = values.new_full((len(values), len(self.varies)), other)
-        whole[:, self.varies] = values
-        return whole
+        Returns:
+            A table of the same kind; missing cells stay missing (`transform` fills them).
+        """
+        rows = self._read(X)
+        judged = self._judge(rows)
+        wrong = self._wrong(judged, confidence)
+        return self.reader_.replaced(rows, self._suggested(rows, judged, wrong), wrong)
 
-    def news(self, x: Tensor) -> Tensor:
-        """Which cells of rows `(n, D)` hold a new value in a column that never varied."""
-        return (x != self.constants) & ~x.isnan() & ~self.varies
+    def impute(self, X: Any, *, n: int = 5, seed: int = 0) -> list[Any]:
+        """Draw the missing cells given the trusted others: multiple imputation.
 
-    def category_energy(self, z: Tensor) -> Tensor:
-        """Energy of the categories of rows `(n, V)` given their numbers, -log m(categories | numbers): `(n,)`."""
-        if self.only_numbers or self.numbers.all():  # most often the first, which is quicker to answer
-            return z.new_zeros(len(z))
-        if not self.numbers.any():
-            return self.mixture.energy(z)
-        return self.mixture.energy(z) - self._marginal.energy(z[:, self.numbers])
+        Args:
+            X: rows, `(n, d)`, a table or what `read` returned.
+            n: number of completed tables.
+            seed: the same number gives the same draws.
 
-    def category_log_prob(self, z: Tensor) -> Tensor:
-        """Log probability of the categories that are there, given the numbers that are there: `(n,)`."""
-        if self.numbers.all():
-            return z.new_zeros(len(z))
-        known = self._marginal.log_prob(z[:, self.numbers]) if self.numbers.any() else 0.0
-        return self.mixture.log_prob(z) - known
+        Returns:
+            Tables of the same kind. Words in columns of numbers are replaced too, all other cells are as they were.
 
-    @property
-    def _marginal(self) -> TableMixture:
-        """The mixture of the numbers alone."""
-        mixture = self.mixture
-        return TableMixture(mixture.weights, mixture.means, mixture.factors)
+        Raises:
+            ValueError: n is not positive.
+        """
+        if n < 1:
+            raise ValueError(f"n must be at least 1, got {n}")
+        rows = self._read(X)
+        where = rows.missing | rows.impossible
+        if not where.any():
+            return [self.reader_.replaced(rows, rows.x, where) for _ in range(n)]
+        z = self.cells_.forward(rows.x)
+        z = torch.where(self.cells_.mixture.trusted(z, SETTINGS.distrusted), z, torch.nan)
+        rng = generator(seed, Stream.MISSING_CELLS)
+        return [
+            self.reader_.replaced(rows, self.cells_.inverse(self.cells_.mixture.complete(z, rng)), where)
+            for _ in range(n)
+        ]
 
-    def tensors(self) -> dict[str, Tensor]:
-        """What `CellModel.of` needs beside the coordinates, for saving."""
-        own = {"levels": self.levels, "varies": self.varies, "constants": self.constants}
-        return own | {f"mixture.{name}": t for name, t in self.mixture.tensors().items()}
+    def transform(self, X: Any) -> Any:
+        """The table with its missing cells drawn once given the others, for a step of a `Pipeline`."""
+        return self.impute(X, n=1)[0]
+
+    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
+        """Names of the columns that `transform` returns, which are those that it receives."""
+        return _check_feature_names_in(self, input_features)
+
+    @torch.no_grad()
+    def _judge(self, rows: Rows) -> Judged:
+        """Cost and confidence of all cells."""
+        model, by_column = self.cells_, self.reader_.by_column
+        z = model.forward(rows.x)
+        cells = model.mixture.cells(z, model.mixture.trusted(z, SETTINGS.distrusted))
+        # By the rule of succession, a constant column has a new value with probability 1 / (n + 1).
+        new = math.log(self.n_rows_ + 1) * model.is_new(rows.x)
+        cost, surprise = (by_column(model.spread(values) + new) for values in (cells.cost, cells.surprise))
+        confidence = confidence_of(surprise).masked_fill(rows.impossible, 1.0).masked_fill(rows.missing, 0.0)
+        return Judged(
+            cells,
+            cost.masked_fill(rows.impossible, SETTINGS.impossible),
+            confidence,
+            surprise.masked_fill(rows.impossible, math.inf),
+        )
+
+    def _wrong(self, judged: Judged, confidence: float) -> Tensor:
+        _check_probability("confidence", confidence)
+        learnt = torch.zeros(self.reader_.n_columns, dtype=torch.bool)
+        learnt[self.reader_.sources] = True
+        return (judged.confidence >= confidence) & learnt
+
+    @staticmethod
+    def _places(where: Tensor) -> tuple[NDArray[np.int_], NDArray[np.int_], NDArray[np.int_]]:
+        """The rows with such cells, and row and column of each cell."""
+        i, j = (index.numpy() for index in where.nonzero(as_tuple=True))
+        return np.unique(i), i, j
+
+    @torch.no_grad()
+    def _suggested(self, rows: Rows, judged: Judged, where: Tensor) -> Tensor:
+        """Conditional means and likeliest categories of the rows, `(n, D)`, and what was meant by misspelt ones."""
+        suggested = self.cells_.inverse(judged.cells.mean)
+        if (where & rows.impossible).any():
+            self.reader_.correct_spelling(rows, suggested)
+        return suggested
+
+    @torch.no_grad()
+    def _intervals(self, judged: Judged, where: Tensor, suggested: Tensor, level: float) -> tuple[Tensor, Tensor]:
+        """Lower and upper ends around the suggestions, `(n, D)`; NaN for categories and cells that are not asked for.
+
+        The other parts of a date, such as its weekday, are those of the suggestion.
+        """
+        reader, model = self.reader_, self.cells_
+        parts = where[:, reader.sources]
+        ends = [model.inverse(end) for end in judged.cells.quantiles(level, parts[:, model.varies])]
+        dates = torch.isin(reader.sources, reader.sources[reader.is_ordered & ~reader.plain_numbers])
+        low, high = (
+            torch.where(reader.is_ordered, pick(end, suggested), torch.where(dates, suggested, torch.nan))
+            for pick, end in zip((torch.fmin, torch.fmax), ends, strict=True)
+        )
+        return low.masked_fill(~parts, torch.nan), high.masked_fill(~parts, torch.nan)
 
 
-def _varying(x: Tensor, levels: Tensor) -> tuple[Coordinates | None, Tensor, Tensor]:
-    """Coordinates of the numbers, which columns vary, and the value of those that do not."""
-    first = torch.where(x.isnan(), torch.inf, x).amin(0)
-    last = torch.where(x.isnan(), -torch.inf, x).amax(0)
-    varies = last > first
-    if not varies.any():
-        raise ValueError("all columns are constant; there is nothing to learn from them")
-    constants = torch.where(first.isfinite(), first, torch.nan)
-    numbers = levels == 0
-    if not (numbers & varies).any():
-        return None, varies, constants
-    columns = Coordinates.robust(x[:, numbers])
-    assert columns.used is not None
-    assert columns.constants is not None
-    constants[numbers] = torch.where(columns.used, torch.nan, columns.constants)
-    return columns, varies, constants
+def _check_probability(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must be between 0 and 1, got {value}")

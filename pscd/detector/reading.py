@@ -1,8 +1,8 @@
-"""What users have, arrays and data frames, as rows of numbers, codes and gaps; and the way back."""
+"""Tables as a detector sees them, rows of numbers and codes, and the way back."""
 
-import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import narwhals.stable.v1 as nw
@@ -12,37 +12,50 @@ from narwhals.stable.v1.dependencies import is_pandas_dataframe
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pscd.errors import UserError
-from pscd.tables import Schema, decode, encode, look, spell
-from pscd.tables.cells import with_text_names
+from pscd.detector.frames import framed, has_text, native_frame
+from pscd.tables import Column, ReadOptions, Schema, decode, encode, look, spell
 from pscd.tables.dates import in_zone
-from pscd.tables.levels import listed, meant
+from pscd.tables.encode import adapted
+from pscd.tables.levels import meant
 from pscd.tables.numbers import LARGEST
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a table as a model sees them.
+    """The rows of a table, encoded once; the methods of a detector accept them in place of the table.
 
     Args:
-        x: `(n, D)` in float64; NaN where a cell is missing or stray, codes for categories.
-        stray: `(n, d)`, cells of the table that cannot be: a word among numbers, a category that is none.
+        x: `(n, D)` in float64, codes for categories; NaN where the model has no value.
+        impossible: `(n, d)`, cells that cannot be right: a word among numbers, a category that does not exist.
+        missing: `(n, d)`, cells that hold nothing.
         table: the table that they were read from.
+        reader: that has read them.
     """
 
     x: Tensor
-    stray: Tensor
+    impossible: Tensor
+    missing: Tensor
     table: Any
+    reader: "Reader"
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def take(self, index: NDArray[np.int_]) -> "Rows":
+        """Some of the rows, with their part of the table."""
+        part: Any
+        if is_pandas_dataframe(self.table):
+            part = self.table.iloc[index]
+        else:
+            frame = native_frame(self.table)
+            part = np.asarray(self.table)[index] if frame is None else frame[index.tolist()].to_native()
+        return Rows(self.x[index], self.impossible[index], self.missing[index], part, self.reader)
 
     def blocks(self, size: int) -> "Iterator[Rows]":
-        """Consecutive rows, `size` at a time; the table stays behind."""
-        for i in range(0, len(self.x), size):
-            yield Rows(self.x[i : i + size], self.stray[i : i + size], None)
-
-    def missing(self, sources: Tensor) -> Tensor:
-        """Which cells of the table `(n, d)` hold nothing, given the table's column for each column of `x`."""
-        gaps = torch.zeros_like(self.stray, dtype=torch.int64).index_add_(1, sources, self.x.isnan().long())
-        return (gaps > 0) & ~self.stray
+        """Consecutive rows, `size` at a time, without the table."""
+        for i in range(0, len(self), size):
+            part = slice(i, i + size)
+            yield Rows(self.x[part], self.impossible[part], self.missing[part], None, self.reader)
 
 
 @dataclass(frozen=True)
@@ -50,258 +63,176 @@ class Reader:
     """How a fitted detector reads tables.
 
     Args:
-        n_columns: columns of a table, d.
-        schema: what the columns are taken for; None: all are numbers, as in an array.
+        schema: the kinds of the d columns.
+        is_plain: whether the table was numbers alone, with missing values but without text; it then need not be parsed.
     """
 
-    n_columns: int
-    schema: Schema | None = None
+    schema: Schema
+    is_plain: bool = False
 
     @classmethod
     def of(cls, table: Any, *, kinds: Mapping[str, str] | None = None, missing: Sequence[str] = ()) -> "Reader":
-        """A reader for tables like this one.
-
-        Args:
-            table: an array, or a data frame of pandas, polars or pyarrow. Nothing but numbers are taken as they are;
-                anything else is looked at.
-            kinds: what columns are to be taken for, by name, where the look of them misleads.
-            missing: spellings of a missing value beside the usual ones.
-
-        Returns:
-            The reader.
-        """
+        """A reader for tables like this one; tables that are not numbers alone are inspected by `look`."""
         frame = native_frame(table)
         plain = not has_text(table) if frame is None else all(dtype.is_numeric() for dtype in frame.schema.dtypes())
-        if plain and (frame is None or not (kinds or missing)):
-            return cls(np.shape(table)[1])
-        table = np.asarray(table, dtype=object) if frame is None else table
-        schema = look(table, kinds=kinds, missing=missing)
-        return cls(len(schema.columns), schema)
+        if plain and not (kinds or missing):
+            return cls.plain(np.shape(table)[1] if frame is None else frame.columns)
+        return cls(look(table if frame is not None else np.asarray(table, object), kinds=kinds, missing=missing))
+
+    @classmethod
+    def plain(cls, names: Sequence[str] | int) -> "Reader":
+        """A reader for columns of numbers with these names, or x0, x1, ..."""
+        names = [f"x{j}" for j in range(names)] if isinstance(names, int) else names
+        return cls(Schema(tuple(Column(name, "number", source="number") for name in names)), is_plain=True)
+
+    def renamed(self, names: Sequence[str]) -> "Reader":
+        """A reader for a table with other names of the columns that the model sees, in the same order."""
+        new = iter(names)
+        columns = [replace(column, name=next(new)) if column.is_learnt else column for column in self.schema.columns]
+        return replace(self, schema=replace(self.schema, columns=tuple(columns)))
+
+    def adapted(self, frame: Any, options: ReadOptions | None = None) -> "Reader":
+        """A reader for another file with the same columns, of which `frame` is a block: its decimal sign may differ.
+
+        What is not stated in `options` is inferred from the cells of the frame.
+        """
+        if not self.is_plain:
+            return replace(self, schema=adapted(frame, self.schema, options))
+        table = native_frame(frame)
+        if table is None or all(dtype.is_numeric() for dtype in table.schema.dtypes()):
+            return self
+        return Reader(look(frame, kinds=dict.fromkeys(table.columns, "number"), options=options))
 
     @property
+    def n_columns(self) -> int:
+        """Columns of a table, d."""
+        return len(self.schema.columns)
+
+    @cached_property
+    def _rare_codes(self) -> Tensor:
+        """For each part the code that all rare values share, `(D,)`; -1: none. To the model they are missing."""
+        columns, parts = self.schema.columns, self.schema.parts
+        return torch.tensor([part.n_levels - 1 if columns[part.source].others else -1 for part in parts])
+
+    @cached_property
     def levels(self) -> Tensor:
         """For each column of the rows the number of its categories, 0 for a number: `(D,)`."""
-        return torch.tensor([0] * self.n_columns if self.schema is None else self.schema.n_levels, dtype=torch.long)
+        return torch.tensor(self.schema.n_levels, dtype=torch.long) - (self._rare_codes >= 0).long()
 
-    @property
+    @cached_property
     def sources(self) -> Tensor:
-        """The column of the table that each column of the rows is made of, `(D,)`."""
-        return torch.tensor(range(self.n_columns) if self.schema is None else self.schema.sources, dtype=torch.long)
+        """The column of the table that each column of the rows is part of, `(D,)`."""
+        return torch.tensor(self.schema.sources, dtype=torch.long)
 
-    @property
+    @cached_property
+    def is_ordered(self) -> Tensor:
+        """Which columns of the rows are numbers, or the days of dates, and have intervals: `(D,)`."""
+        return torch.tensor([part.n_levels == 0 and part.role in ("value", "days") for part in self.schema.parts])
+
+    @cached_property
     def plain_numbers(self) -> Tensor:
         """Which columns of the rows are columns of numbers in the table, and not parts of a date: `(D,)`."""
-        if self.schema is None:
-            return torch.ones(self.n_columns, dtype=torch.bool)
         return torch.tensor([part.n_levels == 0 and part.role == "value" for part in self.schema.parts])
 
     def read(self, table: Any, numbers: NDArray[np.float64] | None = None) -> Rows:
-        """The rows of a table.
-
-        Args:
-            table: of the same columns as the one the reader was made for.
-            numbers: the table as an array, if there is no schema.
-
-        Returns:
-            Numbers, codes and gaps.
-        """
-        if self.schema is None:
+        """Encode a table with the columns of the schema; `numbers` is a plain one as an array."""
+        if self.is_plain:
+            if numbers is None and is_pandas_dataframe(table) and table.shape[1] > self.n_columns:
+                table = table[list(self.schema.names)]
             array = np.asarray(table if numbers is None else numbers, dtype=np.float64)
             x = torch.from_numpy(np.require(array, requirements="W"))  # a frame may lend its memory for reading only
-            if native_frame(table) is None:  # scikit-learn has refused an array with infinite numbers
-                return Rows(x, torch.zeros(x.shape, dtype=torch.bool), table)
-            stray = x.abs() >= LARGEST
-            return Rows(x.masked_fill(stray, torch.nan) if stray.any() else x, stray, table)
+            infinite = x.abs() >= LARGEST
+            x = x.masked_fill(infinite, torch.nan) if infinite.any() else x
+            return Rows(x, infinite, x.isnan() & ~infinite, table, self)
         encoded = encode(table if native_frame(table) is not None else np.asarray(table, dtype=object), self.schema)
-        return Rows(torch.from_numpy(encoded.x), torch.from_numpy(encoded.stray), table)
-
-    def decode(self, x: Tensor, like: Any = None) -> Any:
-        """Rows `(n, D)` without gaps as a table with types; `like` is a table of the kind wanted."""
-        return x.numpy() if self.schema is None else decode(x.numpy(), self.schema, like=like)
+        x, learnt = torch.from_numpy(encoded.x), torch.zeros(self.n_columns, dtype=torch.bool)
+        learnt[self.sources] = True
+        missing = torch.from_numpy(encoded.missing) & learnt
+        return Rows(
+            x.masked_fill(x == self._rare_codes, torch.nan), torch.from_numpy(encoded.stray), missing, table, self
+        )
 
     def names(self, table: Any) -> list[str]:
-        """Names of the table's columns, d of them; those of an array are x0, x1, ..."""
-        if self.schema is not None:
-            return list(self.schema.names)
-        frame = native_frame(table)
-        return [f"x{j}" for j in range(self.n_columns)] if frame is None else list(frame.columns)
+        """Names of the table's columns: of plain numbers its own, which may be unknown to the detector."""
+        frame = native_frame(table) if self.is_plain else None
+        return list(self.schema.names) if frame is None else list(frame.columns)
+
+    def by_column(self, values: Tensor) -> Tensor:
+        """The largest of the values `(n, D)` of the parts of each column of the table, `(n, d)`; at least 0."""
+        result = values.new_zeros(len(values), self.n_columns)
+        return result.scatter_reduce_(1, self.sources.expand(len(values), -1), values, "amax")
 
     def labelled(self, rows: Rows, values: NDArray[Any]) -> Any:
-        """Values for each cell of the table, `(n, d)`, as a frame of the same kind if the table is one."""
-        frame = native_frame(rows.table)
-        if frame is None:
+        """Values for each cell of the table, `(n, d)`, as a frame if the table is one."""
+        if native_frame(rows.table) is None:
             return values
-        columns = {name: values[:, j] for j, name in enumerate(self.names(rows.table))}
-        made = nw.from_dict(columns, backend=nw.get_native_namespace(frame)).to_native()
-        if not is_pandas_dataframe(made):
-            return made
-        return made.set_axis(rows.table.index, axis=0).set_axis(self.labels(rows.table), axis=1)
+        return framed({name: values[:, j] for j, name in enumerate(self.names(rows.table))}, rows.table)
 
-    def labels(self, table: Any) -> list[Any]:
-        """Names of the table's columns as it has them; those of a pandas frame may be numbers."""
-        own = {str(name): name for name in table.columns} if is_pandas_dataframe(table) else {}
-        return [own.get(name, name) for name in self.names(table)]
+    def cells(self, rows: Rows, i: NDArray[np.int_], j: NDArray[np.int_]) -> list[Any]:
+        """The cells of rows i and columns j as they stand in the table."""
+        frame, names = native_frame(rows.table), self.names(rows.table)
+        array = np.asarray(rows.table) if frame is None else np.empty(0)
+        result = np.empty(len(i), dtype=object)
+        for c in np.unique(j).tolist():
+            at = np.flatnonzero(j == c)
+            found = frame[names[c]][i[at].tolist()].to_list() if frame is not None else array[i[at], c]
+            result[at] = np.fromiter(found, dtype=object, count=len(at))
+        return result.tolist()
 
-    def found(self, rows: Rows, column: int, index: Sequence[int]) -> list[Any]:
-        """What stands in some cells of a column of the table.
-
-        Args:
-            rows: the rows of the table.
-            column: its number.
-            index: numbers of the rows.
-
-        Returns:
-            The cells as they are.
-        """
-        frame = native_frame(rows.table)
-        if frame is None:
-            return np.asarray(rows.table)[list(index), column].tolist()
-        return frame[self.names(rows.table)[column]][list(index)].to_list()
-
-    def misspelt(self, rows: Rows, likeliest: Tensor) -> Iterator[tuple[int, int, float]]:
-        """The cells that are a slip of the finger away from a category of their column.
-
-        Args:
-            rows: the rows of the table.
-            likeliest: the likeliest category of each cell, `(n, D)`, which decides if several are as near.
-
-        Yields:
-            Row, column of the table, and the code of the category that is meant.
-        """
-        for part, (source, size) in enumerate(zip(self.sources.tolist(), self.levels.tolist(), strict=True)):
-            index = rows.stray[:, source].nonzero().flatten().tolist() if size and self.schema is not None else []
-            if not index:
-                continue
-            assert self.schema is not None
-            levels = self.schema.columns[source].levels
-            for i, text in zip(index, self.found(rows, source, index), strict=True):
+    def correct_spelling(self, rows: Rows, suggested: Tensor) -> None:
+        """Suggest for misspelt categories the likeliest of those that may have been meant, in place."""
+        for part, size in enumerate(self.levels.tolist()):
+            source = int(self.sources[part])
+            at = rows.impossible[:, source].nonzero().flatten().numpy() if size else np.empty(0, int)
+            levels = self.schema.columns[source].levels[:size]
+            for i, text in zip(at, self.cells(rows, at, np.full(len(at), source)), strict=True):
                 near = meant(str(text).strip(), levels)
-                if near:
-                    codes = [levels.index(level) for level in near]
-                    guess = int(likeliest[i, part])
-                    yield i, source, float(guess if guess in codes else codes[0])
+                if near and levels[int(suggested[i, part])] not in near:
+                    suggested[i, part] = float(levels.index(near[0]))
 
     def values(self, x: Tensor) -> list[list[Any]]:
         """Rows `(n, D)` as values of the table's columns, d lists; None for NaN, and for columns that are left out."""
-        if self.schema is None:
-            return [[None if math.isnan(v) else v for v in column] for column in x.T.tolist()]
         typed = decode(x.numpy(), self.schema)
-        nothing = [None] * len(x)
         lists = {name: values.astype(object).where(values.notna(), None).tolist() for name, values in typed.items()}
-        return [lists.get(name, nothing) for name in self.schema.names]
+        return [lists.get(name, [None] * len(x)) for name in self.schema.names]
+
+    def spelled(self, table: Any, x: Tensor) -> list[list[Any]]:
+        """Rows `(n, D)` as cells of a table, d lists: text in the format of the table where it has text."""
+        frame, values = native_frame(table), self.values(x)
+        if frame is None or self.is_plain:
+            return values
+        typed = decode(x.numpy(), self.schema)
+        texts = [name for name in typed if name in frame.columns and frame[name].dtype == nw.String]
+        words = spell(typed[texts], self.schema)
+        for j, name in enumerate(self.schema.names):
+            if name in texts:
+                values[j] = words[name].astype(object).where(typed[name].notna(), None).tolist()
+            elif name in typed and typed[name].dtype.kind == "M" and frame[name].dtype == nw.Datetime:
+                dates = in_zone(typed[name], getattr(frame[name].dtype, "time_zone", None))
+                values[j] = dates.astype(object).where(dates.notna(), None).tolist()
+        return values
 
     def replaced(self, rows: Rows, x: Tensor, where: Tensor) -> Any:
-        """The table with some cells replaced; all others are as they were.
-
-        Args:
-            rows: the rows of the table.
-            x: the new rows, `(n, D)`.
-            where: the cells of the table to replace, `(n, d)`.
-
-        Returns:
-            A table of the same kind.
-        """
+        """The table with the cells `where`, `(n, d)`, taken from new rows `(n, D)`; all others as they were."""
         frame = native_frame(rows.table)
-        if frame is None and self.schema is None:
+        if frame is None and self.is_plain:
             return np.where(where.numpy(), x.numpy(), rows.x.numpy())
-        if frame is None:
-            whole = np.array(rows.table, dtype=object)
-            for j, values in enumerate(self.values(x)):
-                whole[where[:, j].numpy(), j] = np.array(values, dtype=object)[where[:, j].numpy()]
-            return whole
         some = where.any(1).nonzero().flatten()
-        new, changed = self.cells(rows.table, x[some]), where[some]
+        changed, new = where[some].numpy(), self.spelled(rows.table, x[some])
+        if frame is None:
+            result = np.array(rows.table, dtype=object)
+            for j, values in enumerate(new):
+                at = changed[:, j].nonzero()[0]
+                result[some.numpy()[at], j] = np.array([*values, None], dtype=object)[at]
+            return result
         columns = []
         for j, name in enumerate(self.names(rows.table)):
-            at = changed[:, j].nonzero().flatten()
+            at = changed[:, j].nonzero()[0]
             if len(at):
-                values = [new[j][i] for i in at.tolist()]
+                values = [new[j][i] for i in at]
                 old = frame[name]
                 if old.dtype.is_integer() and any(value != int(value) for value in values):
                     old = old.cast(nw.Float64)
-                columns.append(old.scatter(some[at].tolist(), values))
+                columns.append(old.scatter(some.numpy()[at].tolist(), values))
         made = frame.with_columns(*columns).to_native()
         return made.set_axis(rows.table.columns, axis=1) if is_pandas_dataframe(made) else made
-
-    def cells(self, table: Any, x: Tensor, columns: Collection[int] | None = None) -> list[list[Any]]:
-        """Rows `(n, D)` as cells of a table, d lists: text where it has text, written as its own is.
-
-        Args:
-            table: the table.
-            x: the rows.
-            columns: numbers of those that are needed, the others stay values; None: all of them.
-
-        Returns:
-            The cells of each column.
-        """
-        frame = native_frame(table)
-        values = self.values(x)
-        if self.schema is None or frame is None:
-            return values
-        typed = decode(x.numpy(), self.schema)
-        wanted = [name for j, name in enumerate(self.schema.names) if columns is None or j in columns]
-        texts = [name for name in wanted if name in typed and frame[name].dtype == nw.String]
-        words = spell(typed[texts], self.schema)
-        for name in typed:
-            if name in frame.columns and frame[name].dtype == nw.Datetime and typed[name].dtype.kind == "M":
-                dates = in_zone(typed[name], getattr(frame[name].dtype, "time_zone", None))
-                values[self.schema.names.index(name)] = dates.astype(object).where(dates.notna(), None).tolist()
-        return [
-            words[name].tolist() if name in texts else found
-            for name, found in zip(self.schema.names, values, strict=True)
-        ]
-
-
-def native_frame(table: Any) -> "nw.DataFrame[Any] | None":
-    """A data frame in narwhals' common form, its columns named by texts; None for anything else."""
-    if isinstance(table, np.ndarray):  # it would be asked whether it is a frame of a dozen libraries
-        return None
-    if is_pandas_dataframe(table):
-        table = with_text_names(table)
-    frame = nw.from_native(table, pass_through=True, eager_only=True)
-    return frame if isinstance(frame, nw.DataFrame) else None
-
-
-def has_text(table: Any) -> bool:
-    """Whether an array, or lists of lists, hold text beside numbers."""
-    cells = np.asarray(table)
-    if cells.ndim != 2 or cells.dtype.kind not in "OUS":
-        return False
-    return any(isinstance(cell, str) and not _is_number(cell) for cell in cells.ravel().tolist())
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def fitting_frame(frame: Any, reader: Reader, names: Sequence[str], *, array: bool) -> Any:
-    """A pandas frame as it was read from a file, as a detector wants it.
-
-    Args:
-        frame: text or typed columns.
-        reader: of the detector.
-        names: columns that the detector was fitted to.
-        array: whether the file has no names; its columns then get those of the detector.
-
-    Returns:
-        The frame; text has become numbers where the detector knows nothing but numbers.
-
-    Raises:
-        UserError: it has other columns.
-    """
-    wanted = list(names) if reader.schema is None else [column.name for column in reader.schema.learnt()]
-    if array:
-        if frame.shape[1] != len(wanted):
-            raise UserError(f"{frame.shape[1]} numbers a row, but the detector was fitted to {len(wanted)} columns")
-        frame = frame.set_axis(wanted, axis=1)
-    gone = [name for name in wanted if name not in frame.columns]
-    if gone:
-        raise UserError(f"has no column {listed(gone)}; it has {listed(list(frame.columns))}")
-    if reader.schema is not None:
-        return frame
-    numbers = look(frame[wanted], kinds=dict.fromkeys(wanted, "number"))
-    return frame.assign(**decode(encode(frame[wanted], numbers).x, numbers))

@@ -20,6 +20,7 @@ from pscd.tables import ReadOptions, TableFile, open_table
 
 if TYPE_CHECKING:
     from pscd.detector.estimator import EnergyDetector
+    from pscd.detector.reading import Reader
 
 
 def detector_page(folder: RunFolder, data: Path | None, ids: tuple[str, ...] | None, seed: int) -> Page:
@@ -54,7 +55,7 @@ def detector_page(folder: RunFolder, data: Path | None, ids: tuple[str, ...] | N
     robust = f"weight below {tables.LIMITS.low_weight:g}"
     facts = (
         (f"{unit} fitted", f"{detector.n_rows_:,}"),
-        ("gamma", f"{detector.gamma_:.3g}"),
+        ("gamma", f"{detector.gamma:.3g}"),
         ("estimated contamination", f"{detector.contamination_:.1%}"),
         (robust, f"{low:,} {unit}"),
         ("threshold", f"energy {-detector.offset_:.4g}"),
@@ -89,24 +90,23 @@ def _table(
     for name in id_names:
         if name not in file.names:
             raise UserError(f"{path}: there is no column {name!r} to name the rows")
-    energy, frame = _scored(detector, file)
+    reader = detector.reader_for(file)
+    energy, frame = _scored(detector, reader, file)
     frame, number = frame.reset_index(drop=True), frame.index.to_numpy()
-    schema, reader = detector.reader_.schema, detector.reader_
-    names = [str(name) for name in detector.feature_names_in_] if schema is None else [c.name for c in schema.learnt()]
-    rows = frame[names] if schema is None else frame
-    samples = detector.sample(tables.LIMITS.samples, random_state=seed)
-    samples = pd.DataFrame(samples, columns=names) if isinstance(samples, np.ndarray) else samples
-    values = dict(zip(reader.names(rows), reader.values(reader.read(rows).x), strict=True))
+    names, rows = [learnt.name for learnt in reader.schema.learnt()], reader.read(frame)
+    drawn = detector.sample(tables.LIMITS.samples, seed=seed)
+    samples = pd.DataFrame(np.asarray(drawn, dtype=object), columns=names)
+    values = dict(zip(reader.schema.names, reader.values(rows.x), strict=True))
     weight = detector.sample_weight_
-    cells = _cells(detector, rows)
+    cells = detector.cells(rows)
     table = tables.ScoredTable(
         f"{path}" if is_same else f"{path}, not those of the training",
         energy,
-        -detector.score_samples(samples),
+        -detector.score_samples(drawn),
         number,
         energy[number],
         tuple(column(name, values[name], samples[name].tolist()) for name in names),
-        lambda n: costs_by_detector(detector.explain(rows[:n])[names], rows[:n], cells),
+        lambda n: costs_by_detector(detector.explain(rows.take(np.arange(n)))[names], frame[:n], cells),
         {name: frame[name].tolist() for name in id_names},
         -float(detector.offset_),
         weight[number] if is_same and len(energy) == len(weight) else None,
@@ -118,13 +118,13 @@ def _as_option(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _scored(detector: "EnergyDetector", file: TableFile) -> tuple[np.ndarray, pd.DataFrame]:
+def _scored(detector: "EnergyDetector", reader: "Reader", file: TableFile) -> tuple[np.ndarray, pd.DataFrame]:
     """All energies, and rows to draw by falling energy, indexed by their number: the highest and evenly spaced ones."""
     limits = tables.LIMITS
     energies, parts, start = [], [], 0
     stride = max(1, -(-file.n_rows_estimate // limits.drawn_rows))
-    for block in _blocks(detector, file):
-        energy = -detector.score_samples(block)
+    for block in file.blocks():
+        energy = -detector.score_samples(reader.read(block))
         number = np.arange(start, start + len(block))
         chosen = np.zeros(len(block), bool)
         chosen[np.argsort(-energy, kind="stable")[: limits.rows]] = True
@@ -137,22 +137,3 @@ def _scored(detector: "EnergyDetector", file: TableFile) -> tuple[np.ndarray, pd
     highest, others = order[: limits.rows], order[limits.rows :]
     others = others[frame.index[others] % stride == 0]
     return every, frame.iloc[np.concatenate([highest, others])]
-
-
-def _blocks(detector: "EnergyDetector", file: TableFile) -> Iterator[pd.DataFrame]:
-    """The table in blocks as the detector takes them."""
-    from pscd.detector.reading import fitting_frame
-
-    names = [str(name) for name in getattr(detector, "feature_names_in_", range(detector.n_features_in_))]
-    try:
-        for block in file.blocks():
-            yield fitting_frame(block, detector.reader_, names, array=file.shape is not None)
-    except UserError as error:
-        raise UserError(f"{file.path}: {error}") from None
-
-
-def _cells(detector: "EnergyDetector", frame: pd.DataFrame) -> pd.DataFrame:
-    cells = detector.findings(frame)
-    problem = cells["mistake"].where(cells["mistake"].notna(), cells["what"])
-    names = {"found": "value", "suggested": "suggestion", "lower": "low", "upper": "high"}
-    return cells.rename(columns=names).assign(problem=problem)

@@ -4,7 +4,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
+from pscd.detector.cells import confidence_of
 from studies.cells.measures import DRAWS
 from studies.cells.methods import Filled, Found, Method
 from studies.cells.rivals import CHI2
@@ -14,13 +16,11 @@ NAME = "EnergyDetector"
 MODULES = (
     "pscd.coordinates",
     "pscd.detector.cells",
-    "pscd.detector.cleaning",
+    "pscd.detector.cell_model",
     "pscd.detector.estimator",
     "pscd.detector.gaussian",
-    "pscd.detector.mistakes",
     "pscd.detector.numbers",
     "pscd.detector.reading",
-    "pscd.detector.shifts",
     "pscd.tables.encode",
     "pscd.tables.levels",
     "pscd.tables.infer",
@@ -47,25 +47,31 @@ CELLS_ALONE = {"n_updates": 1}
 def _find(frame: pd.DataFrame, seed: int) -> Found:
     """Costs of cells, what is expected in each of them, and which are wrong at the rate of CellMCD and DDC."""
     detector = _fitted(frame, seed, **CELLS_ALONE)
-    suggested = detector.expected(frame)
-    # At the default, a tenth of that rate, `repair` would leave more of the wrong cells as they are.
-    flagged = detector.flag_cells(frame, false_alarms=1 - CHI2).to_numpy()
-    repaired = detector.repair(frame, false_alarms=1 - CHI2)
-    suggested = suggested.mask(flagged, repaired)
-    return Found(detector.explain(frame).to_numpy(), suggested.astype(frame.dtypes.to_dict()), flagged)
+    cells = detector.cells(frame, confidence=0)
+    confidence = _placed(cells, frame, "confidence").astype(float) * frame.notna()
+    # The default of `repair` leaves more of the wrong cells as they are.
+    flagged = (confidence >= confidence_of(-torch.tensor(1 - CHI2).double().log()).item()).to_numpy()
+    suggested = _placed(cells, frame, "suggestion").astype(frame.dtypes.to_dict())
+    return Found(detector.explain(frame).to_numpy(), suggested, flagged)
+
+
+def _placed(cells: pd.DataFrame, frame: pd.DataFrame, what: str) -> pd.DataFrame:
+    """A column of the list of cells where the cells are in the table; other cells are those of the table."""
+    placed = frame.astype("object")
+    for name, of_column in cells.groupby("column"):
+        placed.iloc[frame.index.get_indexer(of_column["row"]), frame.columns.get_loc(name)] = of_column[what].to_numpy()
+    return placed
 
 
 def _expected(detector: Any, frame: pd.DataFrame) -> pd.DataFrame:
     """The table with every gap at its conditional mean, or at its likeliest category."""
-    filled = frame.astype("object")
-    for name, gaps in detector.gaps(frame).groupby("column"):
-        filled.iloc[gaps["row"].to_numpy(), filled.columns.get_loc(name)] = gaps["suggested"].to_numpy()
-    return filled.astype(frame.dtypes.to_dict())
+    cells = detector.cells(frame)
+    return _placed(cells[cells["problem"] == "missing"], frame, "suggestion").astype(frame.dtypes.to_dict())
 
 
 def _fill(frame: pd.DataFrame, seed: int) -> Filled:
     detector = _fitted(frame, seed, **CELLS_ALONE)
-    return Filled(_expected(detector, frame), detector.impute(frame, n=DRAWS, random_state=seed))
+    return Filled(_expected(detector, frame), detector.impute(frame, n=DRAWS, seed=seed))
 
 
 def _rank(frame: pd.DataFrame, seed: int) -> np.ndarray:

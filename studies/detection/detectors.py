@@ -24,11 +24,11 @@ QUICK = (AUTO, NOT_ROBUST, FOREST, "ECOD")
 CURVES = (AUTO, NOT_ROBUST, FOREST)
 
 
-def _energy(gamma: float | str, rank: str = "energy") -> Detector:
+def _energy(**settings: Any) -> Detector:
     def make(seed: int) -> Any:
         from pscd.detector.estimator import EnergyDetector
 
-        return EnergyDetector(gamma=gamma, rank=rank, random_state=seed)
+        return EnergyDetector(**settings, random_state=seed)
 
     return Detector(make, _energy_scores, ("torch",), MODULES, own=True)
 
@@ -39,8 +39,8 @@ def _energy_scores(detector: Any, x: np.ndarray) -> np.ndarray:
 
 
 DETECTORS: dict[str, Detector] = {
-    AUTO: _energy("auto"),
-    NEIGHBOURS: _energy("auto", "neighbours"),
-    NOT_ROBUST: _energy(0.0),
+    AUTO: _energy(),
+    NEIGHBOURS: _energy(rank="neighbours"),
+    NOT_ROBUST: _energy(gamma=0.0),
     **RIVALS,
 }

@@ -116,7 +116,7 @@ def test_mistakes_are_told_in_one_line(table, tmp_path, capsys):
     assert "--out goes with" in refused(["clean", table, "--out", tmp_path / "a.csv"], capsys)
     assert "is the table itself" in refused(["clean", table, "--repair", "--out", table], capsys)
     assert "no such file" in refused(["clean", tmp_path / "none.csv"], capsys)
-    assert "between 0 and 1" in refused(["clean", table, "--false-alarms", "2"], capsys)
+    assert "between 0 and 1" in refused(["clean", table, "--confidence", "2"], capsys)
     few = tmp_path / "few.csv"
     few.write_text("a,b\n1,2\n")
     assert "too few" in refused(["clean", few], capsys)

@@ -5,7 +5,6 @@ import pytest
 from pscd import EnergyDetector
 from pscd.cli.main import main
 from pscd.cli.output import check_folder
-from pscd.detector.reasons import reasons
 from tests.cli.helpers import refused
 
 N = 120
@@ -109,9 +108,6 @@ def test_mistakes_are_told_in_one_line(csv, run, tmp_path, capsys):
     )
 
 
-def test_reasons_are_the_largest_and_positive():
-    text = reasons(("a", "b", "c", "d"), np.array([1.0, 2.5, 3.0, 4.0]), np.array([0.5, 3.0, -1.0, 0.0]))
-    assert text == "b = 2.5 (+3.0); a = 1 (+0.5)"
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pscd import EnergyDetector
-from pscd.detector.blocks import fitting_blocks, sample_rows
+from pscd import EnergyDetector, UserError
+from pscd.detector.blocks import fitting_blocks
 from pscd.tables.blocks import open_blocks
 
 
@@ -25,31 +25,28 @@ def test_all_blocks_are_read_as_the_first(tmp_path, frame, columns):
     fitting = fitting_blocks(detector, source)
     found = np.concatenate([detector.score_samples(fitting(block)) for block in source.blocks()])
     np.testing.assert_allclose(found, detector.score_samples(frame[columns]), rtol=1e-12)
+    at_once = detector.read_file(tmp_path / "x.csv")
+    assert set(at_once.columns) == {"a", "b", "colour"}
+    np.testing.assert_allclose(detector.score_samples(at_once[columns]), found, rtol=1e-12)
 
 
-def test_numbers_that_cannot_be_are_missing(tmp_path, frame):
+def test_infinite_numbers_are_impossible_cells(tmp_path, frame):
     x = frame[["a", "b"]].to_numpy().copy()
     detector = EnergyDetector(n_updates=5).fit(x)
     x[3, 1], x[4, 0] = np.inf, -1e31
     np.save(tmp_path / "x.npy", x)
     source = open_blocks(tmp_path / "x.npy", size=10)
     rows = fitting_blocks(detector, source)(next(source.blocks()))
-    assert np.argwhere(np.isnan(rows)).tolist() == [[3, 1], [4, 0]]
+    assert rows.impossible.nonzero().tolist() == [[3, 1], [4, 0]]
+    assert np.isfinite(detector.score_samples(rows)).all()
 
 
-@pytest.mark.parametrize("kind", ["npy", "parquet"])
-def test_a_sample_is_drawn_evenly_and_in_order(tmp_path, kind):
-    x = np.arange(5000.0)
-    if kind == "npy":
-        np.save(tmp_path / "x.npy", x[:, None])
-    else:
-        pd.DataFrame({"a": x}).to_parquet(tmp_path / "x.parquet")
-    source = open_blocks(tmp_path / f"x.{kind}", size=100)
-    drawn = np.asarray(sample_rows(source, 400, seed=0)).ravel()
-    assert len(drawn) == 400
-    assert (np.diff(drawn) > 0).all()
-    # The mean of 400 rows out of 5,000 deviates by 5000 / sqrt(12 * 400) * sqrt(1 - 400 / 5000) = 69.
-    assert abs(drawn.mean() - 2500) < 5 * 69
-    np.testing.assert_array_equal(drawn, np.asarray(sample_rows(source, 400, seed=0)).ravel())
-    assert not np.array_equal(drawn, np.asarray(sample_rows(source, 400, seed=1)).ravel())
-    assert len(sample_rows(source, 9999, seed=0)) == 5000
+def test_other_columns_are_refused(tmp_path, frame):
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    np.save(tmp_path / "x.npy", np.zeros((20, 5)))
+    detector = EnergyDetector(n_updates=1).fit(frame.rename(columns={"a": "c"})[["b", "c"]])
+    for read in (detector.read_file, lambda path: fitting_blocks(detector, open_blocks(path, size=10))):
+        with pytest.raises(UserError, match="has no column 'c'; it has 'a', 'b', 'colour'"):
+            read(tmp_path / "x.csv")
+        with pytest.raises(UserError, match="5 numbers a row, but the detector was fitted to 2 columns"):
+            read(tmp_path / "x.npy")

@@ -8,26 +8,22 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from sklearn.base import clone
-from sklearn.datasets import load_wine
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pscd import EnergyDetector, UserError
-from pscd.detector import estimator
-from pscd.files import read_tensors, write_tensors
 from pscd.model import SCORE_BLOCK
+from pscd.tables import encode
+from tests.detector.tables import people, with_gaps
 
 CHECKS = """
 import warnings
 from sklearn.utils.estimator_checks import check_estimator
 from pscd import EnergyDetector
-from pscd.detector import estimator
 import torch
 torch.set_num_threads(1)
-estimator.N_REFERENCE = 100  # a hundred fits in which no contamination is estimated
 warnings.simplefilter("ignore")  # check_estimator provokes them
 results = check_estimator(EnergyDetector(n_updates=5), on_fail=None, on_skip=None)
 print([(r["check_name"], r["status"]) for r in results if r["status"] != "passed"], len(results) > 40)
@@ -70,7 +66,6 @@ def test_robustness_is_what_finds_it():
     x, y = table(junk=0.2)
     robust = EnergyDetector(n_updates=60).fit(x)
     plain = EnergyDetector(gamma=0.0, n_updates=60).fit(x)
-    assert plain.gamma_ == 0
     assert (plain.sample_weight_ == 1).all()
     assert roc_auc_score(y, -robust.score_samples(x)) > 0.99 > roc_auc_score(y, -plain.score_samples(x))
 
@@ -81,26 +76,6 @@ def test_clean_data_are_hardly_affected():
     plain = EnergyDetector(gamma=0.0, n_updates=60).fit(x)
     assert np.corrcoef(detector.score_samples(x), plain.score_samples(x))[0, 1] > 0.97
     assert detector.contamination_ < 0.05
-
-
-def test_numbers_without_gaps_are_scored_as_ever(monkeypatch):
-    """Computed once and kept; another BLAS may round the last digits.
-
-    Scores have a common constant that nothing decides: its gradient is 0 but for rounding, which Adam makes steps of.
-    """
-    monkeypatch.setattr(estimator, "N_REFERENCE", 4_000)
-    x = load_wine().data[:120]
-    detector = EnergyDetector(gamma=0.3, n_updates=20, random_state=3).fit(x)
-    scores = detector.score_samples(x)
-    middle = scores.mean()
-    kept = [15.034769097801964, 13.720777202571377, 9.634733951735683, 11.401863438740479]
-    np.testing.assert_allclose(scores[:4] - middle, kept, rtol=1e-6)
-    assert detector.offset_ - middle == pytest.approx(5.559991642974997)
-    assert middle == pytest.approx(
-        -19.752821731400942, abs=20 * detector.numbers_.model.config.optimizer.lr
-    )  # 20 updates
-    assert detector.sample_weight_.mean() == pytest.approx(0.5734402088203148)
-    np.testing.assert_allclose(detector.sample(2)[:, 0], [13.91242173720458, 13.493955772055788], rtol=1e-6)
 
 
 def test_same_seed_same_scores(fitted):
@@ -129,10 +104,10 @@ def test_log_density_integrates_to_one():
 
 def test_samples_look_like_the_majority(fitted):
     detector, x, y = fitted
-    new = detector.sample(2000, random_state=3)
+    new = detector.sample(2000, seed=3)
     assert new.shape == (2000, x.shape[1])
     np.testing.assert_allclose(np.median(new, 0), np.median(x[~y], 0), atol=0.3 * x[~y].std(0).max())
-    np.testing.assert_array_equal(new, detector.sample(2000, random_state=3))
+    np.testing.assert_array_equal(new, detector.sample(2000, seed=3))
 
 
 def test_the_column_that_was_spoilt_is_named(fitted):
@@ -190,7 +165,7 @@ def test_files_of_two_fits_are_not_mixed_up(fitted, tmp_path):
     other.save(tmp_path / "two")
     network = "network.safetensors"
     shutil.copy(tmp_path / "two" / network, tmp_path / "one" / network)
-    with pytest.raises(UserError, match="not the network of the detector beside it, but of another fit"):
+    with pytest.raises(UserError, match="not the network of the detector in this folder, but of another fit"):
         EnergyDetector.load(tmp_path / "one")
     (tmp_path / "one" / network).write_bytes(b"junk")
     with pytest.raises(UserError, match=r"network\.safetensors: damaged"):
@@ -198,14 +173,6 @@ def test_files_of_two_fits_are_not_mixed_up(fitted, tmp_path):
     (tmp_path / "one" / network).unlink()
     with pytest.raises(UserError, match="no such file"):
         EnergyDetector.load(tmp_path / "one")
-
-
-def test_a_detector_saved_without_a_link_still_loads(fitted, tmp_path):
-    detector, x, _ = fitted
-    detector.save(tmp_path)
-    tensors, metadata = read_tensors(tmp_path / "detector.safetensors")
-    write_tensors(tmp_path / "detector.safetensors", tensors, {"facts": metadata["facts"]})
-    np.testing.assert_array_equal(EnergyDetector.load(tmp_path).score_samples(x), detector.score_samples(x))
 
 
 def test_a_detector_does_not_claim_to_be_trained_on_a_toy(fitted):
@@ -247,7 +214,8 @@ def test_bad_input(x, message):
     "settings",
     [
         {"gamma": -0.1},
-        {"gamma": "much"},
+        {"gamma": "auto"},
+        {"gamma": True},
         {"gamma": float("nan")},
         {"bound": float("inf")},
         {"gamma": None},
@@ -273,7 +241,6 @@ def test_tight_clusters_of_junk_are_found(reach, share):
     x, n = rng.normal(size=(1000, 3)), int(1000 * share)
     x[:n] = 0.1 * rng.normal(size=(n, 3)) + [reach, 0, 0]
     detector = EnergyDetector(n_updates=60).fit(x)
-    assert detector.gamma_ > 0
     assert roc_auc_score(np.arange(1000) < n, -detector.score_samples(x)) > 0.95
 
 
@@ -282,28 +249,6 @@ def test_samples_are_as_wide_as_clean_rows(shape):
     x = np.random.default_rng(0).normal(size=shape)
     new = EnergyDetector(n_updates=60).fit(x).sample(2000)
     assert new.std(0).mean() == pytest.approx(1.0, abs=0.15)
-
-
-def test_rank_both_sees_a_single_cell_and_a_whole_row(tmp_path):
-    """Sixty columns: one cell six deviations out drowns in the energy of its row; whole rows are seen by either."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(500, 2)) @ rng.normal(size=(2, 60)) + rng.normal(size=(500, 60))
-    cells, rows = np.arange(10), np.arange(10, 20)
-    x[cells, rng.integers(0, 60, 10)] += 8
-    x[rows] = 2 * rng.normal(size=(10, 60))
-    energy = EnergyDetector(n_updates=5).fit(x)
-    both = EnergyDetector(n_updates=5, rank="both").fit(x)
-    others = np.arange(20, 500)
-
-    def found(detector, wrong):
-        score = detector.score_samples(x)
-        return roc_auc_score(np.r_[np.ones(10), np.zeros(480)], -score[np.r_[wrong, others]])
-
-    assert found(energy, cells) < 0.9 < 0.97 < found(both, cells)
-    assert min(found(energy, rows), found(both, rows)) > 0.97
-    both.save(tmp_path)
-    np.testing.assert_array_equal(EnergyDetector.load(tmp_path).score_samples(x), both.score_samples(x))
-    np.testing.assert_array_equal(energy.sample_weight_, both.sample_weight_)
 
 
 def ring(n, seed):
@@ -335,19 +280,6 @@ def test_the_network_sees_what_no_gaussian_can(on_a_ring):
     assert found(on_a_ring) > 0.95
 
 
-def test_the_network_is_trained_with_the_gamma_of_the_gaussian():
-    """A far cluster of a tenth of the rows: at gamma 0 the network makes room for it, at gamma 1 it does not."""
-    x = np.concatenate([ring(450, 3), 0.2 * np.random.default_rng(4).normal(size=(50, 2)) + [9.0, 9.0]])
-    corrections = []
-    for gamma in (0.0, 1.0):
-        detector = EnergyDetector(gamma=gamma, bound=4.0, n_updates=150).fit(x)
-        assert detector.gamma_ == gamma
-        corrected = of_the_gaussian(x, gamma).score_samples(x) - detector.score_samples(x)
-        corrections.append(corrected[450:].mean() - corrected[:450].mean())
-    assert corrections[0] < -0.5
-    assert corrections[1] > corrections[0] + 1
-
-
 def groups(n, seed):
     """Two far groups of rows; the mean of all lies between them."""
     rng = np.random.default_rng(seed)
@@ -359,7 +291,7 @@ def test_neighbours_see_rows_between_groups(tmp_path):
     x = np.concatenate([groups(600, 0), 3 + 0.5 * np.random.default_rng(1).normal(size=(15, 4))])
     junk = np.repeat([0, 1], [600, 15])
     found = {rank: EnergyDetector(rank=rank).fit(x) for rank in ("energy", "neighbours")}
-    assert roc_auc_score(junk, -found["energy"].score_samples(x)) < 0.8
+    assert roc_auc_score(junk, -found["energy"].score_samples(x)) < 0.9
     detector = found["neighbours"]
     assert roc_auc_score(junk, -detector.score_samples(x)) > 0.98
     detector.save(tmp_path)
@@ -368,23 +300,7 @@ def test_neighbours_see_rows_between_groups(tmp_path):
     assert again.predict(x).tolist() == detector.predict(x).tolist()
 
 
-def test_rows_by_neighbours_by_hand():
-    """The energy with that of the neighbourhood in place of the numbers'; gaps, categories and all."""
-    frame = pd.DataFrame(groups(200, 2), columns=list("abcd")).assign(e=np.where(np.arange(200) % 3, "x", "y"))
-    frame.loc[5, "b"] = np.nan
-    detector = EnergyDetector(rank="neighbours").fit(frame)
-    rows = detector._read(frame)
-    z = detector.cells_.forward(rows.x)[:, detector.cells_.numbers]
-    own = detector.neighbourhood_.energy(detector.numbers_.whitened(z))
-    expected = detector._score(rows) + detector.numbers_.energy(z) - own
-    np.testing.assert_allclose(detector.score_samples(frame), expected)
-    assert detector.yardstick_ == ()
-    assert EnergyDetector().fit(frame).neighbourhood_ is None
-    words = frame[["e"]].assign(f=np.where(np.arange(200) % 5, "u", "v"))
-    assert EnergyDetector(rank="neighbours").fit(words).neighbourhood_ is None
-
-
-@pytest.mark.parametrize("rank", ["energy", "neighbours", "both"])
+@pytest.mark.parametrize("rank", ["energy", "neighbours"])
 def test_scores_of_a_stream_are_those_of_the_rows(rank):
     x, _ = table(300)
     detector = EnergyDetector(n_updates=5, rank=rank).fit(x)
@@ -394,23 +310,6 @@ def test_scores_of_a_stream_are_those_of_the_rows(rank):
     np.testing.assert_array_equal(detector.score_samples(rows), np.concatenate(blocks))
     batches = detector.score_batches(iter([rows[:SCORE_BLOCK], rows[SCORE_BLOCK:]]))
     np.testing.assert_array_equal(np.concatenate(list(batches)), np.concatenate(blocks))
-
-
-def test_plain_arrays_are_not_examined_at_length(fitted, monkeypatch):
-    """That takes ten times as long as the score of a row; whatever it would refuse still goes that way."""
-    detector, x, _ = fitted
-
-    def examine(*_, **__):
-        raise RuntimeError("examined")
-
-    for rows in (x[:1], x[:1].astype(np.float32)):
-        np.testing.assert_allclose(detector.score_samples(rows), detector.score_samples(rows.tolist()), rtol=1e-6)
-    monkeypatch.setattr("pscd.detector.estimator.validate_data", examine)
-    detector.score_samples(x[:1])
-    infinite, narrow, none = np.full_like(x[:1], np.inf), x[:1, :2], x[:0]
-    for rows in (infinite, narrow, none, x[0], x[:1].astype(int), x[:1].tolist()):
-        with pytest.raises(RuntimeError, match="examined"):
-            detector.score_samples(rows)
 
 
 def test_numbers_are_learnt_and_ranked_without_the_mixture_of_cells(tmp_path):
@@ -429,132 +328,81 @@ def test_numbers_are_learnt_and_ranked_without_the_mixture_of_cells(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def both_ranks():
-    """Detectors of one table, a tenth of it junk, that rank rows in either way."""
+def contaminated():
+    """A table, a tenth of it outliers, and its detector."""
     x = np.random.default_rng(0).normal(size=(150, 3))
     x[:15] += 9
-    return x, {rank: EnergyDetector(n_updates=5, rank=rank).fit(x) for rank in ("energy", "both")}
+    return x, EnergyDetector(n_updates=5).fit(x)
 
 
-def test_defaults():
-    assert EnergyDetector().get_params() == {
-        "gamma": "auto", "contamination": "auto", "bound": 2.0, "n_updates": 200, "rank": "energy", "kinds": None,
-        "missing": (), "random_state": 0, "verbose": False,
-    }  # fmt: skip
-
-
-def test_rows_by_both_ranks_by_hand(both_ranks):
-    x, detectors = both_ranks
-    plain, detector = detectors["energy"], detectors["both"]
-    assert plain.yardstick_ == ()
-    energy = -detector._score(detector._read(x))
-    torch.testing.assert_close(energy, -torch.from_numpy(plain.score_samples(x)))
-    z = detector.cells_.forward(torch.from_numpy(x))
-    cost = detector.cells_.mixture.cells(z, detector.cells_.mixture.trusted(z)).cost.amax(1)
-    yardstick = []
-    for values in (energy, cost):
-        yardstick += [float(values.median()), float(values.quantile(0.9) - values.median())]
-    assert detector.yardstick_ == pytest.approx(yardstick)
-    above = [(energy - yardstick[0]) / yardstick[1], (cost - yardstick[2]) / yardstick[3]]
-    soft = torch.logsumexp(3.0 * torch.stack(above), 0) / 3.0
-    np.testing.assert_allclose(detector.score_samples(x), -(yardstick[0] + yardstick[1] * soft))
-
-
-@pytest.mark.parametrize("rank", ["energy", "both"])
-def test_threshold_contamination_and_weights_by_hand(both_ranks, rank):
-    x, detectors = both_ranks
-    detector = detectors[rank]
-    scores = torch.from_numpy(detector.score_samples(x))
-    drawn = detector._draw(estimator.N_REFERENCE, seed=0)
-    own = detector._ranked(detector._score_of(drawn), detector.cells_.inverse(drawn))
-    edge = float(own.quantile(0.01))
-    outside = float((scores < edge).double().mean())
+def test_threshold_contamination_and_weights_by_hand(contaminated):
+    x, detector = contaminated
+    energy = detector.energy(x)
+    np.testing.assert_array_equal(detector.score_samples(x), -energy)
+    samples = detector.energy(detector.sample(4_000, seed=0))
+    edge = np.quantile(samples, 0.99)
+    outside = (energy > edge).mean()
     assert detector.contamination_ == pytest.approx(max(0.0, (outside - 0.01) / 0.99))
-    assert detector.offset_ == pytest.approx(max(edge, float(np.percentile(scores, 1.0))))
-    energies = torch.from_numpy(detectors["energy"].score_samples(x))
-    weights = torch.exp(detector.gamma_ * (energies - energies.median())).clamp_max(1)
+    assert detector.offset_ == pytest.approx(max(-edge, np.percentile(-energy, 1)))
+    weights = np.minimum(1, np.exp(-detector.gamma * (energy - np.quantile(energy, 0.5, method="lower"))))
     np.testing.assert_allclose(detector.sample_weight_, weights)
-    assert detector.gamma_ == detector.numbers_.gaussian.gamma > 0
-    np.testing.assert_array_equal(detector.predict(x), np.where(scores < detector.offset_, -1, 1))
+    assert detector.n_ignored == (weights < 0.1).sum() >= 15
+    np.testing.assert_array_equal(detector.predict(x), np.where(-energy < detector.offset_, -1, 1))
 
 
-def test_a_share_of_one_s_own_is_the_threshold(both_ranks):
-    x, _ = both_ranks
+def test_a_stated_contamination_is_the_threshold_and_gamma_0_weighs_all_rows_alike(contaminated):
+    x, _ = contaminated
     detector = EnergyDetector(n_updates=2, contamination=0.2, gamma=0.0).fit(x)
-    scores = detector.score_samples(x)
-    assert detector.offset_ == pytest.approx(np.percentile(scores, 20))
+    assert detector.offset_ == pytest.approx(np.percentile(detector.score_samples(x), 20))
     assert (detector.sample_weight_ == 1).all()
-    assert (detector.n_rows_, detector.n_features_in_, detector.stray_.tolist()) == (150, 3, [0, 0, 0])
 
 
-def test_new_and_stray_cells_cost_by_the_rule_of_succession():
+def test_impossible_cells_cost_by_the_rule_of_succession():
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"a": rng.normal(size=90).astype(object), "b": rng.normal(size=90), "c": [7.0] * 90})
+    frame = pd.DataFrame({"a": rng.normal(size=90).astype(object), "b": rng.normal(size=90)})
     frame.loc[:2, "a"] = ["x", "y", "z"]
     detector = EnergyDetector(n_updates=2).fit(frame)
-    rows = detector._read(frame)
-    assert detector.stray_.tolist() == [3, 0, 0]
-    base = detector._score_of(detector.cells_.forward(rows.x))
-    expected = base.clone()
-    expected[:3] -= math.log((90 + 2) / (3 + 1))
-    torch.testing.assert_close(detector._score(rows), expected)
-    plain = EnergyDetector(n_updates=2).fit(frame[["b", "c"]])
-    new = frame[["b", "c"]].assign(c=8.0)
-    gone = plain.score_samples(frame[["b", "c"]]) - plain.score_samples(new)
-    np.testing.assert_allclose(gone, math.log(91))
+    missing = frame.assign(a=frame["a"].where(frame.index > 2))
+    difference = detector.energy(frame) - detector.energy(missing)
+    np.testing.assert_allclose(difference[:3], math.log((90 + 2) / (3 + 1)))
+    np.testing.assert_array_equal(difference[3:], 0)
 
 
-@pytest.mark.parametrize(
-    ("name", "good", "bad"),
-    [
-        ("gamma", (0, 0.0, 2.5, "auto"), (-1e-9, math.nan, math.inf, "much", None, True)),
-        ("contamination", (1e-9, 0.5, "auto"), (0.0, 0.5 + 1e-9, math.nan, "some", True)),
-        ("bound", (1e-9, 3), (0.0, -1.0, math.nan, "2")),
-        ("n_updates", (1, np.int64(3)), (0, 1.5, True, "5")),
-        ("rank", ("energy", "neighbours", "both"), ("cell", None)),
-    ],
-)
-def test_parameters_include_their_ends_as_they_say(name, good, bad):
-    for value in good:
-        EnergyDetector(**{name: value})._check_parameters()
-    for value in bad:
-        with pytest.raises(ValueError, match=f"{name} must be"):
-            EnergyDetector(**{name: value})._check_parameters()
+def test_a_table_is_encoded_once(monkeypatch):
+    """What `read` returned stands for the table in every method, `fit` included."""
+    frame = with_gaps(people(150), 0.1)
+    plain = EnergyDetector(n_updates=2).fit(frame)
+    expected = plain.score_samples(frame), plain.cells(frame), plain.transform(frame)
+    calls = []
+    monkeypatch.setattr("pscd.detector.reading.encode", lambda *a: calls.append(1) or encode(*a))
+    detector = EnergyDetector(n_updates=2)
+    rows = detector.read(frame)
+    detector.fit(rows)
+    assert list(detector.feature_names_in_) == list(frame.columns)
+    np.testing.assert_array_equal(detector.score_samples(rows), expected[0])
+    assert detector.cells(rows).equals(expected[1])
+    assert detector.transform(rows).equals(expected[2])
+    assert len(calls) == 1
+    other = EnergyDetector(n_updates=1).fit(frame[["height", "weight"]])
+    with pytest.raises(ValueError, match="other columns than those that the detector was fitted to"):
+        other.score_samples(rows)
 
 
-def test_which_arrays_need_no_examination(both_ranks):
-    x, detectors = both_ranks
-    detector = detectors["energy"]
-    assert detector._is_plain(x)
-    assert detector._is_plain(x[:1].astype(np.float32))
-    infinite = x.copy()
-    infinite[0, 0] = np.inf
-    for other in (x.tolist(), x.astype(int), x[0], x[:0], x[:, :2], infinite, pd.DataFrame(x), x[None]):
-        assert not detector._is_plain(other)
-    named = EnergyDetector(n_updates=1).fit(pd.DataFrame(x, columns=list("abc")))
-    assert not named._is_plain(x)
-
-
-def test_what_a_notebook_shows_of_a_detector(both_ranks):
-    _, detectors = both_ranks
-    detector = detectors["energy"]
+def test_what_a_notebook_shows_of_a_detector(contaminated):
+    _, detector = contaminated
     html = detector._repr_html_()
-    ignored = int((detector.sample_weight_ < 0.1).sum())
-    assert ignored > 0
-    for text in ("150 rows of 3 columns", f"{detector.gamma_:.3g}", f"{ignored} rows counted less than a tenth",
-                 f"{detector.contamination_:.1%}", f"energy above {-detector.offset_:.4g}"):  # fmt: skip
+    for text in ("150 rows of 3 columns", "energy above", "weight below 0.1"):
         assert text in html
     assert "rows of" not in EnergyDetector()._repr_html_()
     assert detector._repr_mimebundle_()["text/plain"] == repr(detector)
-    tags = EnergyDetector().__sklearn_tags__().input_tags
-    assert (tags.allow_nan, tags.string, tags.categorical) == (True, True, True)
 
 
-def test_samples_go_by_their_seed(both_ranks):
-    _, detectors = both_ranks
-    detector = detectors["energy"]
-    seed = int(np.random.RandomState(0).randint(2**31 - 1))
-    expected = detector.cells_.inverse(detector._draw(4, seed=seed)).numpy()
-    np.testing.assert_array_equal(detector.sample(4), expected)
-    assert detector.sample().shape == (1, 3)
-    assert not np.array_equal(detector.sample(4, random_state=1), expected)
+def test_what_a_plain_array_is_refused_for(contaminated):
+    x, detector = contaminated
+    np.testing.assert_allclose(detector.score_samples(x.astype(np.float32)), detector.score_samples(x), rtol=1e-4)
+    np.testing.assert_array_equal(detector.score_samples(x.tolist()), detector.score_samples(x))
+    infinite = x.copy()
+    infinite[0, 0] = np.inf
+    for bad, message in ((infinite, "infinity"), (x[:, :2], "2 features"), (x[:0], "0 sample"), (x[0], "2D array")):
+        with pytest.raises(ValueError, match=message):
+            detector.score_samples(bad)

@@ -28,17 +28,6 @@ def test_isolated_rows_are_no_neighbours_and_2_sqrt_n_rows_count():
     assert (len(near.rows), near.count) == (360, 40)
 
 
-def test_a_share_of_the_rows_has_a_share_of_the_neighbours(monkeypatch):
-    monkeypatch.setattr(module, "MOST_ROWS", 90)
-    near = Neighbourhood.of(rows(400))
-    assert (len(near.rows), near.count) == (90, 10)
-    monkeypatch.setattr(module, "NEIGHBOUR_ROWS", 100)
-    near = Neighbourhood.of(rows(400))
-    assert (len(near.rows), near.count) == (90, 20)
-    assert all(any(torch.equal(row, other) for other in rows(400)[:100]) for row in near.rows)
-    assert Neighbourhood.of(rows(2)).count == len(Neighbourhood.of(rows(2)).rows)
-
-
 def test_it_falls_with_the_density_as_a_log_density_does():
     """Even rows in two squares, four times as many in one: the energies differ by log 4.
 

@@ -1,38 +1,37 @@
 import numpy as np
 import pandas as pd
+import pytest
 
 from pscd import EnergyDetector
-from pscd.detector.reasons import reasons, reasons_of, short_cell
+from pscd.detector.reasons import reasons_of, short_cell
 
 
-def test_the_columns_that_cost_most_come_first():
-    blame = np.array([0.0, 2.0, 5.0, 1.0, 0.5])
-    assert reasons("abcde", [1, 2.5, "x", 3, 4], blame) == "c = x (+5.0); b = 2.5 (+2.0); d = 3 (+1.0)"
+@pytest.fixture(scope="module")
+def frame():
+    return pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=["a", "b"])
+
+
+def test_cells_are_short():
     assert short_cell(1.23456789) == "1.23457"
     assert short_cell("a" * 40) == "a" * 27 + "..."
 
 
-def test_many_rows_are_explained_in_blocks(monkeypatch):
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"])
+def test_the_columns_that_cost_most_come_first_with_value_and_cost(frame):
     detector = EnergyDetector(n_updates=5).fit(frame)
-    some = np.array([3, 50, 7, 8, 20])
-    told, asked, explain = reasons_of(detector, frame, frame, some), [], detector.explain
-    monkeypatch.setattr("pscd.detector.reasons.EXPLAINED_AT_ONCE", 2)
-    monkeypatch.setattr(detector, "explain", lambda rows: asked.append(len(rows)) or explain(rows))
-    assert reasons_of(detector, frame, frame, some) == told
-    assert asked == [2, 2, 1]
-
-
-def test_values_are_told_as_they_were_read():
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"])
-    detector = EnergyDetector(n_updates=5).fit(frame)
-    frame.loc[7, "b"] = 30.0
-    text = frame.astype({"b": str}).assign(other="x")
-    (told,) = reasons_of(detector, frame, text, np.array([7]))
-    assert told.startswith("b = 30.0 (+")
-    assert reasons_of(detector, frame, text, np.array([], int)) == []
+    changed = frame.assign(other="x")
+    changed.loc[7, ["a", "b"]] = [-9.0, 30.0]
+    rows = detector.read(changed[["a", "b"]])
+    cost = detector.explain(rows).loc[7]
+    (text,) = reasons_of(detector, rows, np.array([7]))
+    assert text == f"b = 30 (+{cost['b']:.1f}); a = -9 (+{cost['a']:.1f})"
+    assert reasons_of(detector, rows, np.array([7]), most=1) == [text.split("; ")[0]]
+    assert reasons_of(detector, rows, np.array([], int)) == []
     plain = EnergyDetector(n_updates=5).fit(frame.to_numpy())
-    (told,) = reasons_of(plain, frame.to_numpy(), pd.DataFrame(frame.to_numpy()), np.array([7]))
-    assert told.startswith("x1 = 30 (+")
+    (text,) = reasons_of(plain, plain.read(changed[["a", "b"]].to_numpy()), np.array([7]))
+    assert text.startswith("x1 = 30 (+")
+
+
+def test_many_rows_are_explained_in_blocks(frame):
+    detector = EnergyDetector(n_updates=5).fit(frame)
+    rows, index = detector.read(frame), np.array([3, 50, 7, 8, 20])
+    assert reasons_of(detector, rows, index, size=2) == reasons_of(detector, rows, index)

@@ -18,8 +18,8 @@ rows = np.r_[np.flatnonzero(benign), np.flatnonzero(1 - benign)[:15]]
 x, malignant = x[rows], benign[rows] == 0
 
 detector = pscd.EnergyDetector(random_state=0).fit(x)
-energy = -detector.score_samples(x)  # scikit-learn's sign is the opposite
-print(f"gamma, chosen from the rows: {detector.gamma_:.3f}")
+energy = -detector.score_samples(x)  # scikit-learn's sign is the other way round
+print(f"estimated contamination: {detector.contamination_:.1%}")
 print(f"AUROC of the energy: {roc_auc_score(malignant, energy):.2f}")
 
 # %%

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from pscd import EnergyDetector, UserError
-from pscd.coordinates import LINEAR, SPIKED_LINEAR
 from pscd.files import read_tensors, write_tensors
 from tests.detector.tables import people, with_gaps
 
@@ -36,23 +35,6 @@ def test_categories_alone_need_no_network(tmp_path):
     again = EnergyDetector.load(tmp_path)
     np.testing.assert_array_equal(again.score_samples(frame), detector.score_samples(frame))
     assert set(again.sample(50)["sex"]) == {"m", "f"}
-
-
-def test_a_detector_without_a_mixture_explains_by_its_gaussian(tmp_path):
-    """As detectors were saved before cells had a model of their own."""
-    x = np.random.default_rng(0).normal(size=(200, 3))
-    detector = EnergyDetector(n_updates=5).fit(x)
-    detector.save(tmp_path)
-    path = tmp_path / "detector.safetensors"
-    tensors, metadata = read_tensors(path)
-    write_tensors(path, {name: t for name, t in tensors.items() if not name.startswith("cells.")}, metadata)
-    again = EnergyDetector.load(tmp_path)
-    np.testing.assert_array_equal(again.score_samples(x), detector.score_samples(x))
-    gaussian = again.numbers_.gaussian
-    z = again.cells_.forward(torch.from_numpy(x))
-    cost = ((z - gaussian.mean) @ gaussian.precision).square() / gaussian.precision.diagonal() / 2
-    trusted = np.asarray(~again.flag_cells(x)).all(1)
-    np.testing.assert_allclose(again.explain(x)[trusted], cost.numpy()[trusted], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["cells.mixture.weights", "cells.varies", "mean", "sample_weight"])
@@ -97,46 +79,24 @@ def changed(folder, to, tensors=None, facts=None, metadata=None):
 def test_everything_that_was_fitted_comes_back(saved):
     detector, folder = saved
     again = EnergyDetector.load(folder)
-    for name in ("gamma_", "contamination_", "offset_", "n_rows_", "n_features_in_"):
+    for name in ("contamination_", "offset_", "n_rows_", "n_features_in_"):
         assert getattr(again, name) == getattr(detector, name)
-    assert tuple(again.yardstick_) == tuple(detector.yardstick_)
-    assert torch.equal(again.stray_, detector.stray_)
+    assert torch.equal(again.impossible_, detector.impossible_)
+    assert again.reader_ == detector.reader_
     np.testing.assert_array_equal(again.sample_weight_, detector.sample_weight_)
     for name, t in detector.cells_.tensors().items():
         assert torch.equal(again.cells_.tensors()[name].nan_to_num(9.5), t.nan_to_num(9.5)), name
-    for name in ("mean", "covariance", "scatter"):
+    for name in ("mean", "covariance"):
         assert torch.equal(getattr(again.numbers_.gaussian, name), getattr(detector.numbers_.gaussian, name))
-    assert again.numbers_.gaussian.gamma == detector.numbers_.gaussian.gamma
     assert not hasattr(again, "feature_names_in_")
     assert again.random_state == 3
 
 
-def test_detectors_of_before_lack_some_parts(saved, tmp_path):
-    detector, folder = saved
-    x = np.random.default_rng(1).normal(size=(5, 3))
-    changed(folder, tmp_path, {"stray": None}, {"fitted.yardstick_": None, "schema": "none"}, {"network": None})
-    path = tmp_path / "detector.safetensors"
-    tensors, about = read_tensors(path)
-    told = json.loads(about["facts"])
-    del told["schema"]
-    write_tensors(path, tensors, about | {"facts": json.dumps(told)})
-    again = EnergyDetector.load(tmp_path)
-    assert (again.stray_.tolist(), again.stray_.dtype, again.yardstick_) == ([0, 0, 0], torch.long, ())
-    np.testing.assert_array_equal(
-        again.cells_.forward(torch.from_numpy(x)), detector.cells_.forward(torch.from_numpy(x))
-    )
-
-
-@pytest.mark.parametrize("name", ["gamma_", "contamination_", "offset_", "n_rows_"])
+@pytest.mark.parametrize("name", ["contamination_", "offset_", "n_rows_"])
 def test_what_was_fitted_must_be_there_and_a_number(saved, tmp_path, name):
     for value in ("much", [1.0], None):
         with pytest.raises(UserError, match="damaged, or not a detector of pscd"):
             EnergyDetector.load(changed(saved[1], tmp_path, facts={f"fitted.{name}": value}))
-
-
-def test_a_yardstick_is_of_numbers(saved, tmp_path):
-    with pytest.raises(UserError, match="damaged, or not a detector of pscd"):
-        EnergyDetector.load(changed(saved[1], tmp_path, facts={"fitted.yardstick_": [1.0, "2"]}))
 
 
 @pytest.mark.parametrize("count", [400, -1, "many"])
@@ -149,24 +109,8 @@ def test_the_number_of_neighbours_must_fit_the_rows(tmp_path, count):
 
 
 def test_the_network_of_another_fit_is_told(saved, tmp_path):
-    with pytest.raises(UserError, match="not the network of the detector beside it, but of another fit"):
+    with pytest.raises(UserError, match="not the network of the detector in this folder, but of another fit"):
         EnergyDetector.load(changed(saved[1], tmp_path, metadata={"network": "f00d"}))
-
-
-def test_coordinates_of_before_had_other_names(saved, tmp_path):
-    detector, folder = saved
-    old = detector.cells_.columns
-    spiked = torch.tensor([True, False])
-    tensors = {f"columns.{name}": None for name in old.tensors()}
-    tensors |= {"columns.centre": old.shift, "columns.scale": old.scale, "columns.kept": old.used,
-                "columns.spiked": spiked, "constants": old.constants}  # fmt: skip
-    found = EnergyDetector.load(changed(folder, tmp_path, tensors)).cells_.columns
-    assert torch.equal(found.shift, old.shift)
-    assert torch.equal(found.scale, old.scale)
-    assert torch.equal(found.used, old.used)
-    assert torch.equal(found.constants, old.constants)
-    assert found.linear.tolist() == [SPIKED_LINEAR, LINEAR]
-    assert found.linear.dtype == torch.float64
 
 
 def test_a_generator_is_not_saved_as_a_seed(tmp_path):
