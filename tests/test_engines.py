@@ -88,13 +88,14 @@ def deadly(detector, rows, flag):
 def test_a_frame_of_pandas_is_worked_on_at_once(rows, detector, repair, fill):
     rows = rows.drop(columns="count").assign(count=rows["count"].astype(float))
     found = engines.clean(rows, detector, repair=repair, fill=fill)
-    wrong, gaps = detector.suspects(rows), detector.gaps(rows)
+    cells = detector.cells(rows)
+    wrong, gaps = (cells[cells["problem"] == problem] for problem in ("wrong", "missing"))
     changed = pd.concat([wrong] * repair + [gaps] * fill + [wrong[:0]])
     assert len(wrong) > 5
     assert len(gaps) == 8
     expected = rows.copy()
     for cell in changed.to_dict("records"):
-        expected.loc[cell["row"], cell["column"]] = cell["suggested"]
+        expected.loc[cell["row"], cell["column"]] = cell["suggestion"]
     pd.testing.assert_frame_equal(found, expected)
 
 

@@ -1,6 +1,5 @@
 """The page of a detector of `pscd detect`."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 

@@ -41,7 +41,7 @@ def clean(*words):
 
 def cells(path):
     found = pd.read_csv(path, keep_default_na=False, dtype=str)
-    return {tuple(record) for record in found[["row", "column", "found", "what", "mistake"]].to_numpy()}
+    return {tuple(record) for record in found[["row", "column", "value", "problem", "suggestion"]].to_numpy()}
 
 
 @pytest.mark.parametrize("source", ["x.csv", "x.parquet"])
@@ -53,7 +53,7 @@ def test_in_blocks_as_at_once(folder, tmp_path, request, source, capsys):
     request.getfixturevalue("small_blocks")
     assert clean(*words, "--out", tmp_path / f"blocks{ending}") == 0
     again = capsys.readouterr().out
-    for text in ("cells look wrong", "3 in height: 100 times too large", "2 cells are missing: 2 in weight"):
+    for text in ("cells look wrong", "3 in height: such as", "2 cells are missing: 2 in weight"):
         assert text in told
         assert text in again
     assert cells(tmp_path / "once.cells.csv") == cells(tmp_path / "blocks.cells.csv")
@@ -74,7 +74,7 @@ def test_a_folder_of_shards_and_nothing_changed(folder, tmp_path, small_blocks, 
     words = ["clean", folder / "shards", "--run", folder / "run", "--cells", tmp_path / "c.csv"]
     assert clean(*words) == 0
     told = capsys.readouterr().out
-    assert "3 in height: 100 times too large" in told
+    assert "3 in height: such as" in told
     assert "nothing was changed" in told
     assert clean("clean", folder / "x.parquet", "--run", folder / "run", "--cells", tmp_path / "d.csv") == 0
     assert (tmp_path / "c.csv").read_bytes() == (tmp_path / "d.csv").read_bytes()
@@ -167,18 +167,6 @@ def test_a_copy_that_was_stopped_is_made_again(folder, tmp_path, small_blocks, m
     monkeypatch.setattr(cleaning, "_findings", None)
     assert clean(*words) == 0
     assert (tmp_path / "y.csv").exists()
-
-
-def test_shifted_rows_are_not_all_told():
-    rows = range(40)
-    found = pd.DataFrame(
-        {"row": rows, "column": "a", "found": 1.0, "suggested": 2.0, "lower": None, "upper": None, "cost": 9.0,
-         "mistake": "shifted by one column to the left", "what": "wrong"}
-    )  # fmt: skip
-    summary = cleaning._summary(found, 50, 0)
-    assert summary["wrong"] == 40
-    assert len(summary["groups"]) + summary["more"] == 40
-    assert len(summary["groups"]) == 12
 
 
 def test_mistakes_are_told_in_one_line(folder, tmp_path, small_blocks, capsys):
