@@ -73,12 +73,14 @@ class _Score:
         self.model = model
 
     def __call__(self, part: "pd.DataFrame") -> "pd.DataFrame":
+        import numpy as np
+
         if len(part) == 0:
             return part.assign(energy=_empty("float64"))
         with fast.threads_set(1):  # the engine has a process for each core
             rows = part[_names(self.model, part)]
             if isinstance(self.model, Model):
-                return part.assign(energy=self.model.energy(rows.to_numpy("float64")).double().numpy())
+                return part.assign(energy=np.asarray(self.model.energy(rows.to_numpy("float64")), "float64"))
             return part.assign(energy=-self.model.score_samples(rows))
 
 

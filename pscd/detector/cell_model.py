@@ -1,22 +1,26 @@
 """The distribution of each cell of a table, given the trusted cells of its row."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from pscd.coordinates import Coordinates
-from pscd.mixtures.mixed import MixedMixture
-from pscd.mixtures.mixed_fit import draw_rows, fit_drawn
+from pscd.mixtures import MixtureSettings, TableMixture, fit_mixture
+from pscd.rng import Stream, generator
+
+# Cells are predicted from fewer components than densities have, and from fewer rows, since each cell takes its time.
+SETTINGS = MixtureSettings(
+    wrong_cells=True, max_rows=10_000, choosing_rows=4_000, held_out=0.25, components=(1, 2, 4, 8, 16, 32)
+)
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Rows `(m, V)` that a mixture is fitted to once it is needed, drawn from n rows of the table by a seed."""
+    """Random rows of the table, `(m, V)`, that a mixture is fitted to once it is needed, and the seed of the fit."""
 
     rows: Tensor
-    n: int
     seed: int
 
 
@@ -33,7 +37,7 @@ class CellModel:
     """
 
     columns: Coordinates | None
-    source: MixedMixture | Drawn
+    source: TableMixture | Drawn
     levels: Tensor
     varies: Tensor
     constants: Tensor
@@ -46,17 +50,17 @@ class CellModel:
         the rest of a fit.
         """
         columns, varies, constants = _varying(x, levels)
-        index, _ = draw_rows(len(x), seed)
-        unfitted = cls(columns, Drawn(x[:0], len(x), seed), levels, varies, constants)
-        return cls(columns, Drawn(unfitted.forward(x[index]), len(x), seed), levels, varies, constants)
+        index = torch.randperm(len(x), generator=generator(seed, Stream.MIXED_MIXTURE))[: SETTINGS.max_rows]
+        unfitted = cls(columns, Drawn(x[:0], seed), levels, varies, constants)
+        return replace(unfitted, source=Drawn(unfitted.forward(x[index]), seed))
 
     @cached_property
-    def mixture(self) -> MixedMixture:
+    def mixture(self) -> TableMixture:
         """The mixture of the columns that vary, numbers and categories."""
-        if isinstance(self.source, MixedMixture):
+        if isinstance(self.source, TableMixture):
             return self.source
-        _, rng = draw_rows(self.source.n, self.source.seed)
-        return fit_drawn(self.source.rows, self.levels[self.varies], rng)
+        levels = self.levels[self.varies]
+        return fit_mixture(self.source.rows, levels, seed=self.source.seed, settings=SETTINGS).components
 
     @cached_property
     def numbers(self) -> Tensor:
@@ -117,16 +121,10 @@ class CellModel:
         return self.mixture.log_prob(z) - numbers
 
     @property
-    def _marginal(self) -> MixedMixture:
+    def _marginal(self) -> TableMixture:
         """The mixture of the numbers alone."""
         mixture = self.mixture
-        return MixedMixture(
-            mixture.weights,
-            mixture.means,
-            mixture.covariances,
-            mixture.log_tables[:, :0],
-            mixture.levels[self.numbers],
-        )
+        return TableMixture(mixture.weights, mixture.means, mixture.factors)
 
     def tensors(self) -> dict[str, Tensor]:
         """What a file holds of the model, besides the coordinates."""

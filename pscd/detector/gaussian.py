@@ -1,13 +1,13 @@
 """The Gaussian of the majority of the rows, fitted beside a background that takes the outliers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from pscd.mixtures.background import Background
-from pscd.mixtures.robust import ROUNDS, em, first
+from pscd.mixtures import MixtureSettings
+from pscd.mixtures.robust import converged, first_component
 from pscd.rng import Stream, generator
 
 
@@ -72,8 +72,11 @@ def fit_gaussian(
         # EM finds the optimum nearest to its start: the half of the rows nearest to the median is mostly clean.
         distance = (z - z.median(0).values).square().sum(1)
         middle = z[distance.topk(max(2, (n + 1) // 2), largest=False).indices]
-        component = em(first(middle, 1, Background.of(z), rng), z, ROUNDS).components
-        mean, covariance = component.means[0], component.factors[0] @ component.factors[0].T
+        levels, em = torch.zeros(k, dtype=torch.long), MixtureSettings(spiked_variance=0.0)  # regularised below
+        every, start = (first_component(rows, levels, em, None) for rows in (z, middle))
+        frame = replace(start.frame, background=every.frame.background)
+        component = converged(replace(start, frame=frame), z).components
+        mean, covariance = component.means[0], component.covariances[0]
     else:
         mean, covariance = z.mean(0), torch.cov(z.T).reshape(k, k)
     floor = torch.where(spiked, settings.spiked_floor, settings.floor).double()

@@ -17,7 +17,7 @@ from pscd.detector.reading import Reader, Rows
 from pscd.energies import Correction
 from pscd.errors import UserError
 from pscd.files import locked, read_tensors, reading, tensors_digest, under, write_tensors, writing_to
-from pscd.mixtures.mixed import MixedMixture
+from pscd.mixtures import TableMixture
 from pscd.model import Model
 from pscd.run_folder import RunFolder
 from pscd.tables import Schema
@@ -105,7 +105,7 @@ def _restore(detector: "EnergyDetector", tensors: dict[str, Tensor], facts: dict
     columns, cells = (under(tensors, f"{name}.") for name in ("columns", "cells"))
     detector.cells_ = CellModel(
         Coordinates(**columns) if columns else None,
-        MixedMixture(**under(cells, "mixture.")),
+        TableMixture(**under(cells, "mixture.")),
         *(cells[name] for name in ("levels", "varies", "constants")),
     )
     detector.reader_ = Reader(Schema.from_json(facts["schema"]), bool(facts["is_plain"]))

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from pscd.detector.cell_model import CellModel, Drawn
-from pscd.mixtures.mixed_fit import MOST_ROWS, draw_rows, fit_mixed
+from pscd.detector.cell_model import SETTINGS, CellModel, Drawn
+from pscd.mixtures import fit_mixture
 
 LEVELS = torch.tensor([0, 3, 0, 0, 2])
 
@@ -82,19 +82,18 @@ def test_nothing_to_learn():
 
 
 def test_the_mixture_is_fitted_when_it_is_first_asked_for(rows):
-    """It is then the one that all rows would have given, of more rows than it looks at, too."""
-    made = CellModel.fit(rows, LEVELS, seed=3)
-    assert "mixture" not in vars(made)
-    expected = fit_mixed(made.forward(rows), [0, 3, 0], seed=3)
-    assert all(torch.equal(t, expected.tensors()[name]) for name, t in made.mixture.tensors().items())
-    assert made.mixture is made.mixture
-    many = torch.randn(MOST_ROWS + 50, 1, generator=torch.Generator().manual_seed(0)).double()
+    """To rows that are drawn from the table, since fitting takes as long for each of them."""
+    model = CellModel.fit(rows, LEVELS, seed=3)
+    assert "mixture" not in vars(model)
+    expected = fit_mixture(model.source.rows, [0, 3, 0], seed=3, settings=SETTINGS).components
+    assert all(torch.equal(t, expected.tensors()[name]) for name, t in model.mixture.tensors().items())
+    assert model.mixture is model.mixture
+    many = torch.randn(SETTINGS.max_rows + 50, 1, generator=torch.Generator().manual_seed(0)).double()
     large = CellModel.fit(many, torch.tensor([0]), seed=3)
     assert isinstance(large.source, Drawn)
-    index, _ = draw_rows(len(many), 3)
-    assert torch.equal(large.source.rows, large.forward(many)[index])
-    assert large.source.rows.shape == (MOST_ROWS, 1)
-    assert large.source.n == len(many)
+    assert large.source.rows.shape == (SETTINGS.max_rows, 1)
+    assert torch.isin(large.source.rows, large.forward(many)).all()
+    assert len(large.source.rows.unique()) == SETTINGS.max_rows
 
 
 def test_energies_of_numbers_need_no_mixture():
