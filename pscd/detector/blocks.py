@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from pscd.data.tables import read_array
 from pscd.detector.reading import Reader, Rows
 from pscd.errors import UserError
 from pscd.files import suffix_of
-from pscd.tables import ReadOptions, TableFile, as_frame, decode, read_frame
+from pscd.tables import ReadOptions, TableFile, as_frame, decode, read_array, read_frame
 from pscd.tables.levels import listed
 
 if TYPE_CHECKING:
