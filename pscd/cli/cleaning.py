@@ -62,7 +62,7 @@ def clean_in_blocks(
         detector, _ = fit_to_sample(args, source)
     else:
         check_table_ids(args, source)
-    fitting = fitting_blocks(detector, source, reading_options(args))
+    fitting = fitting_blocks(detector.reader_, source, reading_options(args))
     typed = args.out is not None and not as_text
     some = None if source.names is None or typed else detector.columns
 

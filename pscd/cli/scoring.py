@@ -89,7 +89,7 @@ def score_by_detector(args: argparse.Namespace, detector: "EnergyDetector", sour
     from pscd.detector.blocks import fitting_blocks
 
     check_table_ids(args, source)
-    fitting = fitting_blocks(detector, source, reading_options(args))
+    fitting = fitting_blocks(detector.reader_, source, reading_options(args))
     # What nobody reads is not computed: a file of numbers has no reasons in it.
     which = "none" if out.suffix == ".npy" else args.reasons or "outliers"
     some = None if source.names is None else [*detector.columns, *args.id]

@@ -14,52 +14,55 @@ from pscd.tables import ReadOptions, TableFile, as_frame, decode, read_array, re
 from pscd.tables.levels import listed
 
 if TYPE_CHECKING:
-    from pscd.detector.estimator import EnergyDetector
     from pscd.tables.blocks import BlockSource
 
 
-def reader_for(detector: "EnergyDetector", file: TableFile) -> Reader:
-    """A reader of a file as the detector needs it; what is not stated about text is inferred from the first block."""
-    reader, wanted = detector.reader_, detector.columns
-    goes_by_place = file.shape is not None or not hasattr(detector, "feature_names_in_")
-    _check_columns(wanted, file.names, len(file.names) if goes_by_place else None, file.path)
-    reader = reader.renamed(file.names) if goes_by_place else reader
-    names = [column.name for column in reader.schema.learnt()]
+def reader_for(reader: Reader, file: TableFile, *, by_place: bool = False) -> Reader:
+    """The reader of a detector for a file; what is not stated about text is inferred from the first block.
+
+    Columns are found by name; by place if the detector knows no names, or the file is an array.
+    """
+    by_place = by_place or file.shape is not None
+    _check_columns(reader.columns, file.names, len(file.names) if by_place else None, file.path)
+    reader = reader.renamed(file.names) if by_place else reader
+    names = reader.columns
     first = next(file.blocks(columns=names)) if file.is_large else file.frame()[names]
     return reader.adapted(first, file.options)
 
 
 def fitting_blocks(
-    detector: "EnergyDetector", source: "BlockSource", options: dict[str, Any] | None = None
+    reader: Reader, source: "BlockSource", options: dict[str, Any] | None = None
 ) -> Callable[[Any], Rows]:
     """A function from blocks of a table to rows; what is not stated is inferred from the first block for all."""
     width = None if source.names is not None else source.n_columns
-    _check_columns(detector.columns, source.names or (), width, source.path)
-    wanted = detector.columns
+    wanted = reader.columns
+    _check_columns(wanted, source.names or (), width, source.path)
 
     def framed(block: Any) -> pd.DataFrame:
         if isinstance(block, np.ndarray):
             return pd.DataFrame(block.reshape(len(block), -1), columns=wanted)
         return block[wanted]
 
-    reader = detector.reader_.adapted(framed(next(source.blocks(0))), _options(options))
-    return lambda block: reader.read(framed(block))
+    adapted = reader.adapted(framed(next(source.blocks(0))), _options(options))
+    return lambda block: adapted.read(framed(block))
 
 
-def read_file(detector: "EnergyDetector", path: Path, options: dict[str, Any]) -> pd.DataFrame:
+def read_file(reader: Reader, path: Path, options: dict[str, Any]) -> pd.DataFrame:
     """All columns of a file as a frame that the methods of the detector take."""
     if suffix_of(path) in (".npy", ".npz"):
         x = read_array(path)
         frame = as_frame(x.reshape(len(x), -1)).to_native()
-        _check_columns(detector.columns, (), frame.shape[1], path)
-        return frame.set_axis(detector.columns, axis=1)
+        _check_columns(reader.columns, (), frame.shape[1], path)
+        return frame.set_axis(reader.columns, axis=1)
     frame = read_frame(path, **options)
-    _check_columns(detector.columns, list(frame.columns), None, path)
-    part = frame[detector.columns]
-    reader = detector.reader_.adapted(part, _options(options))
-    if reader.is_plain or not detector.reader_.is_plain:
+    _check_columns(reader.columns, list(frame.columns), None, path)
+    part = frame[reader.columns]
+    adapted = reader.adapted(part, _options(options))
+    if adapted.is_plain or not reader.is_plain:
         return frame
-    return frame.assign(**decode(reader.read(part).x.numpy(), reader.schema))  # text, where the detector knows numbers
+    return frame.assign(
+        **decode(adapted.read(part).x.numpy(), adapted.schema)
+    )  # text, where the detector knows numbers
 
 
 def _options(stated: dict[str, Any] | None) -> ReadOptions:

@@ -407,7 +407,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
             UserError: the file has other columns.
         """
         check_is_fitted(self)
-        return reader_for(self, file)
+        return reader_for(self.reader_, file, by_place=not hasattr(self, "feature_names_in_"))
 
     def read_file(self, path: Path | str, **options: Any) -> Any:
         """Read a file with the columns that the detector was fitted to.
@@ -423,12 +423,12 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
             UserError: the file cannot be read, or has other columns.
         """
         check_is_fitted(self)
-        return read_file(self, Path(path), options)
+        return read_file(self.reader_, Path(path), options)
 
     @property
     def columns(self) -> list[str]:
         """Names of the columns that a table needs; x0, x1, ... for a detector that was fitted to an array."""
-        return [column.name for column in self.reader_.schema.learnt()]
+        return self.reader_.columns
 
     @property
     def n_ignored(self) -> int:
@@ -480,7 +480,8 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         run = RunFolder(Path(folder))
         if not run.detector.is_file():
             raise UserError(f"{folder}: holds no fitted detector; pscd detect makes one")
-        return read_detector(cls, run)
+        detector: Self = read_detector(cls, run)
+        return detector
 
 
 def _is_number(value: object) -> TypeGuard[float]:

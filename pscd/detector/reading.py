@@ -104,6 +104,11 @@ class Reader:
         return Reader(look(frame, kinds=dict.fromkeys(table.columns, "number"), options=options))
 
     @property
+    def columns(self) -> list[str]:
+        """Names of the columns that the model sees."""
+        return [column.name for column in self.schema.learnt()]
+
+    @property
     def n_columns(self) -> int:
         """Columns of a table, d."""
         return len(self.schema.columns)

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,22 +22,17 @@ from pscd.model import Model
 from pscd.run_folder import RunFolder
 from pscd.tables import Schema
 
-if TYPE_CHECKING:
-    from pscd.detector.estimator import EnergyDetector
-
-    Detector = TypeVar("Detector", bound=EnergyDetector)
-
 FITTED = ("contamination_", "offset_", "n_rows_")  # numbers that are saved
 
 
-def write_detector(detector: "EnergyDetector", run: RunFolder) -> None:
+def write_detector(detector: Any, run: RunFolder) -> None:
     """Write a fitted detector to a folder, which is made if it does not exist."""
     run.make()
     with locked(run.lock), writing_to(run.path):
         _write(detector, run)
 
 
-def _write(detector: "EnergyDetector", run: RunFolder) -> None:
+def _write(detector: Any, run: RunFolder) -> None:
     tensors = {f"cells.{name}": t for name, t in detector.cells_.tensors().items()}
     tensors |= {"sample_weight": torch.from_numpy(detector.sample_weight_), "impossible": detector.impossible_}
     if detector.cells_.columns is not None:
@@ -62,7 +57,7 @@ def _write(detector: "EnergyDetector", run: RunFolder) -> None:
     write_tensors(run.detector, tensors, {"facts": json.dumps(facts), **metadata})
 
 
-def read_detector(cls: "type[Detector]", run: RunFolder) -> "Detector":
+def read_detector(cls: Any, run: RunFolder) -> Any:
     """Read a detector that `write_detector` wrote."""
     with reading(run.detector, "damaged, or not a detector of pscd"):
         tensors, metadata = read_tensors(run.detector)
@@ -84,7 +79,7 @@ def read_detector(cls: "type[Detector]", run: RunFolder) -> "Detector":
     return detector
 
 
-def _check_fits(detector: "EnergyDetector") -> None:
+def _check_fits(detector: Any) -> None:
     """Score a row of zeros, to see that the parts of a file fit together."""
     x = torch.zeros(1, len(detector.cells_.levels), dtype=torch.float64)
     nothing = torch.zeros(1, detector.reader_.n_columns, dtype=torch.bool)
@@ -93,7 +88,7 @@ def _check_fits(detector: "EnergyDetector") -> None:
         raise ValueError("its parts do not fit together")
 
 
-def _restore(detector: "EnergyDetector", tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+def _restore(detector: Any, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
     """Set all that was fitted, except for the energy of the numbers."""
     for name in FITTED:
         value = facts["fitted"][name]
