@@ -1,6 +1,4 @@
-"""What can go wrong, and whose fault it is."""
-
-LONGEST = 2000  # characters of a message
+"""Exceptions of the library."""
 
 
 class UserError(ValueError):
@@ -16,9 +14,9 @@ class UserError(ValueError):
     """
 
     def __str__(self) -> str:
-        # Part of it may be quoted from a file: one line, nothing that a terminal would obey, and not all of a novel.
+        # Part of it may be quoted from a file: one line without control characters, and not the whole file.
         text = "".join(c if c.isprintable() else " " for c in super().__str__())
-        return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+        return text if len(text) <= 2000 else f"{text[:2000]} ..."
 
 
 class InUse(UserError):
@@ -26,7 +24,7 @@ class InUse(UserError):
 
 
 class LostProcess(RuntimeError):
-    """One of several processes that train together has ended or does not answer; the others cannot go on alone."""
+    """One of several processes that train together has ended or does not answer; the others cannot continue."""
 
 
 class NotFinite(ValueError):
@@ -36,7 +34,11 @@ class NotFinite(ValueError):
 class Diverged(RuntimeError):
     """Training diverged more often than `max_retries` allows.
 
-    A number was not finite, or the gap between the energies of data and samples became too wide.
+    A number was not finite, or the energies of data and samples moved too far apart.
+
+    Args:
+        reason: what happened, the same on every machine, so that results can store it.
+        advice: where the last good model is, and what to try.
 
     >>> import pscd, torch
     >>> from pscd.training.guard import check
@@ -44,14 +46,10 @@ class Diverged(RuntimeError):
     Traceback (most recent call last):
         ...
     pscd.errors.Diverged: loss is nan
-
-    Args:
-        reason: what happened, the same on every machine, so that it can be kept among results.
-        advice: where the last good model is, and what to try.
     """
 
     def __init__(self, reason: str, advice: str = "") -> None:
-        super().__init__(reason, advice)  # both, so that another process can be told
+        super().__init__(reason, advice)  # both, so that it can be pickled
 
     @property
     def reason(self) -> str:

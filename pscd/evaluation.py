@@ -88,6 +88,7 @@ def evaluate(
     samples: Tensor | None = None,
     real: Rows | None = None,
     features: str = "pixels",
+    data: Dataset | None = None,
 ) -> Measurements[Any]:
     """Compare samples with held-out data, and data with data: the level of a perfect model.
 
@@ -104,6 +105,7 @@ def evaluate(
             contamination included; a model fitted to rows in memory has none. The baseline then compares one half of
             them with the other. Not for images.
         features: of images: `pixels`, `classifier` or the path of a TorchScript Inception.
+        data: the data of the run, if they are read already.
 
     Returns:
         Samples against held-out data, and data against data.
@@ -122,7 +124,9 @@ def evaluate(
     if model.is_image:
         if real is not None:
             raise UserError("real is for models of rows; images are compared with those that the run held out")
-        return _evaluate_images(model, n or 2_000, seed, features, samples)
+        return _evaluate_images(
+            model, n or 2_000, seed, features, samples, load_run_data(model) if data is None else data
+        )
     n = n or 10_000
     toy = find_toy(model.config.rows.data) if model.config.rows.data else None
     if real is not None:
@@ -140,8 +144,9 @@ def evaluate(
             "evaluate(model, real=rows)"
         )
     else:
-        data = load_run_data(model)
-        held_out, other = data.held_out[:n], data.train[: len(data.held_out)][:n]
+        data = load_run_data(model) if data is None else data
+        train = data.train[~data.train.isnan().flatten(1).any(1)]  # rows with missing values cannot be compared
+        held_out, other = data.held_out[:n], train[: len(data.held_out)][:n]
         floor = held_out
     samples = model.sample(n, seed=seed) if samples is None else samples
     coordinates = model.coordinates.to(torch.device("cpu"))
@@ -156,9 +161,8 @@ def evaluate(
 
 
 def _evaluate_images(
-    model: Model, n: int, seed: int, features: str, samples: Tensor | None, min_held_out: int = 10
+    model: Model, n: int, seed: int, features: str, samples: Tensor | None, data: Dataset, min_held_out: int = 10
 ) -> Measurements[ImageMeasurement]:
-    data = load_run_data(model)
     if len(data.held_out) < min_held_out:  # PRDC compares with five neighbours
         raise UserError(f"evaluation needs at least {min_held_out} held-out images, this run has {len(data.held_out)}")
     feature_map = load_feature_map(features, data, progress=True)

@@ -85,9 +85,25 @@ def train(
     ...     sorted(path.name for path in run.iterdir())
     ['config.json', 'metrics.jsonl', 'model.safetensors', 'state.pt']
     """
+    train_model(config, out, device=device, progress=progress, tensorboard=tensorboard, watch=watch, timeout=timeout)
+    return Path(out)
+
+
+def train_model(
+    config: TrainConfig,
+    out: Path | str,
+    *,
+    data: Dataset | None = None,
+    device: torch.device | str = "cpu",
+    progress: bool = True,
+    tensorboard: bool = False,
+    watch: Watch | None = None,
+    timeout: float = 600.0,
+) -> Model:
+    """As `train`, with data that were read already (`load_config_data`); returns the model."""
     run, device = RunFolder(Path(out)), torch.device(device)
     with distributed.group(device, timeout):
-        data = load_config_data(config)
+        data = load_config_data(config) if data is None else data
         distributed.require_same(data.fingerprint, f"{config.rows.data} is not the same for all processes")
         with ExitStack() as lock:  # held by the first process
             distributed.on_first(lambda: _claim(run, config, data.fingerprint, lock))
@@ -95,9 +111,9 @@ def train(
                 finished = _finished(run, config)
                 distributed.require_same(str(finished), NOT_SHARED.format(run.path))
                 if not finished:
-                    _train_into(run, config, data, device, progress, tensorboard, watch)
+                    model = _train_into(run, config, data, device, progress, tensorboard, watch)
             distributed.barrier()
-    return run.path
+    return load(run.path, device=device) if finished else model
 
 
 def _train_into(
@@ -108,8 +124,11 @@ def _train_into(
     progress: bool,
     tensorboard: bool,
     watch: Watch | None,
-) -> None:
+) -> Model:
     toy = find_toy(config.rows.data)
+    if data.schema is not None and distributed.rank() == 0:
+        with writing_to(run.schema):
+            write_json(run.schema, data.schema.to_json())
     model = fit(
         data.train if data.stream is None else data.stream,
         config,
@@ -126,6 +145,7 @@ def _train_into(
     if distributed.rank() == 0:
         with writing_to(run.model):
             model.save(run.model, step=last_step(config))
+    return model
 
 
 def load(run: Path | str, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Model:
@@ -205,7 +225,7 @@ def _claim(run: RunFolder, config: TrainConfig, fingerprint: str, lock: ExitStac
 
 def _has_begun(run: RunFolder) -> bool:
     """Whether a run has left anything beside its settings."""
-    return any(path not in (run.config, run.lock) for path in run.path.iterdir())
+    return any(path not in (run.config, run.lock, run.schema) for path in run.path.iterdir())
 
 
 def _is_free(run: RunFolder) -> bool:
@@ -243,6 +263,7 @@ def _given_back_on_failure(run: RunFolder) -> Iterator[None]:
         with suppress(OSError):  # the disk itself may have failed; what went wrong first is told
             if distributed.rank() == 0 and not _has_begun(run):
                 run.config.unlink(missing_ok=True)
+                run.schema.unlink(missing_ok=True)
                 run.lock.unlink(missing_ok=True)
                 run.path.rmdir()
         raise

@@ -23,11 +23,11 @@ def steps(bar, clock, seconds):
 def test_the_time_of_a_step_is_told_once_and_without_the_first_one(clock, capsys):
     asked = []
 
-    def foretell(seconds):
+    def forecast(seconds):
         asked.append(seconds)
         return "a long time"
 
-    with progress_bar(100, foretell=foretell) as bar:
+    with progress_bar(100, forecast=forecast) as bar:
         steps(bar, clock, [50.0, 0.5, 1.0])
         assert asked == []
         steps(bar, clock, [0.6, 9.0, 9.0])
@@ -37,14 +37,14 @@ def test_the_time_of_a_step_is_told_once_and_without_the_first_one(clock, capsys
 
 def test_one_long_step_is_enough(clock):
     asked = []
-    with progress_bar(100, foretell=asked.append) as bar:
+    with progress_bar(100, forecast=asked.append) as bar:
         steps(bar, clock, [9.0, 7.0])
     assert asked == [7.0]
 
 
 def test_steps_that_were_taken_back_are_not_divided_by(clock):
     asked = []
-    with progress_bar(100, done=40, foretell=asked.append) as bar:
+    with progress_bar(100, done=40, forecast=asked.append) as bar:
         steps(bar, clock, [1.0])
         clock.at += 5
         bar.update(-1)  # a run that diverged goes back
@@ -54,7 +54,7 @@ def test_steps_that_were_taken_back_are_not_divided_by(clock):
 
 
 def test_a_silent_bar_says_nothing(clock, capsys):
-    with progress_bar(10, show=False, foretell=lambda seconds: "never") as bar:
+    with progress_bar(10, show=False, forecast=lambda seconds: "never") as bar:
         steps(bar, clock, [5.0, 5.0, 5.0])
     assert capsys.readouterr().err == ""
 

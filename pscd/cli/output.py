@@ -13,6 +13,7 @@ from pscd.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
     import torch
 
     from pscd.model import Model
@@ -22,6 +23,8 @@ OUTPUTS = (".npy", ".csv", ".parquet", "")  # file names that rows are written t
 SHOW_PROGRESS = 200_000  # rows from which on a progress line is shown
 PICTURES = (".png", ".jpg")
 SHOWN_IMAGES = 100
+SCORES = ("row", "energy", "outlier", "because", "log_density", "problem")  # columns of scores
+CELLS = ("row", "column", "value", "problem", "suggestion", "low", "high", "confidence")  # columns of a list of cells
 
 
 def say(text: str, *, file: IO[str] | None = None) -> None:
@@ -70,6 +73,29 @@ def write(path: Path, array: "np.ndarray", columns: Mapping[str, Any]) -> None:
     with (parts := Parts(path, {})).open():
         parts.write(0, columns, array, {})
         parts.join()
+
+
+def check_ids(ids: Sequence[str], own: Sequence[str] = SCORES) -> None:
+    """Refuse ids that have the name of a column of the output."""
+    taken = [name for name in ids if name in own]
+    if taken:
+        raise UserError(f"the output has a column {taken[0]!r}, too; rename it in the table to carry it along")
+
+
+def cell_columns(cells: "pd.DataFrame") -> "dict[str, pd.Series]":
+    """The columns of a list of cells as they are written: values as text, empty where there is none."""
+    texts = {n: cells[n].map(str).where(cells[n].notna(), "") for n in ("value", "suggestion", "low", "high")}
+    return {str(name): texts.get(str(name), cells[name]) for name in cells.columns}
+
+
+def cell_text(cell: Mapping[Any, Any]) -> str:
+    """A wrong cell in a line: where it is, what stands there, and what is expected."""
+    from pscd.detector.reasons import short_cell
+
+    low, high = (short_cell(cell[name]) for name in ("low", "high"))
+    between = "" if low in ("", "None", "nan", "NaT") else f" ({low} to {high})"
+    where = f"row {cell['row']}, {cell['column']} = {short_cell(cell['value'])}"
+    return f"{where}, expected {short_cell(cell['suggestion'])}{between}"
 
 
 @dataclass(frozen=True)
@@ -196,7 +222,7 @@ def measure(model: "Model", run: Path, samples: "torch.Tensor | None" = None, **
 
 
 def draw(model: "Model", data: "torch.Tensor", samples: "torch.Tensor", path: Path) -> None:
-    """Draw data and samples side by side, with the energy where it can be shown."""
+    """Draw data without missing values and samples side by side, with the energy where it can be shown."""
     if model.is_image:
         from pscd.images import grids
 
@@ -207,5 +233,5 @@ def draw(model: "Model", data: "torch.Tensor", samples: "torch.Tensor", path: Pa
         from pscd.plots import plot_run
 
         with writing_to(path):
-            plot_run(model, data, samples, path)
+            plot_run(model, data[~data.isnan().flatten(1).any(1)], samples, path)
     say(f"picture: {path}")

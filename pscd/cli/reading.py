@@ -1,42 +1,43 @@
-"""The flags that say how a table is read, for every command that takes a file of rows as they come."""
+"""What commands share to read: tables as their flags say, models, detectors, devices."""
 
 import argparse
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.cli.flags import Extend, Parser, parse_kinds, parse_names
+from pscd.cli.flags import Extend, Parser, add_columns, add_ids, at_least, parse_kinds, parse_names
 from pscd.cli.output import say
 from pscd.errors import UserError
 
 if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
     import torch
 
     from pscd.detector.estimator import EnergyDetector
+    from pscd.detector.reading import Rows
     from pscd.model import Model
-    from pscd.tables import Schema
+    from pscd.tables import ReadOptions, Schema, TableFile
 
-ARRAYS = (".npy", ".npz")
 FILES = ".csv, .tsv, .txt (also .gz), .parquet, .xlsx, .npy, .npz"
+N_FIT = 100_000  # rows of a table that a detector learns from: more hardly change it, and take memory
 
 
-def add_reading_flags(parser: Parser) -> None:
-    """Add the flags that say how a table is read.
-
-    Args:
-        parser: the command's parser.
-    """
-    group = parser.add_argument_group("how the table is read (all of it is found out unless you say so)")
-    group.add_argument(
-        "--as",
-        dest="kinds",
-        action=Extend,
-        type=parse_kinds,
-        default={},
-        metavar="COLUMN=KIND,...",
-        help="what columns are: number, integer, boolean, category, date, date:FORMAT or skip (age=number,zip=skip)",
-    )
+def add_reading_flags(parser: Parser, *, kinds: bool = True) -> None:
+    """Add the flags of `ReadOptions`, and `--as` where kinds of columns are inferred."""
+    group = parser.add_argument_group("how the table is read (default: inferred)")
+    if kinds:
+        group.add_argument(
+            "--as",
+            dest="kinds",
+            action=Extend,
+            type=parse_kinds,
+            default={},
+            metavar="COLUMN=KIND,...",
+            help="what columns are: number, integer, boolean, category, date, date:FORMAT or skip",
+        )
     group.add_argument(
         "--missing",
         action=Extend,
@@ -53,98 +54,171 @@ def add_reading_flags(parser: Parser) -> None:
     group.add_argument("--thousands", metavar="SIGN", help="what separates thousands")
     group.add_argument("--encoding", metavar="NAME", help="of a text file: utf-8, utf-16, cp1252, latin-1 ...")
     group.add_argument("--sheet", metavar="NAME", help="of a workbook (default: the first)")
-    names = group.add_mutually_exclusive_group()
-    names.add_argument(
-        "--header", dest="header", action="store_true", default=None, help="the first line has the names of the columns"
-    )
-    names.add_argument("--no-header", dest="header", action="store_false", help="the first line is a row")
-    order = group.add_mutually_exclusive_group()
-    order.add_argument(
-        "--day-first", dest="day_first", action="store_true", default=None, help="1/2/2020 is in February"
-    )
-    order.add_argument("--month-first", dest="day_first", action="store_false", help="1/2/2020 is in January")
+    yes_or_no = argparse.BooleanOptionalAction
+    group.add_argument("--header", action=yes_or_no, help="whether the first line has the names of the columns")
+    group.add_argument("--day-first", action=yes_or_no, help="whether 1/2/2020 is in February")
 
 
-def read_args(args: argparse.Namespace, path: Path | None = None) -> Any:
-    """The table that a command was given, read as its flags say.
+def read_options(args: argparse.Namespace) -> "ReadOptions":
+    """What the flags state about the file."""
+    from pscd.tables import ReadOptions
 
-    Args:
-        args: the flags, those of `add_reading_flags` among them.
-        path: the file; None: `args.file` or `args.data`.
-
-    Returns:
-        A data frame; columns of arrays are called x0, x1, ...
-
-    Raises:
-        UserError: the file cannot be read as a table.
-    """
-    from pscd.files import suffix_of
-    from pscd.tables import as_frame, read_frame
-    from pscd.tables.reading import about_unused
-
-    path = path or getattr(args, "file", None) or args.data
-    if suffix_of(path) in ARRAYS:
-        from pscd.tables import read_array
-
-        x = read_array(path)
-        if x.ndim > 2:
-            raise UserError(f"{path}: rows of {' x '.join(map(str, x.shape[1:]))} numbers are no table; use pscd train")
-        frame = as_frame(x if x.ndim == 2 else x[:, None]).to_native()
-        frame.attrs["pscd"] = {"notes": about_unused(suffix_of(path), reading_options(args))}
-        return frame
-    return read_frame(path, **reading_options(args))
+    return ReadOptions(**{f.name: getattr(args, f.name) for f in fields(ReadOptions)})
 
 
-def reading_options(args: argparse.Namespace) -> dict[str, Any]:
-    """What the flags say about the file, by the names of the parameters of `read_frame`.
+def open_file(args: argparse.Namespace, path: Path) -> "TableFile":
+    """The table that a command was given, and a hint if it is a folder of pictures."""
+    from pscd.tables import open_table
+
+    if path.is_dir() and not any(path.rglob("*.parquet")):
+        from pscd.data.pictures import all_pictures
+
+        if all_pictures(path):
+            hint = f"pscd detect {path} finds outliers among them, pscd train {path} learns to draw such pictures"
+            raise UserError(f"{path}: a folder of pictures, not a table; {hint}")
+        raise UserError(f"{path}: a folder without Parquet files; give one table")
+    table = open_table(path, read_options(args))
+    if table.shape is not None and len(table.shape) > 1:
+        shape = " x ".join(map(str, table.shape))
+        raise UserError(f"{path}: rows of {shape} numbers are no table; pscd train takes them")
+    return table
+
+
+def blocks_of(
+    table: "TableFile", columns: Sequence[str] | None = None, *, most: int | None = None
+) -> "tuple[int, Callable[[int], Iterator[pd.DataFrame]]]":
+    """Rows of a block of a table, and its blocks from a number on; a table that fits into one is read once.
 
     Args:
-        args: the flags.
-
-    Returns:
-        Options, None where nothing was said.
+        table: the table.
+        columns: to read; None: all.
+        most: rows of a block, for work that takes much memory for each row.
     """
-    names = ("delimiter", "decimal", "thousands", "encoding", "missing", "sheet", "header", "day_first")
-    return {name: getattr(args, name) for name in names}
+    from pscd.tables.read import block_size
+
+    if not table.is_large:
+        frame = table.frame()
+        size = len(frame) if most is None else most
+        if size >= len(frame):
+            return size, lambda first: iter([frame][first:])
+        return size, lambda first: (frame[i : i + size] for i in range(first * size, len(frame), size))
+    size = block_size(len(table.names))
+    size = size if most is None else min(size, most)
+    return size, lambda first: table.blocks(size, first * size, columns)
 
 
-def tell_notes(notes: Sequence[str]) -> None:
-    """Print what is odd about a file, and what was assumed about it.
-
-    Args:
-        notes: of the table.
-    """
+def say_notes(notes: Sequence[str]) -> None:
+    """Print what was assumed about a file, and what is unusual about it."""
     for note in notes:
         say(f"note: {note}")
 
 
-def notes_of(frame: Any) -> Sequence[str]:
-    """What `read_frame` found odd about a file.
+def add_learning_flags(parser: Parser) -> Any:
+    """Add the flags that say what a detector learns; returns their group."""
+    group = parser.add_argument_group("model")
+    add_columns(group)
+    add_ids(group)
+    group.add_argument(
+        "--gamma",
+        type=float,
+        default=0.5,
+        help="robustness: 0 weights all rows alike, more outliers less (.5)",
+    )
+    group.add_argument("--updates", type=at_least(1), default=200, help="updates of the network (default: 200)")
+    group.add_argument("--seed", type=at_least(0), default=0, help="the same seed gives the same result (default: 0)")
+    return group
+
+
+def check_columns(table: "TableFile", ids: Sequence[str], columns: Sequence[str] | None = None) -> None:
+    """Refuse columns that a table does not have, or that are to be an id and modelled."""
+    from pscd.tables.levels import listed
+
+    if ids and table.shape is not None:
+        raise UserError(f"{table.path}: has no column names, so none can be an id; leave --id out")
+    absent = [name for name in (*(columns or ()), *ids) if name not in table.names]
+    if absent:
+        raise UserError(f"{table.path}: has no column {listed(absent)}; it has {listed(list(table.names))}")
+    both = [name for name in columns or () if name in ids]
+    if both:
+        raise UserError(f"{table.path}: column {listed(both)} cannot be an id and be modelled")
+
+
+def fit_detector(
+    args: argparse.Namespace, table: "TableFile", **options: Any
+) -> "tuple[EnergyDetector, pd.DataFrame, Rows]":
+    """Fit a detector to a table, or to a sample of a large one.
 
     Args:
-        frame: the table.
+        args: the flags of the command.
+        table: the table.
+        options: of the detector.
 
     Returns:
-        Sentences.
+        The detector, the rows that it learnt from, and the same rows encoded.
     """
-    notes: Sequence[str] = frame.attrs.get("pscd", {}).get("notes", ())
-    return notes
+    from pscd.data import check_enough
+
+    check_columns(table, args.ids, args.columns)
+    if table.is_large:
+        say(f"drawing {min(N_FIT, table.n_rows_estimate):,} of about {table.n_rows_estimate:,} rows to learn from")
+        frame = table.sample(N_FIT, seed=args.seed)
+    else:
+        frame = table.frame()
+    check_enough(len(frame), table.path)
+    skipped = [name for name in table.names if name in args.ids or name not in (args.columns or table.names)]
+    kinds = {**args.kinds, **dict.fromkeys(skipped, "skip")}
+    detector = make_detector(args, kinds=kinds or None, missing=args.missing, **options)
+    try:
+        rows = detector.read(frame)
+        columns = rows.reader.schema.columns
+        if not any(column.is_learnt for column in columns):
+            why = "; ".join(f"{column.name}: {column.notes[0]}" for column in columns[:5])
+            raise UserError(f"no column is left to learn from ({why})")
+        return detector.fit(rows), frame, rows
+    except ValueError as error:
+        raise UserError(f"{table.path}: {error}") from None
 
 
-def look_args(args: argparse.Namespace, frame: Any, ids: Sequence[str] = ()) -> "Schema":
-    """What the columns of a table are, as its flags say.
+def make_detector(args: argparse.Namespace, **options: Any) -> "EnergyDetector":
+    """A detector with the settings of the flags, to be fitted."""
+    from pscd.detector.estimator import EnergyDetector
 
-    Args:
-        args: the flags.
-        frame: as `read_args` read it.
-        ids: columns that name a row.
+    return EnergyDetector(gamma=args.gamma, n_updates=args.updates, random_state=args.seed, verbose=True, **options)
 
-    Returns:
-        The schema.
-    """
-    from pscd.tables import look
 
-    return look(frame, kinds=args.kinds, missing=args.missing, ids=ids)
+def detector_reader(detector: "EnergyDetector", table: "TableFile") -> "Callable[[pd.DataFrame], Rows]":
+    """What encodes a block of a table for a detector; refuses a table without its columns."""
+    from pscd.tables.levels import listed
+
+    names = detector.columns
+    absent = [name for name in names if name not in table.names]
+    if absent:
+        raise UserError(f"{table.path}: has no column {listed(absent)}; it has {listed(list(table.names))}")
+    if not detector.reader_.is_plain:
+        return detector.read
+    numbers = numbers_reader(table, names)
+    return lambda block: detector.reader_.read(block[names], numbers(block))
+
+
+def numbers_reader(table: "TableFile", names: list[str]) -> "Callable[[pd.DataFrame], np.ndarray]":
+    """What makes numbers of these columns of a block, NaN where a cell is missing, no number, infinite or too large."""
+    import numpy as np
+    import pandas as pd
+
+    from pscd.tables import encode, look
+    from pscd.tables.numbers import LARGEST
+
+    _, blocks = blocks_of(table, names)
+    first = next(blocks(0))[names]
+    is_numeric = all(pd.api.types.is_numeric_dtype(first[name]) for name in names)
+    schema = None if is_numeric else look(first, kinds=dict.fromkeys(names, "number"), options=table.options)
+
+    def read(block: "pd.DataFrame") -> "np.ndarray":
+        x = block[names].to_numpy(np.float64) if schema is None else encode(block[names], schema).x
+        with np.errstate(invalid="ignore"):
+            return np.where(np.abs(x) < LARGEST, x, np.nan)
+
+    return read
 
 
 def device(name: str) -> "torch.device":
@@ -169,6 +243,19 @@ def load_model(run: Path, where: str) -> "Model":
     for warning in caught:
         say(f"note: {warning.message}")
     return model
+
+
+def load_schema(run: Path) -> "Schema | None":
+    """What the columns of the table were that a run was trained on; None if it had no names."""
+    from pscd.files import read_json, reading
+    from pscd.run_folder import RunFolder
+    from pscd.tables import Schema
+
+    path = RunFolder(run).schema
+    if not path.is_file():
+        return None
+    with reading(path, "damaged"):
+        return Schema.from_json(read_json(path))
 
 
 def load_detector(run: Path) -> "EnergyDetector | None":

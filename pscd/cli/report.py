@@ -50,9 +50,7 @@ def run(args: argparse.Namespace) -> None:
 
         model = load_model(args.run, args.device)
         if args.evaluate:
-            features = {"features": args.features} if model.is_image else {}
-            count = {} if args.n is None else {"n": args.n}
-            measure(model, args.run, seed=args.seed, **count, **features)
+            measure(model, args.run, n=args.n, seed=args.seed, features=args.features)
         if args.picture:
             data = load_run_data(model)
             draw(model, data.train, model.sample(100 if model.is_image else 10_000, seed=args.seed), args.picture)

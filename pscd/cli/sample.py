@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pscd.cli.flags import Parser, add_machine, add_out, add_run, at_least
 from pscd.cli.output import OUTPUTS, PICTURES, SHOWN_IMAGES, Part, check_out, in_parts, job_of, say
-from pscd.cli.reading import load_detector, load_model
+from pscd.cli.reading import load_detector, load_model, load_schema
 from pscd.errors import UserError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _from_detector(detector: "EnergyDetector", args: argparse.Namespace) -> Call
     import numpy as np
 
     schema = detector.reader_.schema
-    others = [c.name for c in (schema.learnt() if schema else ()) if c.kind not in ("number", "integer")]
+    others = [c.name for c in schema.learnt() if c.kind not in ("number", "integer")]
     if args.out.suffix == ".npy" and others:
         raise UserError(f"{args.out}: column {others[0]!r} is not numeric; let the name end in .csv or .parquet")
 
@@ -92,9 +92,16 @@ def _from_detector(detector: "EnergyDetector", args: argparse.Namespace) -> Call
 
 
 def _from_model(model: "Model", args: argparse.Namespace) -> Callable[[int, int], Drawn]:
+    from pscd.tables import decode
+
+    schema = load_schema(args.run)
+
     def draw(n: int, seed: int) -> Drawn:
         x = model.sample(n, seed=seed, n_steps=args.steps, label=args.label, progress=model.is_image)
         flat = x.flatten(1).numpy()
+        if schema is not None:
+            frame = decode(flat.astype(float), schema)
+            return x.numpy(), {name: frame[name] for name in frame.columns}
         names = model.columns or [f"x{i}" for i in range(flat.shape[1])]
         return x.numpy(), dict(zip(names, flat.T, strict=True))
 

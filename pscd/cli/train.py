@@ -25,12 +25,14 @@ from pscd.cli.flags import (
     settings_help,
 )
 from pscd.cli.output import draw, is_first_process, measure, say
-from pscd.cli.reading import device, load_model
+from pscd.cli.reading import device
 from pscd.errors import UserError
 from pscd.extensions import is_path, load
 
 if TYPE_CHECKING:
     from pscd.config import TrainConfig
+    from pscd.data import Dataset
+    from pscd.model import Model
 
 # The settings that have flags of their own; --set changes the others.
 FLAGS = {
@@ -98,55 +100,68 @@ def add_flags(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Train, measure and draw."""
-    from pscd.runs import train
+    from pscd.config import TrainConfig
+    from pscd.runs import load_config_data, train_model
 
     if args.help_all:
-        base, _ = _starting_config(args)
-        say(f"settings (pscd train DATA --set NAME=VALUE):\n{settings_help(base)}")
+        say(f"settings (pscd train DATA --set NAME=VALUE):\n{settings_help(_base(args, None))}")
         return
     if args.data is None:
         raise UserError("give the data to train on: a file, a folder or a toy such as moon (see pscd train --help)")
-    config = config_from(args)
-    out = args.out or Path("runs") / name_of_run(config.rows.data)
-    train(config, out, device=device(args.device), tensorboard=args.tensorboard, timeout=args.timeout)
+    config_from(args, None)  # refuses mistakes before the data are read
+    where = device(args.device)
+    data = load_config_data(TrainConfig().changed(_rows(args)))
+    config = config_from(args, tuple(data.train.shape[1:]))
     if is_first_process():
-        _finish(args, out)
+        for note in data.notes:
+            say(f"note: {note}")
+    out = args.out or Path("runs") / name_of_run(config.rows.data)
+    model = train_model(config, out, data=data, device=where, tensorboard=args.tensorboard, timeout=args.timeout)
+    if is_first_process():
+        _finish(args, model, data, out)
 
 
-def config_from(args: argparse.Namespace) -> "TrainConfig":
-    """The configuration that the flags describe."""
-    base, objective = _starting_config(args)
+def _rows(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings that decide which data are read: the recipe depends on them."""
+    from pscd.config import TrainConfig
+
+    texts = args.settings | ({"seed": vars(args)["seed"]} if "seed" in vars(args) else {})
+    found = read_settings(TrainConfig(), {n: text for n, text in texts.items() if n == "seed" or n[:5] == "rows."})
+    return {"rows.data": args.data, **found} | ({} if args.columns is None else {"rows.columns": args.columns})
+
+
+def config_from(args: argparse.Namespace, shape: tuple[int, ...] | None) -> "TrainConfig":
+    """The configuration that the flags describe, for rows of this shape, as far as it is known."""
+    base = _base(args, shape)
     given = vars(args)
     texts = {name: given[name] for name in FLAGS.values() if name in given} | args.settings
     changes = read_settings(base, texts)
-    if args.columns is not None:
-        changes["rows.columns"] = args.columns
-    if objective == "cd" and changes.get("objective.gamma", 0) != 0:
+    if args.objective == "cd" and changes.get("objective.gamma", 0) != 0:
         raise UserError("--objective cd is gamma 0; for another gamma use --objective ps-cd")
     if base.energy.name == "corrected" != changes.get("energy.name", "corrected"):
         # What was made for a network that corrects a mixture.
         changes = {"rows.hold_out": 0.0, **changes}
         if getattr(base.objective, "negatives", None) == "importance":
             changes = {"objective.negatives": "auto", **changes}
-    return base.changed({"rows.data": args.data}).changed(changes)
+    return base.changed(_rows(args)).changed(changes)
 
 
-def _starting_config(args: argparse.Namespace) -> "tuple[TrainConfig, str | None]":
-    """The recipe with the objective and sampler chosen, before any other setting; and the name of the objective."""
+def _base(args: argparse.Namespace, shape: tuple[int, ...] | None) -> "TrainConfig":
+    """The recipe for rows of this shape with the objective and sampler chosen, before any other setting."""
     from pscd.config import TrainConfig
     from pscd.data import TOYS
     from pscd.objectives import OBJECTIVES, name_of
-    from pscd.presets import default_preset, preset, recovering
+    from pscd.presets import default_preset, for_rows, preset, recovering
     from pscd.sampling import SAMPLERS
 
     if args.data and is_path(args.data) and not Path(args.data).exists():
         load(args.data)
     objective = args.objective and find_part("objective", args.objective, OBJECTIVES)
     data = "" if args.data is None or args.data in TOYS else args.data  # a folder may be called moon, too
-    if args.preset:
-        base = preset(args.preset)
-    else:
-        base = default_preset(data, len(args.columns) if args.columns else _count_columns(Path(data)))
+    n_columns = shape[0] if shape is not None and len(shape) == 1 else None
+    base = preset(args.preset) if args.preset else default_preset(data, n_columns)
+    if not args.preset and shape is not None and len(shape) == 3 and Path(data).is_file():
+        base = for_rows(shape)
     if {args.objective, name_of(base.objective)} <= {"cd", "ps-cd"}:
         # The same objective, at gamma 0 for cd: its other settings are those of the recipe.
         base = base.changed({"objective.gamma": 0.0}) if args.objective == "cd" else base
@@ -156,9 +171,7 @@ def _starting_config(args: argparse.Namespace) -> "tuple[TrainConfig, str | None
         # A robust start is made for the gamma-score; other objectives begin from the plain defaults.
         base = TrainConfig() if base.rows.start == "mixture" else base
         base = replace(base, objective=objective, energy=replace(base.energy, classes=0, levels=0))
-    if args.sampler:
-        base = replace(base, sampler=find_part("sampler", args.sampler, dict(SAMPLERS)))
-    return base, args.objective
+    return replace(base, sampler=find_part("sampler", args.sampler, dict(SAMPLERS))) if args.sampler else base
 
 
 def find_part(role: str, word: str, table: dict[str, Any]) -> Any:
@@ -178,12 +191,10 @@ def find_part(role: str, word: str, table: dict[str, Any]) -> Any:
     return part
 
 
-def _finish(args: argparse.Namespace, out: Path) -> None:
+def _finish(args: argparse.Namespace, model: "Model", data: "Dataset", out: Path) -> None:
     """Report how the run went, measure it and draw it."""
     from pscd import fast
-    from pscd.evaluation import load_run_data
 
-    model = load_model(out, args.device)
     seconds = fast.compiled_in()
     compiled = "" if seconds is None else f" compiled in {seconds:.1f} s, and kept for later"
     say(f"gradients of chains: {model.gradients}{compiled}")
@@ -193,10 +204,10 @@ def _finish(args: argparse.Namespace, out: Path) -> None:
     if n > 0:
         samples = model.sample(n, progress=model.is_image)
         try:
-            measure(model, out, samples, n=n)
+            measure(model, out, samples, n=n, data=data)
         except UserError as error:  # too few rows to measure by are no reason to lose the picture
             say(f"not measured: {error}")
-        draw(model, load_run_data(model).train, samples, out / "plot.png")
+        draw(model, data.train, samples, out / "plot.png")
     say(f"run: {out}")
 
 
@@ -216,15 +227,3 @@ def diagnostics(run: Path) -> list[str]:
 
     rows = RunFolder(run).read_metrics()
     return verdict(rows, retries=int(rows[-1].get("retries", 0))) if rows else []
-
-
-def _count_columns(path: Path) -> int | None:
-    """How many columns a file has; None if it is no table that can be read, which is reported when it is."""
-    from pscd.errors import UserError
-    from pscd.tables import open_table
-
-    try:
-        table = open_table(path)
-    except UserError:
-        return None
-    return len(table.names) if table.shape is None or len(table.shape) == 1 else 1

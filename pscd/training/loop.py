@@ -224,7 +224,7 @@ def fit(
             end,
             done=state.step,
             show=progress and main,
-            foretell=partial(forecast, left=end - state.step, where=device.type, kept=run is not None),
+            forecast=partial(forecast, left=end - state.step, where=device.type, kept=run is not None),
         ) as bar,
         # Several processes may be at different steps when the signal comes, and saving needs them all.
         deferred_interrupt(enabled=distributed.world_size() == 1) as interrupted,

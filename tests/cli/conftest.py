@@ -10,9 +10,8 @@ from tests.cli.helpers import SMALL, write_module
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Tables of more than sixteen rows, and any text file, are large."""
-    monkeypatch.setattr("pscd.tables.blocks.BLOCK_ROWS", 16)
-    monkeypatch.setattr("pscd.tables.blocks.LARGE_TEXT", 10)
+    """Tables of more than sixteen rows are large."""
+    monkeypatch.setattr("pscd.tables.read.block_size", lambda width: 16)
 
 
 @pytest.fixture

@@ -53,10 +53,10 @@ toy = Toy(lambda n, generator=None: torch.randn(n, 2, generator=generator) + 5)
 """
 
 
-def parse(text):
-    """The configuration that a line of `train` describes."""
+def parse(text, shape=(2,)):
+    """The configuration that a line of `train` describes, for rows of this shape."""
     argv = text.split()
-    return config_from(parser_for(argv).parse_args(argv[1:]))
+    return config_from(parser_for(argv).parse_args(argv[1:]), shape)
 
 
 def refused(argv, capsys):

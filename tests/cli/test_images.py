@@ -73,7 +73,7 @@ def test_rows_of_numbers_are_no_images(tmp_path, capsys):
     assert "not images" in capsys.readouterr().err
 
 
-def test_a_folder_of_pictures_from_training_to_the_strangest(tmp_path, capsys):
+def test_a_folder_of_pictures_from_training_to_scores(tmp_path, capsys):
     folder, out = tmp_path / "mine", tmp_path / "run"
     digits = load_dataset("digits", seed=0).held_out[:30]
     for i, x in enumerate(digits):
@@ -95,8 +95,8 @@ def test_a_folder_of_pictures_from_training_to_the_strangest(tmp_path, capsys):
     assert (other.with_suffix(".png").read_text(), other.exists()) == ("precious", False)
     assert main(["score", str(out), str(folder), "--out", str(other), "--force"]) == 0
     joint = {line.split(",")[0]: float(line.split(",")[2]) for line in lines[1:]}
-    strangest = max(joint, key=joint.get)
-    assert strangest in capsys.readouterr().out.split("the strangest:")[1].split("joint")[0]
+    highest = max(joint, key=joint.get)
+    assert highest in capsys.readouterr().out.split("of highest score:")[1].split("joint")[0]
 
 
 def test_pictures_that_cannot_be_read_are_left_out_of_training_and_scores(tmp_path, capsys):
@@ -132,8 +132,7 @@ def test_images_are_scored_in_several_ways(run, tmp_path, capsys):
         scores = pd.read_csv(out)
         assert list(scores.columns) == ["row", "energy", by]
         np.testing.assert_allclose(scores[by], expected, rtol=1e-5, atol=1e-6)
-        strangest = capsys.readouterr().out.splitlines()[1].split()
-        assert strangest[:2] == [str(1 + int(expected.argmax())), by]
+        assert capsys.readouterr().out.splitlines()[1].split()[:2] == [str(int(expected.argmax())), by]
     assert main(["score", str(run), str(images), "--out", str(out), "--force"]) == 0
     np.testing.assert_allclose(pd.read_csv(out)["joint"], OutlierScore.fit(model, known, "joint")(x), rtol=1e-5)
     background = ["--by", "background", "--background", str(run), "--reference", str(images)]
@@ -145,7 +144,7 @@ def test_scores_that_do_not_fit_are_one_line(run, tmp_path, capsys):
     images, out = tmp_path / "images.npy", tmp_path / "scores.csv"
     np.save(images, np.zeros((20, 1, 9, 9), np.uint8))
     words = ["score", run, images, "--out", out, "--by"]
-    assert "1 x 9 x 9 a row, but the run was trained on 1 x 8 x 8" in refused([*words, "gradient"], capsys)
+    assert "1 x 9 x 9 numbers, but the run was trained on 1 x 8 x 8" in refused([*words, "gradient"], capsys)
     assert "needs --background RUN" in refused([*words, "background"], capsys)
     assert "is for --by background" in refused([*words, "gradient", "--background", run], capsys)
     assert "invalid choice: 'beauty'" in refused([*words, "beauty"], capsys)

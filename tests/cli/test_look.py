@@ -36,7 +36,7 @@ def test_look_says_what_columns_are_what_is_odd_and_how_to_correct_it(csv, capsy
     assert "1 word: old" in lines["age"]
     assert "boolean" in lines["smokes"]
     assert "identifier" in lines["id"]
-    assert "--as" in lines["not"]
+    assert "--as" in lines["to"]
     assert printed.splitlines()[-1].strip() == "--missing 999"
 
 
@@ -71,7 +71,7 @@ def test_arrays_are_tables_too(tmp_path, capsys):
 
 
 def test_a_folder_is_no_table_and_pictures_have_commands_of_their_own(tmp_path, capsys):
-    assert refused(["look", tmp_path], capsys) == f"pscd: {tmp_path}: a folder, not a file; give one table"
+    assert refused(["look", tmp_path], capsys) == f"pscd: {tmp_path}: a folder without Parquet files; give one table"
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "a.png").write_bytes(b"names decide")
     line = refused(["look", tmp_path], capsys)

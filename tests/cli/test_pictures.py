@@ -5,11 +5,9 @@ import shutil
 from contextlib import redirect_stdout
 
 import numpy as np
-import pandas as pd
 import pytest
 from PIL import Image
 
-from pscd import EnergyDetector
 from pscd.cli.main import main
 from pscd.report import write_report
 from tests.cli.helpers import refused
@@ -52,7 +50,7 @@ def read(path):
         return list(csv.DictReader(file))
 
 
-def test_strange_pictures_come_first_with_a_reason(run):
+def test_outliers_come_first_with_a_reason(run):
     rows = sorted(read(run / "scores.csv"), key=lambda row: -float(row["energy"]))
     assert len(rows) == 44
     assert {row["file"] for row in rows[:4]} == {"black0.png", "black1.png", "black2.png", "odd/noise.png"}
@@ -71,9 +69,9 @@ def test_copies_are_told_and_the_contact_sheet_is_drawn(run):
 def test_what_is_printed_names_pictures_and_counts_unreadable_ones(run):
     said = (run / "said").read_text()
     assert "of 44 pictures" in said
-    assert "1 picture cannot be read" in said
+    assert "cannot be read, and were left out: 1" in said
     assert "broken.jpg" in said
-    assert "2 pictures are near-duplicates" in said
+    assert "near-duplicates of another: 2" in said
 
 
 def test_the_report_has_near_duplicates_and_unreadable_pictures_too(run):
@@ -110,7 +108,7 @@ def test_ordinary_pictures_are_not_strange(n, seed, tmp_path, capsys):
     assert main(["detect", str(tmp_path / "discs"), "--updates", "50", "--out", str(out)]) == 0
     rows = sorted(read(out / "scores.csv"), key=lambda row: -float(row["energy"]))
     assert {row["file"] for row in rows[:2]} == set(odd)
-    assert sum(row["outlier"] == "1" for row in rows) <= 2 + 0.05 * n
+    assert sum(row["outlier"] == "1" for row in rows) <= 2 + 0.1 * n
     assert ("pictures are few" in capsys.readouterr().out) == (n < 100)
 
 
@@ -121,18 +119,10 @@ def test_other_pictures_are_scored_as_the_same_ones_are(run, folder, tmp_path, c
     for row in read(out):
         assert float(row["energy"]) == pytest.approx(float(before[f"good/{row['file']}"]), rel=1e-6)
     capsys.readouterr()
-    assert "folder of pictures" in refused(["score", run, tmp_path / "none", "--out", tmp_path / "x.csv"], capsys)
+    assert "holds no pictures" in refused(["score", run, tmp_path / "none", "--out", tmp_path / "x.csv"], capsys)
     (tmp_path / "y.png").write_text("precious")
     assert "y.png exists" in refused(["score", run, folder / "good", "--out", tmp_path / "y.csv"], capsys)
     assert (tmp_path / "y.png").read_text() == "precious"
-
-
-def test_a_detector_that_knows_pictures_by_other_numbers_says_so(folder, tmp_path, capsys):
-    names = ["brightness", "contrast", "detail", "colour 1", "layout 64"]
-    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 5)), columns=names)
-    EnergyDetector(n_updates=5).fit(frame).save(tmp_path / "old")
-    line = refused(["score", tmp_path / "old", folder, "--out", tmp_path / "x.csv"], capsys)
-    assert "run pscd detect on its pictures again" in line
 
 
 def test_bad_folders_are_one_line(folder, tmp_path, capsys):

@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pandas as pd
 
+import pscd
 from pscd.cli.main import main
 from tests.cli.helpers import SMALL, refused
 
@@ -20,7 +21,7 @@ def test_train_sample_score_evaluate(run, csv, tmp_path, capsys):
     assert main(["score", str(run), str(tmp_path / "other.csv"), "--out", str(tmp_path / "a.csv")]) == 0
     assert main(["score", str(run), str(csv), "--out", str(tmp_path / "b.npy")]) == 0
     scores = pd.read_csv(tmp_path / "a.csv")
-    assert list(scores["row"]) == list(range(1, 201))
+    assert list(scores["row"]) == list(range(200))
     np.testing.assert_allclose(scores["energy"], np.load(tmp_path / "b.npy"), rtol=1e-4)
 
     assert main(["report", str(run), "--evaluate", "--n", "100", "--picture", str(tmp_path / "again.png")]) == 0
@@ -60,22 +61,45 @@ def test_a_changed_file_is_not_mixed_into_a_run(run, csv, capsys):
     assert "has changed since" in line
 
 
-def test_bad_files_are_one_line_and_exit_code_2(csv, run, tmp_path, capsys):
-    assert "column 'name' is not numeric" in refused(["train", csv, "--out", tmp_path / "r"], capsys)
+def test_bad_files_are_one_line_and_exit_code_2(tmp_path, capsys):
     (tmp_path / "empty.csv").write_text("")
     assert "is empty" in refused(["train", tmp_path / "empty.csv"], capsys)
-    np.save(tmp_path / "nan.npy", np.full((50, 2), np.nan))
-    assert "50 rows are missing, infinite or over 1e30" in refused(["train", tmp_path / "nan.npy"], capsys)
-    np.save(tmp_path / "two.npy", np.zeros((50, 2)))
-    line = refused(["score", run, tmp_path / "two.npy", "--out", tmp_path / "o.csv"], capsys)
-    assert "2 numbers a row" in line
-    assert "3 numbers" in line
-    pd.DataFrame({"height": [1.0], "age": [2.0]}).to_csv(tmp_path / "short.csv", index=False)
-    assert "no column 'weight'" in refused(["score", run, tmp_path / "short.csv", "--out", tmp_path / "o.csv"], capsys)
-    words = ["score", run, csv, "--out", tmp_path / "o.csv"]
-    for flag in (["--by", "gradient"], ["--reference", csv], ["--background", run]):
-        assert "are for models of images" in refused([*words, *flag], capsys)
-    assert not (tmp_path / "o.csv").exists()
+    (tmp_path / "words.csv").write_text("a,b\n" + "x,y\nz,w\n" * 20)
+    refused(["train", tmp_path / "words.csv"], capsys)
+    (tmp_path / "few.csv").write_text("a,b\n1,2\n3,5\n")
+    assert "too few" in refused(["train", tmp_path / "few.csv", "--out", tmp_path / "r"], capsys)
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_table_is_read_once_and_encoded_once(csv, tmp_path, monkeypatch, capsys):
+    calls = []
+    encode, blocks = pscd.tables.encode, pscd.tables.TableFile.blocks
+    monkeypatch.setattr("pscd.tables.encode", lambda *a, **k: calls.append("encode") or encode(*a, **k))
+    monkeypatch.setattr("pscd.tables.TableFile.blocks", lambda *a, **k: calls.append("read") or blocks(*a, **k))
+    assert main(["train", str(csv), *SMALL, "--out", str(tmp_path / "run")]) == 0
+    assert sorted(calls) == ["encode", "read"]
+    assert "not learnt from: name" in capsys.readouterr().out
+
+
+def test_dates_and_booleans_are_learnt_and_come_back(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"size": rng.normal(50, 9, 80).round(1), "city": "Bern"})
+    frame["when"] = (pd.to_datetime("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, 80), "D")).strftime("%Y-%m-%d")
+    frame["new"] = rng.choice(["yes", "no"], 80)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    run = tmp_path / "run"
+    assert main(["train", str(tmp_path / "a.csv"), *SMALL, "--measure", "0", "--out", str(run)]) == 0
+    assert main(["sample", str(run), "--n", "30", "--out", str(tmp_path / "s.csv")]) == 0
+    drawn = pd.read_csv(tmp_path / "s.csv")
+    assert list(drawn.columns) == ["size", "when", "new"]
+    assert set(drawn["new"]) <= {"yes", "no"}
+    assert pd.to_datetime(drawn["when"]).notna().all()
+    frame.loc[3, "when"] = "someday"
+    frame.to_csv(tmp_path / "b.csv", index=False)
+    assert main(["score", str(run), str(tmp_path / "b.csv"), "--out", str(tmp_path / "e.csv")]) == 0
+    scores = pd.read_csv(tmp_path / "e.csv")
+    assert np.flatnonzero(scores["energy"].isna()).tolist() == [3]
+    assert scores["problem"][3].startswith("when")
 
 
 def test_nothing_is_overwritten(csv, run, tmp_path, capsys):

@@ -27,7 +27,7 @@ def test_training_tells_it_for_the_updates_that_are_left(small, tmp_path, monkey
     import torch
 
     x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
-    monkeypatch.setattr("pscd.progress.TIMED", 0.0)
+    monkeypatch.setattr("pscd.progress._Bar.timed", 0.0)
     monkeypatch.setattr("pscd.training.forecast.LONG", 0.0)
     fit(x, small, progress=True)
     assert " for 60 updates on " in capsys.readouterr().err
