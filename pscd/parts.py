@@ -49,8 +49,8 @@ class Parts:
                 if not note.stem.removeprefix("part-").isdecimal():  # none of ours
                     continue
                 i = int(note.stem.removeprefix("part-"))
-                if (found := self._read(note, self._part(i))) is not None:
-                    self.done[i] = found
+                if (summary := self._read(note, self._part(i))) is not None:
+                    self.done[i] = summary
             yield
 
     def _read(self, path: Path, part: Path | None = None) -> Any:

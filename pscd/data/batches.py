@@ -62,7 +62,7 @@ class BatchSource:
     def _epoch(self, seed: int, number: int, world: int, rank: int) -> Iterator[tuple[np.ndarray, Part]]:
         """The batches of a process in an epoch, with the positions of their rows, those left out removed."""
         at, iterator = 0, None
-        known = getattr(self, "shape", None)
+        shape = getattr(self, "shape", None)
         for i in count():
             # Samplers and workers take their seeds from torch's generator when the first batch is asked for.
             with torch.random.fork_rng(devices=[], enabled=i == 0):
@@ -72,18 +72,18 @@ class BatchSource:
                 batch = next(iterator, None)
             if batch is None:
                 return
-            part = _part(batch, self.labelled, known)
-            known = tuple(part.x.shape[1:])
+            part = _part(batch, self.labelled, shape)
+            shape = tuple(part.x.shape[1:])
             position = np.arange(at, at + len(part.x))
             at += len(part.x)
             if i % world != rank:
                 continue
-            kept = ~np.isin(position, self.left_out)
-            if kept.all():
+            is_used = ~np.isin(position, self.left_out)
+            if is_used.all():
                 yield position, part
             else:
-                index = torch.from_numpy(kept)
-                yield position[kept], Part(part.x[index], None if part.label is None else part.label[index])
+                index = torch.from_numpy(is_used)
+                yield position[is_used], Part(part.x[index], None if part.label is None else part.label[index])
 
     def sample(self, n: int, seed: int, stream: Stream = Stream.STREAM_SAMPLE) -> Sample:
         """Random rows of the first ones: ten times as many as asked for are read, or all."""
@@ -96,13 +96,13 @@ class BatchSource:
         # A reservoir: row i replaces a random one of the n kept with probability n / i.
         x: Tensor | None = None
         label: Tensor | None = None
-        position, seen = np.empty(n, np.int64), 0
+        position, n_read = np.empty(n, np.int64), 0
         for places, part in self._epoch(seed, 0, 1, 0):
             if x is None:
                 x = torch.empty(n, *self.shape, dtype=part.x.dtype)
                 label = torch.empty(n, dtype=torch.long) if part.label is not None else None
             self._check(places, part)
-            number = torch.arange(seen, seen + len(part.x))
+            number = torch.arange(n_read, n_read + len(part.x))
             drawn = (torch.rand(len(number), generator=rng, dtype=torch.float64) * (number + 1)).long()
             to = torch.where(number < n, number, drawn)
             # The last of those that go to one place.
@@ -112,35 +112,35 @@ class BatchSource:
             x[slot], position[slot] = part.x[rows], places[rows]
             if label is not None and part.label is not None:
                 label[slot] = part.label[rows]
-            seen += len(number)
-            if seen >= 10 * n:  # as the docstring says
+            n_read += len(number)
+            if n_read >= 10 * n:  # as the docstring says
                 break
         if x is None:
             raise UserError("the iterable gives no rows")
-        found = Sample(x[:seen], position[:seen], None if label is None else label[:seen])
-        return shuffled(found, rng, whole=seen <= n)
+        sample = Sample(x[:n_read], position[:n_read], None if label is None else label[:n_read])
+        return shuffled(sample, rng, whole=n_read <= n)
 
     def windows(self, seed: int, position: int, rank: int = 0, world: int = 1) -> Iterator[Window]:
         """All windows of a process, epoch after epoch without end, from the one that holds its row `position`."""
         start = 0
         for number in count():
-            before, held, kept = start, 0, list[tuple[np.ndarray, Part]]()
+            before, n_rows, batches = start, 0, list[tuple[np.ndarray, Part]]()
             for w, batch in enumerate(_with_end(self._epoch(seed, number, world, rank))):
                 if batch is not None:
-                    kept.append(batch)
-                    held += len(batch[1].x)
-                if held and (batch is None or held >= self.window):
-                    if start + held > position:
-                        yield self._window(kept, start, generator(seed, Stream.STREAM_WINDOW, number, w, rank))
-                    start, held, kept = start + held, 0, []
+                    batches.append(batch)
+                    n_rows += len(batch[1].x)
+                if n_rows and (batch is None or n_rows >= self.window):
+                    if start + n_rows > position:
+                        yield self._window(batches, start, generator(seed, Stream.STREAM_WINDOW, number, w, rank))
+                    start, n_rows, batches = start + n_rows, 0, []
             if start == before:
                 raise UserError("the iterable gives no rows; it must give the same number of batches each time")
 
-    def _window(self, kept: list[tuple[np.ndarray, Part]], start: int, rng: torch.Generator) -> Window:
-        for places, part in kept:
+    def _window(self, batches: list[tuple[np.ndarray, Part]], start: int, rng: torch.Generator) -> Window:
+        for places, part in batches:
             self._check(places, part)
-        x = torch.cat([part.x for _, part in kept])
-        labels = [part.label for _, part in kept if part.label is not None]
+        x = torch.cat([part.x for _, part in batches])
+        labels = [part.label for _, part in batches if part.label is not None]
         order = torch.randperm(len(x), generator=rng)
         return Window(start, x[order], torch.cat(labels)[order] if labels else None)
 

@@ -51,13 +51,13 @@ class ArrayChunks:
     def read(self, chunk: int, rows: np.ndarray | None) -> Part:
         """These rows of a chunk, or all of them."""
         start, n = chunk * self.rows, int(self.sizes[chunk])
-        found = self._read_file(start, n) if self.path is not None else self.array[start : start + n]
-        if isinstance(found, np.ndarray):
-            found = found if rows is None else found[rows]
-            dtype = found.dtype if found.dtype in (np.float32, np.float64, np.uint8) else np.float64
-            x = torch.from_numpy(np.array(found, dtype, order="C"))
+        values = self._read_file(start, n) if self.path is not None else self.array[start : start + n]
+        if isinstance(values, np.ndarray):
+            values = values if rows is None else values[rows]
+            dtype = values.dtype if values.dtype in (np.float32, np.float64, np.uint8) else np.float64
+            x = torch.from_numpy(np.array(values, dtype, order="C"))
         else:
-            x = (found if rows is None else found[torch.from_numpy(rows)]).detach().cpu().clone()
+            x = (values if rows is None else values[torch.from_numpy(rows)]).detach().cpu().clone()
         self._give_back()
         label = None if self.label is None else self.label[start : start + n]
         label = label if rows is None or label is None else label[torch.from_numpy(rows)]

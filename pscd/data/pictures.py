@@ -126,8 +126,8 @@ def list_pictures(folder: Path) -> tuple[list[Path], np.ndarray | None]:
 
 def all_pictures(folder: Path) -> list[Path]:
     """All pictures of a folder and of the folders in it, in order; hidden files and folders are passed over."""
-    found = _pictures_in(folder.rglob("*"))
-    return [p for p in found if not any(part.startswith(".") for part in p.relative_to(folder).parts)]
+    paths = _pictures_in(folder.rglob("*"))
+    return [p for p in paths if not any(part.startswith(".") for part in p.relative_to(folder).parts)]
 
 
 def open_picture(path: Path, channels: int = 3) -> "Image.Image":
@@ -161,7 +161,7 @@ def read_pictures(
     if channels is None:
         modes = [mode for _, mode in _each(paths, _mode, "looked at", broken)]
         channels = 1 if all(mode in ("1", "L", "LA") or mode.startswith("I;16") for mode in modes) else 3
-    found: np.ndarray | None = None
+    pixels: np.ndarray | None = None
     other: tuple[Path, tuple[int, ...]] | None = None
 
     def read(path: Path) -> np.ndarray:
@@ -169,20 +169,20 @@ def read_pictures(
 
     first, n = paths[0], 0
     for path, x in _each(paths, read, "read", broken):
-        if found is None:
-            found, first = np.empty((len(paths), *x.shape), np.uint8), path
-        if x.shape == found.shape[1:]:
-            found[n] = x
+        if pixels is None:
+            pixels, first = np.empty((len(paths), *x.shape), np.uint8), path
+        if x.shape == pixels.shape[1:]:
+            pixels[n] = x
             n += 1
         elif other is None:
             other = (path, x.shape)
-    assert found is not None
+    assert pixels is not None
     if other is not None:
-        its, others = (f"{width} x {height}" for height, width in (found.shape[2:], other[1][1:]))
+        its, others = (f"{width} x {height}" for height, width in (pixels.shape[2:], other[1][1:]))
         raise UserError(
             f"{first} is {its} and {other[0]} is {others}; scale all to one size, for example --image-size 32"
         )
-    return found[:n]
+    return pixels[:n]
 
 
 def _each(

@@ -1,8 +1,8 @@
 """Rows that are read while they are trained on, because there are too many of them to hold.
 
 A *source* is read in *chunks*: a row group of a Parquet file, some kilobytes of a `.npy` file. An epoch is a random
-order of the chunks, cut into *squads* of consecutive ones, and each squad into *windows*. A window fits into memory and
-its rows are shuffled; it holds whole chunks, or, where chunks are large, an equal share of each chunk of its squad,
+order of the chunks, cut into *groups* of consecutive ones, and each group into *windows*. A window fits into memory and
+its rows are shuffled; it holds whole chunks, or, where chunks are large, an equal share of each chunk of its group,
 so that it always mixes many places of the data. Every row comes once in an epoch.
 
 Everything is a function of the seed, the epoch and the window, so a run goes on at any row without saved state: one
@@ -133,10 +133,10 @@ class Chunks(Protocol):
 
 @dataclass(frozen=True)
 class Epoch:
-    """The order of an epoch: its squads, and its windows as (squad, share, shares)."""
+    """The order of an epoch: its groups, and its windows as (group, share, shares)."""
 
-    squads: list[np.ndarray]  # chunks of each squad
-    windows: list[tuple[int, int, int]]  # which share of which squad, of how many
+    groups: list[np.ndarray]  # chunks of each group
+    windows: list[tuple[int, int, int]]  # which share of which group, of how many
     rows: np.ndarray  # of each window
 
 
@@ -175,21 +175,21 @@ class ChunkedSource:
         return self._samples[key]
 
     def _sample(self, n: int, rng: torch.Generator) -> Sample:
-        some = np.arange(len(self.sizes))
-        if self.n_rows > n and len(some) > self.chunks.sampled:
+        chosen = np.arange(len(self.sizes))
+        if self.n_rows > n and len(chosen) > self.chunks.sampled:
             # One of each of so many equal parts of the source, so that no part goes unseen.
-            edges = np.linspace(0, len(some), self.chunks.sampled + 1).astype(np.int64)
+            edges = np.linspace(0, len(chosen), self.chunks.sampled + 1).astype(np.int64)
             within = torch.rand(self.chunks.sampled, generator=rng, dtype=torch.float64).numpy()
-            some = edges[:-1] + (within * np.diff(edges)).astype(np.int64)
-        held = np.concatenate([[0], np.cumsum(self.sizes[some])])
-        n = min(n, int(held[-1]))
-        drawn = distinct(int(held[-1]), n, rng).sort().values.numpy()
+            chosen = edges[:-1] + (within * np.diff(edges)).astype(np.int64)
+        ends = np.concatenate([[0], np.cumsum(self.sizes[chosen])])
+        n = min(n, int(ends[-1]))
+        drawn = distinct(int(ends[-1]), n, rng).sort().values.numpy()
         parts, positions = [], []
-        cuts = np.searchsorted(drawn, held)
+        cuts = np.searchsorted(drawn, ends)
         for i in np.flatnonzero(np.diff(cuts)):
-            part, rows = self._read(int(some[i]), drawn[cuts[i] : cuts[i + 1]] - held[i])
+            part, rows = self._read(int(chosen[i]), drawn[cuts[i] : cuts[i + 1]] - ends[i])
             parts.append(part)
-            positions.append(rows + self.first[some[i]])
+            positions.append(rows + self.first[chosen[i]])
         labels = [part.label for part in parts if part.label is not None]
         x, label = torch.cat([part.x for part in parts]), torch.cat(labels) if labels else None
         return shuffled(Sample(x, np.concatenate(positions), label), rng, whole=n == self.n_rows)
@@ -210,12 +210,12 @@ class ChunkedSource:
             number += 1
 
     def _window(self, epoch: Epoch, w: int, start: int, seed: int, number: int) -> Window:
-        squad, share, shares = epoch.windows[w]
+        group, share, shares = epoch.windows[w]
         order = torch.randperm(int(epoch.rows[w]), generator=generator(seed, Stream.STREAM_WINDOW, number, w))
         x: Tensor | None = None
         label: Tensor | None = None
         at = 0
-        for chunk in epoch.squads[squad].tolist():
+        for chunk in epoch.groups[group].tolist():
             rows = _dealt(int(self.sizes[chunk]), share, shares, seed, number, chunk)
             if rows is not None and not len(rows):
                 continue
@@ -236,8 +236,8 @@ class ChunkedSource:
         n = int(self.chunks.sizes[chunk])
         if self.sizes[chunk] < n:
             low, high = np.searchsorted(self.left_out, self.first[chunk : chunk + 2])
-            there = np.delete(np.arange(n), self.left_out[low:high] - self.first[chunk])
-            rows = there if rows is None else there[rows]
+            used = np.delete(np.arange(n), self.left_out[low:high] - self.first[chunk])
+            rows = used if rows is None else used[rows]
         part = self.chunks.read(chunk, rows)
         rows = np.arange(n) if rows is None else rows
         check_finite(part.x, lambda bad: self.chunks.where(chunk, int(rows[bad])))
@@ -257,26 +257,26 @@ def plan(sizes: np.ndarray, window: int, mixed: int, seed: int, number: int, wor
     window = max(1, min(window, int(sizes.sum()) // world))
     order = torch.randperm(len(sizes), generator=generator(seed, Stream.STREAM_CHUNKS, number)).numpy()
     ends = np.cumsum(sizes[order])
-    squads, at = [], 0
+    groups, at = [], 0
     while at < len(order):
         before = int(ends[at - 1]) if at else 0
         full = int(np.searchsorted(ends, before + window)) + 1
         end = min(max(full, at + mixed), len(order))
         if len(order) - end < mixed or ends[-1] - ends[end - 1] < window / 2:
-            end = len(order)  # what is left would be no squad of its own
-        squads.append(order[at:end])
+            end = len(order)  # what is left would be no group of its own
+        groups.append(order[at:end])
         at = end
-    shares = [max(1, round(int(sizes[squad].sum()) / window)) for squad in squads]
+    shares = [max(1, round(int(sizes[group].sum()) / window)) for group in groups]
     while sum(shares) < world:
         shares = [2 * share for share in shares]
-    # First one window of every squad, then the next: an early end has seen something of all of them.
-    windows = [(q, s, shares[q]) for s in range(max(shares)) for q in range(len(squads)) if s < shares[q]]
-    rows = [int(np.sum((s + 1) * sizes[squads[q]] // k - s * sizes[squads[q]] // k)) for q, s, k in windows]
-    return Epoch(squads, windows, np.array(rows))
+    # First one window of every group, then the next: an early end has seen something of all of them.
+    windows = [(q, s, shares[q]) for s in range(max(shares)) for q in range(len(groups)) if s < shares[q]]
+    rows = [int(np.sum((s + 1) * sizes[groups[q]] // k - s * sizes[groups[q]] // k)) for q, s, k in windows]
+    return Epoch(groups, windows, np.array(rows))
 
 
 def _dealt(size: int, share: int, shares: int, seed: int, number: int, chunk: int) -> np.ndarray | None:
-    """The rows of a chunk that belong to one of the windows of its squad; None: all of them."""
+    """The rows of a chunk that belong to one of the windows of its group; None: all of them."""
     if shares == 1:
         return None
     low, high = share * size // shares, (share + 1) * size // shares
@@ -292,6 +292,6 @@ def distinct(n: int, k: int, rng: torch.Generator) -> Tensor:
     """Different random numbers below `n`, without a list of all of them where there are many."""
     if n <= 4 * k:
         return torch.randperm(n, generator=rng)[:k]
-    found = torch.randint(n, (k + k // 2 + 10,), generator=rng).unique()
-    found = found[torch.randperm(len(found), generator=rng)]
-    return found[:k] if len(found) >= k else distinct(n, k, rng)
+    drawn = torch.randint(n, (k + k // 2 + 10,), generator=rng).unique()
+    drawn = drawn[torch.randperm(len(drawn), generator=rng)]
+    return drawn[:k] if len(drawn) >= k else distinct(n, k, rng)

@@ -43,9 +43,9 @@ def flags_of(cells: Cells) -> tuple[str, str] | None:
     texts = cells.texts()
     folded = [text.casefold() for text in texts]
     for pair in FLAGS:
-        there = np.array([word in pair for word in folded])
+        is_flag = np.array([word in pair for word in folded])
         if {word for word in folded if word in pair} == set(pair) and counts[
-            there
+            is_flag
         ].sum() >= LIMITS.flags * counts.sum():
             order = np.argsort(-counts, kind="stable")
             commonest = [next(texts[i] for i in order if folded[i] == word) for word in pair]

@@ -34,17 +34,17 @@ def parse_dates(texts: np.ndarray, formats: tuple[str, ...]) -> np.ndarray:
     >>> parse_dates(np.array(["31.12.2020", "30.02.2020"], dtype=object), ("%d.%m.%Y",)).astype("datetime64[D]")
     array(['2020-12-31',        'NaT'], dtype='datetime64[D]')
     """
-    found = np.full(len(texts), np.datetime64("NaT"), dtype="datetime64[us]")
+    dates = np.full(len(texts), np.datetime64("NaT"), dtype="datetime64[us]")
     rest = np.arange(len(texts))
     # As they are first, since most need nothing else, and then without the zone and the name of the day.
     for attempt in (texts, None):
         plain = texts[rest] if attempt is not None else np.array([*map(_plain, texts[rest]), ""], dtype=object)[:-1]
         for form in formats if len(rest) else ():
             parsed = pd.to_datetime(pd.Series(plain, dtype=object), format=form, errors="coerce")
-            found[rest] = parsed.to_numpy().astype("datetime64[us]")
-            still = np.isnat(found[rest])
+            dates[rest] = parsed.to_numpy().astype("datetime64[us]")
+            still = np.isnat(dates[rest])
             rest, plain = rest[still], plain[still]
-    return found
+    return dates
 
 
 def guess_formats(
@@ -114,9 +114,9 @@ def _candidates(text: str) -> tuple[str, ...]:
             return (clock,)
         time, text = match["gap"] + clock, text[: match.start()]
     for shape, formats in SHAPES:
-        found = shape.fullmatch(text)
-        if found is not None:
-            groups = found.groupdict()
+        match_of_shape = shape.fullmatch(text)
+        if match_of_shape is not None:
+            groups = match_of_shape.groupdict()
             if "month" in groups:
                 word = groups["month"]
                 groups["month"] = ("%b" if len(word) == 3 else "%B") + groups.pop("dot")
@@ -147,9 +147,9 @@ def offsets_of(texts: np.ndarray, dates: np.ndarray, counts: np.ndarray) -> tupl
     by_month: list[Counter[str]] = [Counter() for _ in range(12)]
     for text, date, count in zip(texts, dates, counts.tolist(), strict=True):
         if not np.isnat(date):
-            found = ZONE.search(text) if ":" in text else None
-            every[found[0] if found else ""] += count
-            by_month[date.astype("datetime64[M]").astype(int) % 12][found[0] if found else ""] += count
+            zone = ZONE.search(text) if ":" in text else None
+            every[zone[0] if zone else ""] += count
+            by_month[date.astype("datetime64[M]").astype(int) % 12][zone[0] if zone else ""] += count
     if not every or 2 * every[""] >= sum(every.values()):
         return ()
     commonest = every.most_common(1)[0][0]
@@ -189,20 +189,20 @@ def parts_of(dates: np.ndarray, formats: tuple[str, ...], resolution: str) -> tu
 
 def date_values(dates: np.ndarray, role: str) -> np.ndarray:
     """One part of dates as numbers."""
-    gone = np.isnat(dates)
+    missing = np.isnat(dates)
     days = dates.astype("datetime64[D]").astype(np.int64)
     name, _, function = role.partition(" ")
     values: np.ndarray
     if role == "days":
-        values = np.where(gone, 0, dates.astype(np.int64)) / DAY
+        values = np.where(missing, 0, dates.astype(np.int64)) / DAY
     elif role == "weekday":
         values = (days + 3) % 7  # 1970 began on a Thursday
     else:
         unit = "datetime64[Y]" if name == "season" else "datetime64[D]"
-        since = np.where(gone, 0, (dates - dates.astype(unit)).astype(np.int64)) / DAY
+        since = np.where(missing, 0, (dates - dates.astype(unit)).astype(np.int64)) / DAY
         angle = 2 * np.pi * since / (YEAR if name == "season" else 1.0)
         values = np.cos(angle) if function == "cos" else np.sin(angle)
-    return np.where(gone, np.nan, values.astype(np.float64))
+    return np.where(missing, np.nan, values.astype(np.float64))
 
 
 def dates_from(values: Mapping[str, np.ndarray], resolution: str) -> np.ndarray:
@@ -215,14 +215,14 @@ def dates_from(values: Mapping[str, np.ndarray], resolution: str) -> np.ndarray:
         assert clock is not None
         days = clock + float(np.datetime64("1900-01-01").astype(np.int64))
         clock = None
-    gone = ~np.isfinite(days)
+    missing = ~np.isfinite(days)
     if clock is not None:
-        gone |= ~np.isfinite(clock)
-    exact = np.where(gone, 0.0, days)
+        missing |= ~np.isfinite(clock)
+    exact = np.where(missing, 0.0, days)
     if resolution in ("year", "month"):
-        return np.where(gone, np.datetime64("NaT"), _whole_months(exact, resolution))
+        return np.where(missing, np.datetime64("NaT"), _whole_months(exact, resolution))
     # Whole days, or whole days and a given time, that are nearest.
-    time = np.where(gone, 0.0, clock) if clock is not None else np.zeros_like(exact)
+    time = np.where(missing, 0.0, clock) if clock is not None else np.zeros_like(exact)
     moved = np.round(exact - time) + time if clock is not None or resolution == "day" else exact
     weekday = values.get("weekday")
     if weekday is not None:
@@ -233,7 +233,7 @@ def dates_from(values: Mapping[str, np.ndarray], resolution: str) -> np.ndarray:
         moved = moved + np.where(shift == 0, 0, np.where(up, shift, before))
     step = {"day": 1.0, "minute": 1 / 1440, "second": 1 / 86400, "microsecond": 1 / DAY}[resolution]
     micro = np.round(np.round(moved / step) * (step * DAY)).astype(np.int64).astype("datetime64[us]")
-    return np.where(gone, np.datetime64("NaT"), micro)
+    return np.where(missing, np.datetime64("NaT"), micro)
 
 
 def _whole_months(days: np.ndarray, resolution: str) -> np.ndarray:

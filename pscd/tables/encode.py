@@ -151,7 +151,7 @@ def _shown_decimal(cells: Mapping[int, Cells], schema: Schema) -> str | None:
     """The decimal sign of a new file, if its numbers show that it is not that of the first."""
     if not cells:
         return None
-    votes = np.array([decimal_votes(found.values, found.counts) for found in cells.values()]).sum(0)
+    votes = np.array([decimal_votes(of_column.values, of_column.counts) for of_column in cells.values()]).sum(0)
     points = [schema.columns[i].decimal == "." for i in cells]
     first = 0 if 2 * sum(points) >= len(points) else 1
     # A single cell may be a slip.
@@ -235,34 +235,34 @@ def _decoded(values: dict[str, np.ndarray], column: Column) -> pd.Series:
         return (
             in_zone(pd.Series(dates), column.zones[0]) if column.source == "date" and column.zones else pd.Series(dates)
         )
-    (found,) = values.values()
-    gone = ~np.isfinite(found)
+    (numbers,) = values.values()
+    missing = ~np.isfinite(numbers)
     if column.kind in ("category", "boolean"):
-        codes = np.where(gone, 0, np.round(found)).astype(int).clip(0, column.n_codes - 1)
-        gone |= codes >= len(column.levels)
-        return _among(np.array(column.levels, dtype=object)[codes.clip(0, len(column.levels) - 1)], gone, column)
+        codes = np.where(missing, 0, np.round(numbers)).astype(int).clip(0, column.n_codes - 1)
+        missing |= codes >= len(column.levels)
+        return _among(np.array(column.levels, dtype=object)[codes.clip(0, len(column.levels) - 1)], missing, column)
     if column.lowest is not None and column.lowest >= 0:
-        found = np.maximum(found, 0.0)  # a count or a price is not below nothing
+        numbers = np.maximum(numbers, 0.0)  # a count or a price is not below nothing
     if column.decimals is not None:
-        found = np.round(found, column.decimals)
+        numbers = np.round(numbers, column.decimals)
     if column.kind == "integer":
-        whole = pd.Series(np.where(gone, 0, np.round(found)).astype(np.int64))
-        return whole.astype("Int64").mask(gone) if gone.any() else whole
-    return pd.Series(found)
+        integers = pd.Series(np.where(missing, 0, np.round(numbers)).astype(np.int64))
+        return integers.astype("Int64").mask(missing) if missing.any() else integers
+    return pd.Series(numbers)
 
 
-def _among(levels: np.ndarray, gone: np.ndarray, column: Column) -> pd.Series:
+def _among(levels: np.ndarray, missing: np.ndarray, column: Column) -> pd.Series:
     """Levels as the table had them: text, numbers or flags."""
     if column.source == "boolean":
         flags = pd.Series(levels == column.levels[1])
-        return flags.astype("boolean").mask(gone) if gone.any() else flags
+        return flags.astype("boolean").mask(missing) if missing.any() else flags
     if column.source == "number":
         numbers = pd.Series(np.array([float(level) for level in levels]))
         if (numbers == numbers.round()).all():
             numbers = numbers.astype(np.int64)
-            return numbers.astype("Int64").mask(gone) if gone.any() else numbers
-        return numbers.mask(gone)
-    return pd.Series(levels).mask(gone, None)
+            return numbers.astype("Int64").mask(missing) if missing.any() else numbers
+        return numbers.mask(missing)
+    return pd.Series(levels).mask(missing, None)
 
 
 def spell(frame: Any, schema: Schema) -> pd.DataFrame:

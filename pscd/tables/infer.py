@@ -91,11 +91,11 @@ def look(
         options.day_first,
     )
     columns = []
-    for name, found in cells.items():
+    for name, one in cells.items():
         kind = "id" if name in ids else kinds.get(name)
-        column = _stated_kind(name, found, kind, stated) if kind is not None else _guess(name, found, stated)
+        column = _stated_kind(name, one, kind, stated) if kind is not None else _guess(name, one, stated)
         zone = getattr(frame[name].dtype, "time_zone", None) if column.kind == "date" else None
-        columns.append(replace(column, missing=int((found.codes < 0).sum()), zones=(zone,) if zone else column.zones))
+        columns.append(replace(column, missing=int((one.codes < 0).sum()), zones=(zone,) if zone else column.zones))
     if len(frame) == 1:
         notes += ("one row: there is nothing to compare it with",)
     elif not any(column.is_learnt for column in columns):
@@ -157,7 +157,7 @@ def _check_names(names: Sequence[str], kinds: Mapping[str, str], ids: Sequence[s
 
 def common_decimal(cells: Mapping[str, Cells], delimiter: str) -> str:
     """The decimal sign that most cells of a table show; where none does, a comma beside semicolons."""
-    votes = [decimal_votes(found.values, found.counts) for found in cells.values() if found.kind == "text"]
+    votes = [decimal_votes(text.values, text.counts) for text in cells.values() if text.kind == "text"]
     points, commas = sum(v[0] for v in votes), sum(v[1] for v in votes)
     if points == commas:
         return "," if delimiter == ";" else "."

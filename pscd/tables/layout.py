@@ -106,9 +106,9 @@ def _find_delimiter(split: Split, steady: float = 0.8) -> str:
     """The delimiter that splits most records into the same number of fields, titles and footers of one field apart."""
     best, best_score = ",", (0.0, 0.0)
     for delimiter in dict.fromkeys(DELIMITERS.values()):
-        found = split(delimiter)
-        several = [record for record in found if len(record) > 1]
-        if not several or 2 * len(several) < len(found) or (delimiter == " " and best_score[0] > 0):
+        split_records = split(delimiter)
+        several = [record for record in split_records if len(record) > 1]
+        if not several or 2 * len(several) < len(split_records) or (delimiter == " " and best_score[0] > 0):
             continue
         widths = Counter(map(len, several))
         width = max(widths, key=lambda w: (widths[w], w))
@@ -119,7 +119,7 @@ def _find_delimiter(split: Split, steady: float = 0.8) -> str:
         others = [mark for mark in DELIMITERS.values() if mark not in (delimiter, " ")]
         fields = [field.strip() for record in several for field in record]
         clean = sum(NUMBER.fullmatch(field) is not None or not any(d in field for d in others) for field in fields)
-        score = (round(share * len(several) / len(found), 1), clean / len(fields))
+        score = (round(share * len(several) / len(split_records), 1), clean / len(fields))
         if score > best_score:
             best, best_score = delimiter, score
     return best

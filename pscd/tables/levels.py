@@ -158,7 +158,7 @@ def slips(
     if len(texts) > most:
         return {}
     order = np.argsort(-np.asarray(counts), kind="stable")
-    total, found = int(np.sum(counts)), {}
+    total, meant_by = int(np.sum(counts)), {}
     common = [(str(texts[i]), int(counts[i])) for i in order if counts[i] >= times]
     for i in order[::-1]:
         text, count = str(texts[i]), int(counts[i])
@@ -166,5 +166,5 @@ def slips(
             continue
         right = meant(text, (level for level, often in common if often >= times * count))
         if right:
-            found[text] = right[0]
-    return found
+            meant_by[text] = right[0]
+    return meant_by

@@ -83,7 +83,7 @@ def _factors(values: np.ndarray, counts: np.ndarray, *, narrow: float = 0.8) -> 
     bulk = (values < middle * 5) & (values > middle / 5)
     if counts[bulk].sum() < narrow * counts.sum():
         return []
-    found = []
+    notes = []
     for up in (True, False):
         far = values >= middle * 5 if up else values <= middle / 5
         size = values[far] / values[bulk][-1] if up else values[bulk][0] / values[far]
@@ -93,11 +93,11 @@ def _factors(values: np.ndarray, counts: np.ndarray, *, narrow: float = 0.8) -> 
             count = int(counts[far][fits].sum())
             if count >= max(2, 0.6 * counts[far].sum()) and size.min() > np.sqrt(factor):
                 examples = listed([number_text(v) for v in values[far][fits]], 2)
-                found.append(
+                notes.append(
                     f"{count} values are {factor:.0f} times {'' if up else 'smaller than '}the others: {examples}"
                 )
                 break
-    return found
+    return notes
 
 
 def odd_levels(texts: np.ndarray, counts: np.ndarray) -> tuple[str, ...]:

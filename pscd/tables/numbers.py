@@ -147,9 +147,9 @@ def guess_format(
             total += count
             prefixes[match["prefix"] or ""] += count
             suffixes[match["suffix"]] += count
-            found = THOUSANDS.search(texts[i])
-            if found is not None and found["gap"] != decimal:
-                gaps[found["gap"]] += count
+            separated = THOUSANDS.search(texts[i])
+            if separated is not None and separated["gap"] != decimal:
+                gaps[separated["gap"]] += count
             elif re.search(rf"(?<![\d{decimal}])\d{{4}}", texts[i]):
                 gaps[""] += count
     if total == 0:
@@ -187,8 +187,8 @@ def decimals_of(values: np.ndarray, counts: np.ndarray, *, most: int = 8, share:
 def least_decimals(texts: np.ndarray, form: NumberFormat) -> int:
     """Places after the decimal sign that nearly every number has, as in 2.50."""
     digits = re.compile(rf"{re.escape(form.decimal)}(\d*)[^\d.,]*$")
-    found = [digits.search(texts[i]) for i in _spaced(len(texts))]
-    places = sorted(len(match[1]) if match else 0 for match in found)
+    matches = [digits.search(texts[i]) for i in _spaced(len(texts))]
+    places = sorted(len(match[1]) if match else 0 for match in matches)
     return places[len(places) // 10] if places else 0
 
 

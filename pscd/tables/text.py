@@ -66,9 +66,9 @@ class TextSource:
             rows = self._rows(file, notes, last)
             n = sum(1 for _ in islice(rows, start))
             while (record := next(rows, None)) is not None:
-                found = _columns([record], islice(rows, None if size is None else size - 1), chosen, n, ragged, self)
-                n += len(found[0]) if found else 0
-                yield pd.DataFrame({self.names[j]: values for j, values in zip(chosen, found, strict=True)})
+                series = _columns([record], islice(rows, None if size is None else size - 1), chosen, n, ragged, self)
+                n += len(series[0]) if series else 0
+                yield pd.DataFrame({self.names[j]: values for j, values in zip(chosen, series, strict=True)})
         if last and is_summary(last[-1]) and n > 2:
             notes.append(f"the last row looks like a summary ({is_summary(last[-1])!r}): remove it if it is one")
         notes += ragged.notes()

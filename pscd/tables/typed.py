@@ -207,9 +207,9 @@ class ParquetSource:
                     start -= min(start, batch.num_rows)
                     held.append(table.replace_schema_metadata(None))
                     while sum(len(part) for part in held) >= size:
-                        whole = pa.concat_tables(held, promote_options="permissive")
-                        yield whole.slice(0, size)
-                        held = [whole.slice(size)]
+                        joined = pa.concat_tables(held, promote_options="permissive")
+                        yield joined.slice(0, size)
+                        held = [joined.slice(size)]
                 content.close()
         if sum(len(part) for part in held):
             yield pa.concat_tables(held, promote_options="permissive")

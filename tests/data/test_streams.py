@@ -91,11 +91,11 @@ def test_any_place_is_found_again_and_only_its_window_is_read(world):
         assert len(chunks.read_so_far) <= 4
 
 
-def test_a_window_mixes_many_chunks_and_an_early_end_has_seen_all_squads():
+def test_a_window_mixes_many_chunks_and_an_early_end_has_seen_all_groups():
     source = ChunkedSource(Tiny([100] * 12, mixed=4, window=20))
     windows = source.windows(0, 0)
     seen = set()
-    for _ in range(3):  # of three squads
+    for _ in range(3):  # of three groups
         chunks = {int(row) // 100 for row in next(windows).x[:, 0]}
         assert len(chunks) == 4
         seen |= chunks
