@@ -13,10 +13,6 @@ from pscd.mixtures.missing import Block, Filled
 if TYPE_CHECKING:
     from pscd.mixtures.table_mixture import TableMixture
 
-PEAKS = 4  # components, those with the highest peaks, at whose means the highest density of a cell is looked for
-HALVINGS = 50  # of the interval in which a quantile lies
-MOST_DISTRUSTED = 0.5  # share of a row's cells that may be distrusted
-
 
 @dataclass(frozen=True)
 class Conditionals:
@@ -37,12 +33,12 @@ class Conditionals:
         apart = (z - self.mean).square() / self.variance
         return self.log_share - 0.5 * (apart + self.variance.log() + LOG_2PI)
 
-    def log_peak(self) -> Tensor:
-        """The highest log density of each cell, looked for at the means of the components: `(n, d)`."""
+    def log_peak(self, peaks: int = 4) -> Tensor:
+        """The highest log density of each cell, at the means of the `peaks` highest components: `(n, d)`."""
         if len(self.mean) == 1:
             return -0.5 * (self.variance[0].log() + LOG_2PI)
         heights = self.log_share - 0.5 * self.variance.log()
-        best = heights.topk(min(PEAKS, len(heights)), 0).indices
+        best = heights.topk(min(peaks, len(heights)), 0).indices
         means = self.mean.gather(0, best)
         return torch.stack([self.log_densities(mean).logsumexp(0) for mean in means]).amax(0)
 
@@ -57,7 +53,7 @@ class Conditionals:
         """The mean of each cell, `(n, d)`."""
         return (self.log_share.exp() * self.mean).sum(0)
 
-    def quantile(self, level: float) -> Tensor:
+    def quantile(self, level: float, halvings: int = 50) -> Tensor:
         """The quantile of each cell, `(n, d)`, by bisection."""
         share, deviation = self.log_share.exp(), self.variance.sqrt()
         of_component = self.mean + deviation * math.sqrt(2) * torch.special.erfinv(
@@ -65,7 +61,7 @@ class Conditionals:
         )
         # The quantile of a mixture lies between those of its components.
         low, high = of_component.amin(0), of_component.amax(0)
-        for _ in range(HALVINGS if len(share) > 1 else 0):
+        for _ in range(halvings if len(share) > 1 else 0):
             middle = (low + high) / 2
             below = (share * 0.5 * torch.special.erfc((self.mean - middle) / (deviation * math.sqrt(2)))).sum(0)
             low, high = torch.where(below < level, middle, low), torch.where(below < level, high, middle)
@@ -170,26 +166,17 @@ def _conditionals(model: "TableMixture", block: Block, filled: Filled, parts: Te
     return Conditionals(without.log_softmax(0), mean, variance * model.spread.square())
 
 
-def trusted_cells(model: "TableMixture", x: Tensor, false_alarms: float) -> Tensor:
-    """Which cells are in keeping with the others of their row.
+def trusted_cells(model: "TableMixture", x: Tensor, false_alarms: float, *, max_distrusted: float = 0.5) -> Tensor:
+    """Which cells agree with the others of their row, `(n, D)`; false for missing and for wrong cells.
 
-    The most surprising cell of a row goes first, and the others are looked at again without it, because one wrong cell
-    makes right ones look wrong. At the end cells come back that are no surprise given those that are left. At most half
-    of the cells of a row go: if even that leaves surprises, the row as a whole is strange, and its energy shows it. The
-    only cell of a row may go, too.
-
-    Args:
-        model: the mixture.
-        x: rows, `(n, D)`.
-        false_alarms: share of right cells that may be distrusted.
-
-    Returns:
-        `(n, D)`, false for cells that are missing or look wrong.
+    The most surprising cell of a row is removed first, and the others are compared again without it, because one wrong
+    cell makes correct ones look wrong. At the end cells come back that agree with those that are left. At most half of
+    the cells of a row are removed: if that leaves surprises, the row as a whole is anomalous, and its energy shows it.
     """
     x = x.double()
     there = ~x.isnan()
     trusted = there.clone()
-    most = (MOST_DISTRUSTED * there.sum(1)).long().clamp(min=1)
+    most = (max_distrusted * there.sum(1)).long().clamp(min=1)
     least = -math.log(false_alarms)
     active = torch.arange(len(x))
     while len(active):

@@ -18,7 +18,11 @@ class MixtureSettings:
     Args:
         background: whether some rows may be contamination; without, this is maximum likelihood with shrinkage.
         wrong_cells: whether single cells that disagree with the others of their row are treated as missing.
+        first_false_alarms: share of correct cells that the first model distrusts.
+        false_alarms: the same of later models: fewer, because each fit without the cells that do not suit it is
+            narrower than the one before.
         components: numbers of components to try in turn, until two in a row do not improve.
+        clusters: up to so many components start at clusters of the rows, more of them as halves of fewer.
         max_rows: rows used, at most.
         choosing_rows: of these, rows that choose the number of components, at most.
         held_out: share of the choosing rows that are held out.
@@ -45,13 +49,16 @@ class MixtureSettings:
 
     background: bool = True
     wrong_cells: bool = False
+    first_false_alarms: float = 1e-3
+    false_alarms: float = 1e-4
     components: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+    clusters: int = 4
     max_rows: int = 20_000
     choosing_rows: int = 20_000
     held_out: float = 0.2
-    min_gain: float = 1e-3
-    rounds: int = 100
-    tolerance: float = 5e-4
+    min_gain: float = 3e-4
+    rounds: int = 200
+    tolerance: float = 1e-4
     rows_per_component: int = 10
     max_parameters: int = 200_000
     tail_weight: float = 0.01
@@ -61,10 +68,10 @@ class MixtureSettings:
     widths: tuple[float, ...] = ()
     first_share: float = 0.05
     max_share: float = 0.5
-    near: float = 0.85
-    pseudo_rows: float = 4.0
+    near: float = 0.75
+    pseudo_rows: float = 0.5
     to_diagonal: float = 0.5
-    ridge: float = 1e-4
+    ridge: float = 1e-6
     smoothing: float = 2.0
     spiked_variance: float = 1.0
 

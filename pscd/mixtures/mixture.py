@@ -9,14 +9,6 @@ from torch import Tensor, nn
 
 from pscd.rng import Stream, generator, integer_seed
 
-BROAD_WEIGHT = 0.1
-BROAD_SCALE = 3.0
-WIDEST = 4096  # components times columns: covariances cost the cube of the columns, and wide data let few jumps pass
-NARROW = 8  # columns above which components that are round are told from others
-GATHERED = 4_000_000  # numbers up to which each row is multiplied by a factor of its own
-BLOCK = 1024  # rows whose distances to all components are computed at one time
-FAR = 10.0  # standard deviations beyond which a row is no part of a rough picture of the data
-
 
 class Mixture(nn.Module):
     """A mixture of K Gaussians on d columns, evaluated by one matrix product for all components.
@@ -53,7 +45,7 @@ class Mixture(nn.Module):
         log_scale = weights.log() - log_det - 0.5 * means.shape[1] * math.log(2 * math.pi)
         # Many columns and spherical components: no matrix product is needed, which would be most of the work.
         same = diagonals[:, :1].expand_as(diagonals)
-        self.is_round = means.shape[1] > NARROW and torch.equal(factors, torch.diag_embed(same))
+        self.is_round = means.shape[1] > 8 and torch.equal(factors, torch.diag_embed(same))
         inverse = factors[:, :0] if self.is_round else torch.linalg.inv(factors)
         # One matrix product whitens rows for all components; its columns are d blocks of K.
         whiten = inverse.permute(2, 1, 0).flatten(1)
@@ -63,17 +55,22 @@ class Mixture(nn.Module):
             self.register_buffer(name, value.contiguous(), persistent=False)
 
     @classmethod
-    def fit(cls, x: Tensor, *, components: int, seed: int, max_rows: int = 10_000) -> Self:
-        """A rough proposal for jumps, fitted to rows `(n, d)` of unit scale; a tenth of it is a broad Gaussian.
+    def fit(
+        cls, x: Tensor, *, components: int, seed: int, max_rows: int = 10_000, max_size: int = 4096, broad: float = 0.1
+    ) -> Self:
+        """A rough proposal for jumps, fitted to rows of unit scale, with a broad Gaussian around it.
 
         The broad part makes the tails heavier than those of the model. Otherwise an independence sampler gets stuck
         where the density of the proposal is too low.
 
         Args:
-            x: the rows; those far out are left out.
+            x: rows, `(n, d)`; those far out are left out.
             components: largest number of components.
             seed: of the start of EM.
             max_rows: largest number of rows to use.
+            max_size: components times columns, at most: covariances cost the cube of the columns, and wide data let few
+                jumps pass.
+            broad: weight of the broad Gaussian.
 
         Returns:
             The mixture, in float32.
@@ -83,7 +80,7 @@ class Mixture(nn.Module):
 
         x = _near(x[:max_rows])
         rows = x.numpy()
-        k = max(1, min(components, len(rows) // 10, WIDEST // rows.shape[1]))
+        k = max(1, min(components, len(rows) // 10, max_size // rows.shape[1]))
         random_state = integer_seed(generator(seed, Stream.PROPOSAL))
         mixture = GaussianMixture(k, reg_covar=1e-3, max_iter=50, tol=1e-2, random_state=random_state)
         # The rows are numpy arrays, even if the caller has turned on scikit-learn's array API.
@@ -92,9 +89,9 @@ class Mixture(nn.Module):
             warnings.simplefilter("ignore")
             mixture.fit(rows)
         spread = x.var(0, correction=0) + 1e-3
-        weights = torch.cat([torch.from_numpy(mixture.weights_) * (1 - BROAD_WEIGHT), torch.tensor([BROAD_WEIGHT])])
+        weights = torch.cat([torch.from_numpy(mixture.weights_) * (1 - broad), torch.tensor([broad])])
         means = torch.cat([torch.from_numpy(mixture.means_), x.mean(0, keepdim=True)])
-        covariances = torch.cat([torch.from_numpy(mixture.covariances_), torch.diag(BROAD_SCALE**2 * spread)[None]])
+        covariances = torch.cat([torch.from_numpy(mixture.covariances_), torch.diag(3.0**2 * spread)[None]])
         return cls(weights.float(), means.float(), torch.linalg.cholesky(covariances).float())
 
     @classmethod
@@ -107,36 +104,36 @@ class Mixture(nn.Module):
         return cls(torch.ones(1), x.mean(0, keepdim=True).float(), factor[None])
 
     @classmethod
-    def standard(cls, dim: int) -> Self:
-        """A standard Gaussian with a tenth of a broad one, for rows that are whitened already."""
-        weights, eye = torch.tensor([1 - BROAD_WEIGHT, BROAD_WEIGHT]), torch.eye(dim)
-        return cls(weights, torch.zeros(2, dim), torch.stack([eye, BROAD_SCALE * eye]))
+    def standard(cls, dim: int, *, broad: float = 0.1, scale: float = 3.0) -> Self:
+        """A standard Gaussian with a share of a broad one, for rows that are whitened already."""
+        weights, eye = torch.tensor([1 - broad, broad]), torch.eye(dim)
+        return cls(weights, torch.zeros(2, dim), torch.stack([eye, scale * eye]))
 
     @classmethod
     def isotropic(cls, dim: int, deviation: float = 1.0) -> Self:
         """A Gaussian around 0 with the same deviation in every direction."""
         return cls(torch.ones(1), torch.zeros(1, dim), deviation * torch.eye(dim)[None])
 
-    def broadened(self) -> Self:
-        """The mixture with a tenth of a broad Gaussian around all of it: a proposal for jumps."""
+    def broadened(self, *, broad: float = 0.1, scale: float = 3.0) -> Self:
+        """The mixture with a share of a broad Gaussian around all of it: a proposal for jumps."""
         mean = self.weights @ self.means
         apart = self.means - mean
         variance = self.weights @ (self.factors.square().sum(2) + apart.square())
-        broad = torch.diag(BROAD_SCALE * variance.sqrt())
-        weights = torch.cat([(1 - BROAD_WEIGHT) * self.weights, self.weights.new_full((1,), BROAD_WEIGHT)])
-        return type(self)(weights, torch.cat([self.means, mean[None]]), torch.cat([self.factors, broad[None]]))
+        around = torch.diag(scale * variance.sqrt())
+        weights = torch.cat([(1 - broad) * self.weights, self.weights.new_full((1,), broad)])
+        return type(self)(weights, torch.cat([self.means, mean[None]]), torch.cat([self.factors, around[None]]))
 
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """`(n, d)` draws."""
+    def sample(self, n: int, generator: torch.Generator | None = None, *, max_gathered: int = 4_000_000) -> Tensor:
+        """`(n, d)` draws; more than `max_gathered` numbers in the factors of all rows are not held at once."""
         k = torch.multinomial(self.weights, n, replacement=True, generator=generator)
         means = self.means
         z = torch.randn(n, means.shape[1], 1, generator=generator, device=means.device, dtype=means.dtype)
         if self.is_round:
             return means[k] + self.radii[k, None] * z.squeeze(2)
-        if n * means.shape[1] ** 2 <= GATHERED:
+        if n * means.shape[1] ** 2 <= max_gathered:
             return means[k] + (self.factors[k] @ z).squeeze(2)
         x = means[k]
-        for j, factor in enumerate(self.factors):  # a factor for every row would take n d^2 numbers
+        for j, factor in enumerate(self.factors):
             x[k == j] += z[k == j].squeeze(2) @ factor.T
         return x
 
@@ -147,10 +144,10 @@ class Mixture(nn.Module):
         # Terms below exp(-80) of the largest do not matter, and exponentials that underflow are slow.
         return (parts - top).clamp(min=-80).exp().sum(1).log() + top.squeeze(1)
 
-    def parts(self, x: Tensor) -> Tensor:
+    def parts(self, x: Tensor, *, block: int = 1024) -> Tensor:
         """Log of weight times density of each component at rows `(n, d)`, `(n, K)`."""
-        if len(x) > BLOCK:  # a few rows at a time stay in the cache
-            return torch.cat([self.parts(part) for part in x.split(BLOCK)])
+        if len(x) > block:  # a few rows at a time stay in the cache
+            return torch.cat([self.parts(part) for part in x.split(block)])
         if self.is_round:
             squared = torch.stack([(x - mean).square().sum(1) for mean in self.means], 1) / self.radii.square()
         else:
@@ -187,8 +184,8 @@ class Mixture(nn.Module):
         return parts.logsumexp(1), -(pull.flatten(1) @ self.whiten.T)
 
 
-def _near(x: Tensor) -> Tensor:
-    """The rows without those far out, in float64, `(n, d)`; all rows if at least half of them are far out."""
+def _near(x: Tensor, far: float = 10.0) -> Tensor:
+    """The rows without those `far` deviations out, in float64; all rows if at least half of them are far out."""
     x = x.flatten(1).double().cpu()
-    near = (x.abs() < FAR).all(1)
+    near = (x.abs() < far).all(1)
     return x[near] if near.sum() > len(x) // 2 else x

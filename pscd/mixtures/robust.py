@@ -28,12 +28,6 @@ from pscd.mixtures.table_mixture import TableMixture, split_columns
 from pscd.mixtures.trust import calibrated, likely_cells, only
 from pscd.rng import Stream, generator
 
-WINSOR = 2.5  # deviations beyond which cells are drawn in for the first Gaussian
-FEWEST_ROWS = 20  # that neighbours are searched among
-# Share of correct cells distrusted by the first model and by later ones: few, because every fit without the cells that
-# do not suit it is narrower than the one before.
-FIRST_FALSE_ALARMS, FALSE_ALARMS = 1e-3, 1e-4
-
 
 @dataclass(frozen=True)
 class RobustMixture:
@@ -139,16 +133,20 @@ def fit_mixture(
     held, train = choosing.split([n := int(settings.held_out * len(choosing)), len(choosing) - n])
     first = first_component(rows, sizes, settings, coordinates)
     if settings.wrong_cells:
-        first = without_wrong_cells(first, choosing, FIRST_FALSE_ALARMS)
-        held, likely = (only(part, likely_cells(first.components, part, FIRST_FALSE_ALARMS)) for part in (held, train))
+        first = without_wrong_cells(first, choosing, settings.first_false_alarms)
+        held, likely = (
+            only(part, likely_cells(first.components, part, settings.first_false_alarms)) for part in (held, train)
+        )
     else:
         likely = train
-    best, worse, d = first, 0, int((sizes == 0).sum())
+    best, candidate, worse, d = first, first, 0, int((sizes == 0).sum())
     for k in settings.components:
         is_large = len(train) < k * max(settings.rows_per_component, d) or k * d**2 > settings.max_parameters
         if is_large and best.held_out > -math.inf:
             break
-        candidate = converged(start(first, likely, k, rng), train)
+        # Components split from settled ones are better placed than those that all start at once.
+        is_split = d > 0 and k > settings.clusters and k == 2 * len(candidate.components.weights)
+        candidate = converged(split(candidate) if is_split else start(first, likely, k, rng), train)
         score = float(candidate.log_density(held).mean()) if len(held) else 0.0
         if score > best.held_out + settings.min_gain:
             best, worse = replace(candidate, held_out=score), 0
@@ -163,9 +161,9 @@ def fit_mixture(
 
 
 def first_component(
-    x: Tensor, levels: Tensor, settings: MixtureSettings, coordinates: Coordinates | None
+    x: Tensor, levels: Tensor, settings: MixtureSettings, coordinates: Coordinates | None, winsor: float = 2.5
 ) -> RobustMixture:
-    """One Gaussian of the rows with their extreme cells drawn in, the tail around it, and the background."""
+    """One Gaussian of the rows, winsorised, the tail around it, and the background."""
     z, codes = split_columns(x, levels)
     sizes = levels[levels > 0].tolist()
     counts = [torch.bincount(c[c >= 0], minlength=size).double() for c, size in zip(codes.T, sizes, strict=True)]
@@ -173,7 +171,7 @@ def first_component(
     table = torch.cat(shares) if shares else z.new_empty(0)
     flat = torch.cat([torch.full_like(s, 1 / len(s)) for s in shares]) if shares else table
     middle = z.nanmedian(0).values if z.shape[1] else z.new_empty(0)
-    drawn = (z - middle).clamp(-WINSOR, WINSOR).nan_to_num(nan=0.0) + middle
+    drawn = (z - middle).clamp(-winsor, winsor).nan_to_num(nan=0.0) + middle
     spiked = (z == middle).sum(0) >= 0.5 * (~z.isnan()).sum(0)
     background = None
     if settings.background:
@@ -208,7 +206,7 @@ def start(first: RobustMixture, x: Tensor, k: int, rng: torch.Generator) -> Robu
     for column, size in zip(model.categorical.tolist(), model.levels[model.categorical].tolist(), strict=True):
         places.append(one_hot(whole[:, column].long(), size).to(z.dtype))
     place = torch.cat(places, 1)
-    if settings.background and len(place) > FEWEST_ROWS:
+    if settings.background and len(place) > 20:
         away = isolation(place)
         is_near = away <= away.quantile(settings.near)
         whole, place = whole[is_near], place[is_near]
@@ -220,10 +218,26 @@ def start(first: RobustMixture, x: Tensor, k: int, rng: torch.Generator) -> Robu
     return replace(first, components=maximise(statistics, model.levels, first.frame))
 
 
+def split(model: RobustMixture, apart: float = 0.5) -> RobustMixture:
+    """Every component in two halves, `apart` deviations to either side along its longest axis, with its moments."""
+    old = model.components
+    axes = torch.linalg.eigh(old.covariances)
+    step = apart * axes.eigenvalues[:, -1:].sqrt() * axes.eigenvectors[:, :, -1]
+    factors = torch.linalg.cholesky(old.covariances - step[:, :, None] * step[:, None, :])
+    halves = TableMixture(
+        torch.cat([old.weights, old.weights]) / 2,
+        torch.cat([old.means - step, old.means + step]),
+        torch.cat([factors, factors]),
+        torch.cat([old.log_tables, old.log_tables]),
+        old.levels,
+    )
+    return replace(model, components=halves)
+
+
 def converged(model: RobustMixture, x: Tensor) -> RobustMixture:
     """The mixture after EM on rows `(n, D)`."""
     if model.frame.settings.wrong_cells:
-        return without_wrong_cells(model, x, FALSE_ALARMS)
+        return without_wrong_cells(model, x, model.frame.settings.false_alarms)
     components, shares = run_em(model.components, model.shares, x, model.frame)
     return replace(model, components=components, shares=shares)
 

@@ -12,9 +12,6 @@ from torch.nn.functional import max_pool1d
 
 from pscd.coordinates import GAUSSIAN_IQR, spaced_rows
 
-OFTEN = 0.01  # share of the rows that must be tied for a column to count as rounded
-MOST_LOOSE = 0.25  # share of the rows whose value occurs once, up to which they may be junk between the marks of a grid
-
 
 @dataclass(frozen=True)
 class Ties:
@@ -84,15 +81,16 @@ def dequantise(x: Tensor, generator: torch.Generator) -> Tensor:
     return Ties.of(x).spread(x, generator)
 
 
-def _cells(x: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Different values of a column and the widths of their cells; None if there are hardly any ties."""
+def _cells(x: Tensor, *, min_tied: float = 0.01, max_single: float = 0.25) -> tuple[Tensor, Tensor] | None:
+    """Different values of a column and the widths of their cells; None if less than `min_tied` of them are tied."""
+    # Up to `max_single` of the rows, values that occur once may be contamination between the marks of a grid.
     x = x[~x.isnan()]
     values, count = torch.unique(x, return_counts=True)
     tied = count > 1
-    if len(values) < 2 or count[tied].sum() < OFTEN * len(x):
+    if len(values) < 2 or count[tied].sum() < min_tied * len(x):
         return None
     cell = _to_the_nearer(values)
-    if tied.sum() > 1 and (~tied).sum() <= MOST_LOOSE * len(x):
+    if tied.sum() > 1 and (~tied).sum() <= max_single * len(x):
         wide, loose = _to_the_nearer(values[tied]), values[~tied]
         left, right = (torch.searchsorted(loose, values[tied] + side * wide / 2) for side in (-1, 1))
         # A grid has more rows on its marks than between them: on each mark, lest a spike make one of what is beside it.

@@ -1,14 +1,9 @@
-"""What preparation tells a person: how many rows look like junk, and which groups may have been taken wrongly."""
+"""Notes on a table for its user: how many rows are ignored, and far groups of rows that count as data."""
 
 import torch
 from torch import Tensor
 
 from pscd.coordinates import Coordinates, spaced_rows
-from pscd.mixtures.groups import FAR_ROWS, dense_groups, far_groups
-from pscd.mixtures.neighbours import NEIGHBOUR_ROWS
-
-IGNORED = 0.5  # a row that is less likely than this to belong to the majority counts as ignored
-FEW_VALUES = 10  # a column with no more different values than this tells kinds apart, and no distances
 
 
 def notes_of(
@@ -17,78 +12,73 @@ def notes_of(
     clean: Tensor | None,
     coordinates: Coordinates,
     *,
-    junk: float = 0.0,
+    contamination: float = 0.0,
     gamma: float = 0.0,
     columns: tuple[str, ...] | None = None,
-    beyond: Tensor | None = None,
 ) -> tuple[str, ...]:
-    """Sentences about a table, its junk, and groups of rows that a person may see differently.
+    """Sentences about a table.
 
     Args:
         x: rows `(n, d)` in the units of the data.
         z: the same in the network's coordinates.
         clean: the probability of each row that it belongs to the majority, `(n,)`; None if all rows count alike.
         coordinates: the map from `x` to `z`.
-        junk: the estimated share of junk.
+        contamination: its estimated share.
         gamma: of the objective.
         columns: names of the columns; by default x0, x1 and so on.
-        beyond: rows that are left out, since they lie where no chain comes, `(n,)`; None: there are none.
 
     Returns:
         The sentences.
     """
     names = columns or tuple(f"x{j}" for j in range(x.shape[1]))
     if coordinates.used is not None:
-        names = tuple(name for name, seen in zip(names, coordinates.used.tolist(), strict=True) if seen)
+        names = tuple(name for name, used in zip(names, coordinates.used.tolist(), strict=True) if used)
         x = x[:, coordinates.used]
-    if clean is None:
-        counts = torch.ones(len(x), dtype=torch.bool) if beyond is None else ~beyond
-        return f"gamma {gamma:g}: {_counting(x, z, counts, names)}", *_far(x[counts], z[counts], names)
-    ignored = clean < IGNORED
-    share = float(ignored.double().mean())
-    first = f"gamma {gamma:g}: about {junk:.1%} of the rows look like junk, and {share:.1%} are ignored"
-    return first, *_ignored(x, z, ignored, names), *_far(x[~ignored], z[~ignored], names)
+    counts = torch.ones(len(x), dtype=torch.bool) if clean is None else clean >= 0.5
+    share = float((~counts).double().mean())
+    if contamination >= 0.0005:
+        first = f"about {contamination:.1%} of the rows look like contamination, and {share:.1%} are ignored"
+    elif share:
+        first = f"{int((~counts).sum()):,} of the rows lie too far from the others and are ignored"
+    else:
+        first = "every row counts"
+    return f"gamma {gamma:g}: {first}", *_far_notes(x[counts], z[counts], names)
 
 
-def _counting(x: Tensor, z: Tensor, counts: Tensor, names: tuple[str, ...]) -> str:
-    """Which rows count where nothing looks like junk."""
-    if counts.all():
-        return "every row counts"
-    beyond = (~counts).nonzero().flatten()
-    farthest = beyond[(z[beyond] - z[counts].median(0).values).norm(dim=1).argmax()]
-    place, one = _place(x, z, farthest[None], z[counts], names), len(beyond) == 1
-    many = f"{len(beyond):,} ({len(beyond) / len(x):.1%})"
-    which = f"1, which lies too far from the others to be learnt from, at {place}"
-    if not one:
-        which = f"{many}, which lie too far from the others to be learnt from, the farthest at {place}"
-    return f"every row counts but {which}"
-
-
-def _ignored(x: Tensor, z: Tensor, ignored: Tensor, names: tuple[str, ...]) -> list[str]:
-    """Dense groups among the ignored rows, which may be data after all."""
-    x, z, ignored = (spaced_rows(rows, NEIGHBOUR_ROWS) for rows in (x, z, ignored))
-    return [
-        f"a group of {len(group) / len(x):.1%} of the rows, around {_place(x, z, group, z[~ignored], names)}, "
-        "was ignored; gamma 0 keeps it"
-        for group in dense_groups(z, ignored)
-    ]
-
-
-def _far(x: Tensor, z: Tensor, names: tuple[str, ...]) -> list[str]:
-    """Groups that count as data and lie far from everything else."""
-    x, z = (spaced_rows(rows, FAR_ROWS) for rows in (x, z))
-    telling = torch.tensor([len(column.unique()) > FEW_VALUES for column in x.T])
-    if not telling.any():
+def _far_notes(x: Tensor, z: Tensor, names: tuple[str, ...]) -> list[str]:
+    """Groups that count as data and lie far from everything else: nothing in the rows tells which they are."""
+    x, z = (spaced_rows(rows, 2_000) for rows in (x, z))  # the cost is quadratic
+    # A column of few values tells kinds apart, and no distances.
+    has_distances = torch.tensor([len(column.unique()) > 10 for column in x.T])
+    if not has_distances.any():
         return []
-    return [
-        f"a group of {len(group) / len(x):.1%} of the rows, around {_place(x, z, group, z, names)}, "
-        "lies far from all others and counts as data; leave it out if it is junk"
-        for group in far_groups(z[:, telling])
-    ]
+    notes = []
+    for group in far_groups(z[:, has_distances]):
+        apart = (z[group].median(0).values - z.median(0).values).abs().argsort(descending=True)[:2]
+        centre = x[group].double().nanmedian(0).values
+        place = ", ".join(f"{names[j]} = {float(centre[j]):.3g}" for j in apart.tolist())
+        notes.append(
+            f"a group of {len(group) / len(x):.1%} of the rows, around {place}, "
+            "lies far from all others and counts as data; leave it out if it is contamination"
+        )
+    return notes
 
 
-def _place(x: Tensor, z: Tensor, group: Tensor, others: Tensor, names: tuple[str, ...]) -> str:
-    """Where a group lies, by the two columns in which it is farthest from the middle of others: "a = 3, b = 7"."""
-    apart = (z[group].median(0).values - others.median(0).values).abs().argsort(descending=True)[:2]
-    centre = x[group].double().median(0).values
-    return ", ".join(f"{names[j]} = {float(centre[j]):.3g}" for j in apart.tolist())
+def far_groups(z: Tensor, shares: tuple[float, float] = (0.02, 0.35), most: int = 3) -> list[Tensor]:
+    """Groups of rows `(n, d)` that are farther from all others than typical rows are from the middle, largest first.
+
+    Args:
+        z: the rows, in coordinates in which columns have comparable scales.
+        shares: of the rows that a group has at least and at most; it has at least ten rows.
+        most: number of groups.
+
+    Returns:
+        Indices of the rows of each group.
+    """
+    from scipy.sparse.csgraph import connected_components
+
+    reach = (z - z.median(0).values).norm(dim=1).median()
+    label = torch.from_numpy(connected_components((torch.cdist(z, z) < reach).numpy(), directed=False)[1])
+    groups = [(label == j).nonzero().flatten() for j in label.unique()]
+    low, high = max(10, int(shares[0] * len(z))), shares[1] * len(z)
+    return sorted((group for group in groups if low <= len(group) <= high), key=len, reverse=True)[:most]

@@ -47,8 +47,6 @@ class TableSettings:
             return MixtureSettings(choosing_rows=8_000)
         # In one or two columns there are rows enough for fine structure, and for a background as fine.
         return MixtureSettings(
-            tolerance=3e-5,
-            rounds=400,
             robust_widths=(1.5, 2.0, 3.0),
             widths=(1.5, 2.0, 3.0),
             tail_weight=min(0.01, 0.3 / math.sqrt(n)),
@@ -181,12 +179,11 @@ def _prepare_table(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | No
     notes = notes_of(
         x,
         whole,
-        clean if is_robust else None,
+        clean,
         coordinates,
-        junk=mixture.contamination,
+        contamination=mixture.contamination,
         gamma=getattr(config.objective, "gamma", 0.0),
         columns=columns,
-        beyond=None if is_robust or clean is None else clean == 0,
     )
     return replace(prepared, z=whole.float(), clean=clean, notes=notes), config
 

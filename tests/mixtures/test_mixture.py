@@ -88,19 +88,17 @@ def test_a_wide_standard_gaussian_needs_no_matrices():
     torch.testing.assert_close(proposal.log_prob(x), general.log_prob(x), rtol=1e-5, atol=1e-5)
 
 
-def test_wide_rows_are_drawn_like_narrow_ones(monkeypatch):
+def test_wide_rows_are_drawn_like_narrow_ones():
     torch.manual_seed(0)
     factors = torch.linalg.cholesky(torch.eye(12) + 0.3 * torch.ones(3, 12, 12))
     proposal = Mixture(torch.tensor([0.2, 0.3, 0.5]), torch.randn(3, 12), factors)
-    wide = proposal.sample(100, generator(0))
-    monkeypatch.setattr("pscd.mixtures.mixture.NARROW", 12)
+    wide = proposal.sample(100, generator(0), max_gathered=0)
     torch.testing.assert_close(wide, proposal.sample(100, generator(0)))
 
 
-def test_wide_data_get_few_components(monkeypatch):
-    monkeypatch.setattr("pscd.mixtures.mixture.WIDEST", 100)
+def test_wide_data_get_few_components():
     x = torch.randn(200, 40, generator=generator(0))
-    assert len(Mixture.fit(x, components=32, seed=0).weights) == 3  # two, and the broad one
+    assert len(Mixture.fit(x, components=32, seed=0, max_size=100).weights) == 3  # two, and the broad one
 
 
 def any_mixture(d, *, is_round=False):

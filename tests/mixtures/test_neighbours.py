@@ -3,7 +3,6 @@ import math
 import pytest
 import torch
 
-from pscd.mixtures import neighbours
 from pscd.mixtures.neighbours import isolation
 from pscd.rng import generator
 
@@ -17,11 +16,10 @@ def test_it_is_the_distance_to_the_neighbour_of_the_root_of_n(n, rank):
     torch.testing.assert_close(isolation(u), distances[:, rank], rtol=1e-6, atol=1e-7)
 
 
-def test_blocks_change_nothing(monkeypatch):
+def test_blocks_change_nothing():
     u = torch.randn(300, 2, generator=generator(0), dtype=torch.float64)
     whole = isolation(u)
-    monkeypatch.setattr(neighbours, "BLOCK", 7)
-    torch.testing.assert_close(isolation(u), whole, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(isolation(u, block=7), whole, rtol=1e-6, atol=1e-7)
 
 
 def test_a_row_apart_is_the_most_isolated():

@@ -211,7 +211,7 @@ def test_k_means_finds_clusters_that_are_apart():
 
 # --- single wrong cells ---
 
-CELLS = MixtureSettings(wrong_cells=True)
+CELLS = MixtureSettings(wrong_cells=True, near=0.85, pseudo_rows=4.0, ridge=1e-4)
 
 
 def table(n=1500, seed=0):
