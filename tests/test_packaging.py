@@ -13,6 +13,8 @@ import packaging.utils
 import pytest
 
 import pscd
+from pscd.cli.main import COMMANDS, parser_for
+from studies.registry import studies
 
 ROOT = Path(__file__).parents[1]
 # The front page of the site, and frames for files of the root: `make docs` checks them.
@@ -148,6 +150,26 @@ def test_tables_have_no_gaps_and_rows_of_one_length(path):
             assert re.fullmatch(r"\|( *:?-+:? *\|)+", rows[1]), f"no table: {rows[0]}"
             widths = {len(re.findall(r"(?<!\\)\|", re.sub(r"`[^`]*`", "", row))) for row in rows}
             assert len(widths) == 1, f"rows of different lengths after {rows[0]}"
+
+
+def shell_lines(path):
+    """Lines of code blocks that call a command, without the comment at their end, and commands within the text."""
+    blocks = re.findall(r"```sh\n(.*?)```", path.read_text(), re.DOTALL)
+    lines = [line.split("  #")[0] for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return lines + re.findall(r"`((?:pscd|python -m studies) [^`\n]+)`", path.read_text())
+
+
+@pytest.mark.parametrize("path", set(pages()) - {ROOT / "CHANGELOG.md"}, ids=lambda p: str(p.relative_to(ROOT)))
+def test_commands_flags_and_studies_that_pages_name_exist(path):
+    known = set(studies())
+    for line in shell_lines(path):
+        if (match := re.match(r"(?:.*-m )?pscd (\w+)(.*)", line)) and match[1] != "COMMAND":
+            assert match[1] in COMMANDS, line
+            actions = parser_for([match[1]])._actions
+            flags = {flag for action in actions for flag in action.option_strings}
+            assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", match[2])) <= flags, line
+        if match := re.match(r".*python -m studies ([a-z][\w-]*)", line):
+            assert match[1] in known | {"mine"}, line
 
 
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md", "docs/speed.md", "docs/training.md"])

@@ -27,6 +27,7 @@ LOGGER = logging.getLogger(__name__)
 GROUPS = {
     "Tables": ["EnergyDetector", "read_table"],
     "Training": ["fit", "train", "load", "evaluate", "TrainConfig", "Model"],
+    "Settings": ["ChainSettings", "OptimizerSettings", "GuardSettings", "RowSettings", "ComputeSettings"],
     "Objectives": [
         "PseudoSpherical",
         "DensityPower",
