@@ -248,11 +248,6 @@ def kl(log_p: Tensor, log_q: Tensor, grid: Grid) -> Tensor:
     return excess.max() if excess.max() == math.inf else (log_mass[support].exp() * excess).sum()
 
 
-def kl_from_samples(x: Tensor, log_p: Energy, energy: Energy, grid: Grid) -> Tensor:
-    """Unbiased estimate of KL(p || q): the mean of log p(x) - log q(x) over samples of p, with the exact log Z."""
-    return (evaluate(log_p, x) + evaluate(energy, x)).mean() + log_partition(energy, grid)
-
-
 def renyi_entropy(log_q: Tensor, alpha: float, grid: Grid) -> Tensor:
     """Rényi entropy, 1 / (1 - alpha) log of the integral of q^alpha.
 

@@ -9,8 +9,8 @@ from pscd.rng import generator
 
 def test_standardisation_is_mean_and_deviation_of_clean_columns_and_one_slip_changes_nothing():
     x = torch.randn(1000, 2, generator=generator(0)) * torch.tensor([1.0, 50.0]) + 7
-    found = Coordinates.standard(x)
-    shift, scale = found.shift, found.scale
+    result = Coordinates.standard(x)
+    shift, scale = result.shift, result.scale
     torch.testing.assert_close(shift, x.double().mean(0))
     torch.testing.assert_close(scale, x.double().std(0))
     x[3, 1] = 1e12
@@ -22,9 +22,9 @@ def test_standardisation_is_mean_and_deviation_of_clean_columns_and_one_slip_cha
 
 def test_there_and_back_in_float64():
     x = 1.7e9 + torch.arange(6.0).double().view(3, 2)  # time stamps, whose seconds float32 would lose
-    found = Coordinates.standard(x)
-    assert torch.allclose(found.inverse(found.forward(x, torch.float64)), x, rtol=0, atol=1e-6)
-    assert found.forward(x).dtype == torch.float32
+    result = Coordinates.standard(x)
+    assert torch.allclose(result.inverse(result.forward(x, torch.float64)), x, rtol=0, atol=1e-6)
+    assert result.forward(x).dtype == torch.float32
     assert torch.equal(Coordinates.identity((2,)).forward(x, torch.float64), x)
 
 
@@ -129,29 +129,29 @@ def test_robust_columns_ignore_missing_values():
     x[:, 1] = (x[:, 1] > 1).double()  # mostly one value
     missing = torch.rand(500, 3, generator=rng) < 0.3
     gaps = x.masked_fill(missing, torch.nan)
-    found = Coordinates.robust(gaps)
+    result = Coordinates.robust(gaps)
     for j in range(3):
         alone = Coordinates.robust(x[~missing[:, j]][:, [j]])
-        assert torch.equal(found.shift[[j]], alone.shift)
-        assert torch.equal(found.scale[[j]], alone.scale)
-        assert torch.equal(found.linear[[j]], alone.linear)
-    z = found.forward(gaps, torch.float64)
+        assert torch.equal(result.shift[[j]], alone.shift)
+        assert torch.equal(result.scale[[j]], alone.scale)
+        assert torch.equal(result.linear[[j]], alone.linear)
+    z = result.forward(gaps, torch.float64)
     assert torch.equal(z.isnan(), missing)
-    torch.testing.assert_close(found.inverse(z), gaps, equal_nan=True)
+    torch.testing.assert_close(result.inverse(z), gaps, equal_nan=True)
 
 
 def test_a_column_with_one_value_or_none_beside_gaps_is_left_out():
     x = torch.tensor([[1.0, torch.nan, 5.0], [2.0, torch.nan, torch.nan], [4.0, torch.nan, 5.0]], dtype=torch.float64)
-    found = Coordinates.robust(x)
-    assert found.used.tolist() == [True, False, False]
-    assert found.constants[2] == 5.0
+    result = Coordinates.robust(x)
+    assert result.used.tolist() == [True, False, False]
+    assert result.constants[2] == 5.0
 
 
 def test_integers_are_standardised_too():
-    found = Coordinates.standard(torch.arange(12).view(6, 2))
-    assert found.shift.tolist() == [5.0, 6.0]
-    torch.testing.assert_close(found.scale, torch.full((2,), 14.0).double().sqrt())
-    assert found.scale.dtype == torch.float64
+    result = Coordinates.standard(torch.arange(12).view(6, 2))
+    assert result.shift.tolist() == [5.0, 6.0]
+    torch.testing.assert_close(result.scale, torch.full((2,), 14.0).double().sqrt())
+    assert result.scale.dtype == torch.float64
 
 
 # --- bent ---
@@ -195,9 +195,9 @@ def test_skew_that_may_be_chance_is_none():
 
 def test_columns_with_a_quartile_at_the_median_are_not_bent():
     x = torch.cat([torch.zeros(400), torch.arange(1.0, 1000)]).double()[:, None]
-    found = Coordinates.robust(torch.cat([x, x.square() + 1], 1)[::2])
+    result = Coordinates.robust(torch.cat([x, x.square() + 1], 1)[::2])
     spiked = torch.cat([torch.zeros(600), torch.arange(1.0, 400)]).double()[:, None]
-    assert found.unskewed(torch.cat([x, x.square() + 1], 1)[::2]).skew[1] > 0
+    assert result.unskewed(torch.cat([x, x.square() + 1], 1)[::2]).skew[1] > 0
     straight = Coordinates.robust(spiked)
     assert straight.unskewed(spiked) is straight
 
@@ -207,12 +207,12 @@ def test_a_column_of_two_values_is_linear_and_one_of_three_is_not():
     x[:, 0] = 7.0  # not seen
     x[:, 1] = 5 * (x[:, 1] > 1.5) - 2.0
     x[:, 2] = (x[:, 2] > 1.5) * 1.0 + (x[:, 2] > 2)
-    found = Coordinates.robust(x)
-    straight = found.linear_if_binary(x)
+    result = Coordinates.robust(x)
+    straight = result.linear_if_binary(x)
     rows = torch.tensor([[7.0, 40.0, 1.0, 20.0]]).double()
-    expected = found.forward(rows, torch.float64)
-    expected[0, 0] = (40 + 2) / found.scale[0]
-    assert found.forward(rows)[0, 0] < 0.5 * expected[0, 0]
+    expected = result.forward(rows, torch.float64)
+    expected[0, 0] = (40 + 2) / result.scale[0]
+    assert result.forward(rows)[0, 0] < 0.5 * expected[0, 0]
     torch.testing.assert_close(straight.forward(rows, torch.float64), expected)
     torch.testing.assert_close(straight.inverse(expected), rows)
     bare = Coordinates.robust(x, tails=False)
@@ -258,10 +258,10 @@ def test_the_standard_coordinates_by_hand():
     x = torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0])[:, None].repeat(20, 1).double()
     for value, counts in ((23.0, True), (23.5, False), (-19.0, True), (-19.5, False)):
         rows = torch.cat([x, torch.tensor([[value]]).double()])
-        kept = rows if counts else x
-        found = Coordinates.standard(rows)
-        torch.testing.assert_close(found.shift, kept.mean(0))
-        torch.testing.assert_close(found.scale, kept.std(0))
+        stored = rows if counts else x
+        result = Coordinates.standard(rows)
+        torch.testing.assert_close(result.shift, stored.mean(0))
+        torch.testing.assert_close(result.scale, stored.std(0))
     same = torch.tensor([[5.0], [5.0], [5.0], [5.0], [9.0]]).double()  # no range to measure by: all count
     assert Coordinates.standard(same).shift.item() == pytest.approx(5.8)
     assert Coordinates.standard(torch.ones(3, 2)).scale.tolist() == [0, 0]
@@ -269,12 +269,12 @@ def test_the_standard_coordinates_by_hand():
 
 def test_the_robust_coordinates_by_hand():
     x = torch.tensor([[0.0, 7.0], [1.0, 7.0], [2.0, 7.0], [3.0, 8.0], [10.0, 9.0]]).double()
-    found = Coordinates.robust(x)
-    assert found.shift.tolist() == [2, 7]
+    result = Coordinates.robust(x)
+    assert result.shift.tolist() == [2, 7]
     # Quartiles 1 and 3; of the second column three of five are 7, and the others 1 and 2 away, their lower median 1.
-    assert found.scale.tolist() == pytest.approx([2 / 1.349, 1 * (2 / 5) ** 0.5])
-    assert found.linear.tolist() == [3.0, 1.0]
-    assert found.spiked.tolist() == [False, True]
+    assert result.scale.tolist() == pytest.approx([2 / 1.349, 1 * (2 / 5) ** 0.5])
+    assert result.linear.tolist() == [3.0, 1.0]
+    assert result.spiked.tolist() == [False, True]
     assert Coordinates.robust(x, tails=False).linear is None
     half = torch.tensor([[1.0], [1.0], [2.0], [3.0]]).double()
     assert Coordinates.robust(half).spiked.tolist() == [False]  # the median is 1.5

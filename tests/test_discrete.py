@@ -52,7 +52,7 @@ def test_boltzmann_machine_of_two_spins_by_hand():
     total = math.exp(0.4) + math.exp(-1.0) + 1 + math.exp(0.6)
     assert discrete.log_partition(by_hand).item() == pytest.approx(math.log(total), abs=1e-14)
     assert discrete.log_probability(by_hand)[0].item() == pytest.approx(0.4 - math.log(total), abs=1e-14)
-    # In bits the coupling counts only where both are 1.
+    # In bits the coupling contributes only where both are 1.
     bits = torch.tensor([0.0, 0.2, -0.3, -0.6], dtype=torch.float64)
     torch.testing.assert_close(model(discrete.states(2, BITS)), bits)
 
@@ -238,8 +238,8 @@ def test_efficient_family_has_the_curvature_of_the_likelihood_at_the_truth(gamma
     model = machine(seed=3)
     p = discrete.log_probability(model(discrete.states(3, SPINS))).exp().detach()
     fisher = hessian(lambda e: -discrete.gamma_score(p, e, 0.0), model)
-    found = hessian(lambda e: localised(e, p, (gamma, 1.3, 0.2, None)), model)
-    torch.testing.assert_close(found, fisher * 1.1**2 / (1 + gamma) ** 2)
+    result = hessian(lambda e: localised(e, p, (gamma, 1.3, 0.2, None)), model)
+    torch.testing.assert_close(result, fisher * 1.1**2 / (1 + gamma) ** 2)
 
 
 def test_convex_exponents_make_it_convex_where_the_gamma_score_is_not():
@@ -263,8 +263,8 @@ def test_maximum_likelihood_recovers_the_parameters_and_matches_moments():
     p = discrete.log_probability(truth(x)).exp().detach()
     model = BoltzmannMachine(4)
     assert discrete.fit_exact(model, x, p) < 1e-6
-    for found, true in zip(model.parameters(), truth.parameters(), strict=True):
-        torch.testing.assert_close(found, true, rtol=0, atol=1e-5)
+    for result, true in zip(model.parameters(), truth.parameters(), strict=True):
+        torch.testing.assert_close(result, true, rtol=0, atol=1e-5)
     assert all(parameter.grad is None for parameter in model.parameters())
     # On anything else, the fit has the means and the correlations of the data.
     other = distribution(16)
@@ -282,8 +282,8 @@ def test_gamma_score_and_localised_fits_recover_the_parameters(family):
     discrete.fit_exact(by_score, x, p, family[0])
     discrete.minimise(by_localised, x, lambda e: localised(e, p, family))
     for model in (by_score, by_localised):
-        for found, true in zip(model.parameters(), truth.parameters(), strict=True):
-            torch.testing.assert_close(found, true, rtol=0, atol=1e-5)
+        for result, true in zip(model.parameters(), truth.parameters(), strict=True):
+            torch.testing.assert_close(result, true, rtol=0, atol=1e-5)
 
 
 # --- draws ---

@@ -30,7 +30,7 @@ from pscd.training.batches import Batches
 from pscd.training.initial import init_state
 from pscd.training.loop import fit
 
-# All that the command line knows, and PS-CD over a range of gamma.
+# All objectives, and PS-CD over a range of gamma.
 EVERY = {
     **{name: objective for name, objective in OBJECTIVES.items() if name != "recovery"},
     **{f"ps-cd {gamma}": PseudoSpherical(gamma=gamma) for gamma in (-0.5, 0.0, 0.5, 1.0, 2.0)},
@@ -184,7 +184,7 @@ def streamed():
 
 def torchrun(*arguments):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
-    environment["PYTHONFAULTHANDLER"] = "1"  # a process that is aborted says where it was
+    environment["PYTHONFAULTHANDLER"] = "1"  # an aborted process prints where it was
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
     return subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
 
@@ -224,7 +224,7 @@ def test_two_processes_give_the_gradient_of_one(two):
 
 
 def test_the_command_line_trains_one_model_and_the_first_process_writes(two):
-    """One command after the other: each ends in both processes, mistakes included, and is told once."""
+    """One command after the other: each ends in both processes, mistakes included, and is reported once."""
     folder, done = two
     assert [json.loads((folder / f"codes-{rank}.json").read_text()) for rank in (0, 1)] == [[0, 2, 2]] * 2
     assert done.stdout.count("picture:") == 1
@@ -284,7 +284,7 @@ def test_processes_of_one_start_share_a_word_that_no_earlier_start_had():
     (word,) = words
     assert len(word) == 32
     assert {f"received {word} 1", f"received {word} 2"} <= store.values.keys()
-    assert distributed._token_of_attempt(Store(), 0, 1, 0.0) != word  # alone, it waits for nobody
+    assert distributed._token_of_attempt(Store(), 0, 1, 0.0) != word  # a single process does not wait
 
 
 def test_a_process_that_does_not_come_is_named():
@@ -293,7 +293,7 @@ def test_a_process_that_does_not_come_is_named():
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (dist.DistStoreError("Timed out after 3 s"), "another process has not answered for 7 s"),
         (RuntimeError("[/x/gloo/y.cc:3] Timeout waiting"), "another process has not answered for 7 s"),
@@ -302,18 +302,18 @@ def test_a_process_that_does_not_come_is_named():
         (RuntimeError("shapes do not fit"), None),
     ],
 )
-def test_a_lost_process_is_one_line(error, told, monkeypatch):
+def test_a_lost_process_is_one_line(error, message, monkeypatch):
     monkeypatch.setattr(distributed, "start", lambda device, timeout: False)
     monkeypatch.setenv("RANK", "2")
     monkeypatch.setenv("WORLD_SIZE", "5")
     with pytest.raises(RuntimeError) as caught, distributed.group(torch.device("cpu"), 7.0):
         raise error
-    if told is None:
+    if message is None:
         assert caught.value is error
     else:
         assert isinstance(caught.value, distributed.LostProcess)
         assert str(caught.value).startswith(
-            f"process 2 of 5: {told}; run the same command again to resume from the last checkpoint"
+            f"process 2 of 5: {message}; run the same command again to resume from the last checkpoint"
         )
 
 

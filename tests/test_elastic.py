@@ -152,9 +152,9 @@ def test_a_restart_does_not_meet_the_words_of_the_start_before():
     assert first[0] != second[0]
 
 
-def test_a_process_that_does_not_come_is_told(monkeypatch):
+def test_a_process_that_does_not_start_is_reported(monkeypatch):
     monkeypatch.setattr(distributed, "start", lambda *_: distributed._token_of_attempt(dist.HashStore(), 0, 2, 0.05))
-    late = pytest.raises(LostProcess, match=r"^process 0 of 1: another process has not answered for 0.05 s; the same")
+    late = pytest.raises(LostProcess, match=r"^process 0 of 1: another process has not answered for 0.05 s; run the same")
     with late, distributed.group(torch.device("cpu"), 0.05):
         raise AssertionError("there is no group")
 

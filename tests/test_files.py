@@ -64,10 +64,10 @@ def test_what_is_written_is_on_the_disk_before_it_takes_its_place(tmp_path, monk
 def test_tensors_come_back_with_their_metadata(tmp_path):
     tensors = {"a": torch.arange(6).view(2, 3).T, "b": torch.tensor(0.5, dtype=torch.bfloat16)}
     write_tensors(tmp_path / "a.safetensors", tensors, {"kind": "test"})
-    found, metadata = read_tensors(tmp_path / "a.safetensors")
+    result, metadata = read_tensors(tmp_path / "a.safetensors")
     assert metadata == {"kind": "test"}
-    assert all(torch.equal(found[name], t) for name, t in tensors.items())
-    assert tensors_digest(found) == tensors_digest(dict(reversed(tensors.items())))
+    assert all(torch.equal(result[name], t) for name, t in tensors.items())
+    assert tensors_digest(result) == tensors_digest(dict(reversed(tensors.items())))
 
 
 @pytest.mark.parametrize(
@@ -108,12 +108,12 @@ def test_one_flipped_bit_of_a_tensor_file_is_never_computed_with(tmp_path):
         changed[at // 8] ^= 1 << at % 8
         path.write_bytes(changed)
         try:
-            found, about = files.read_tensors(path)
+            result, about = files.read_tensors(path)
         except SafetensorError:
             continue
         unnoticed += 1  # a blank between two words
-        assert found.keys() == tensors.keys()
-        assert all(torch.equal(found[name], tensors[name]) for name in tensors)
+        assert result.keys() == tensors.keys()
+        assert all(torch.equal(result[name], tensors[name]) for name in tensors)
         assert {name: about[name] for name in metadata} == metadata
     assert unnoticed < 0.1 * 8 * len(content)
 
@@ -156,21 +156,21 @@ def test_a_lock_is_told_to_others_and_ends_with_its_process(tmp_path):
 
 
 def test_a_lock_is_told_to_another_thread(tmp_path):
-    found = []
+    result = []
 
     def other():
         try:
             with files.locked(tmp_path / ".lock"):
-                found.append("taken twice")
+                result.append("taken twice")
         except UserError as error:
-            found.append(str(error))
+            result.append(str(error))
 
     with files.locked(tmp_path / ".lock"):
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
-    assert len(found) == 1
-    assert "in use" in found[0]
+    assert len(result) == 1
+    assert "in use" in result[0]
 
 
 def test_a_lock_that_its_owner_removed_meanwhile_is_taken_anew(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""A run folder from a stranger: whatever is in it, reading it and going on with it do no harm. See SECURITY.md."""
+"""A run folder from an untrusted source: reading it and resuming in it do no harm. See SECURITY.md."""
 
 import io
 import json

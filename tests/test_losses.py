@@ -322,9 +322,9 @@ def test_f_ebm_with_kl_is_contrastive_divergence_whatever_the_critic(wrong):
     critic = (p_counts.double() / p_counts.sum()).log() - torch.log_softmax(-e.detach(), 0) - e.detach()
     critic = critic + wrong * torch.cos(torch.arange(61).double())
     rows = [v.repeat_interleave(counts) for v in (e, critic) for counts in (p_counts, q_counts)]
-    (found,) = torch.autograd.grad(f_ebm(*rows, DIVERGENCES["kl"]), theta, retain_graph=True)
+    (result,) = torch.autograd.grad(f_ebm(*rows, DIVERGENCES["kl"]), theta, retain_graph=True)
     (cd,) = torch.autograd.grad(contrastive_divergence(*rows[:2]), theta)
-    torch.testing.assert_close(found, cd)
+    torch.testing.assert_close(result, cd)
 
 
 @pytest.mark.parametrize("name", DIVERGENCES)
@@ -436,8 +436,8 @@ def test_a_mixture_of_divergences_is_the_mixture_of_their_bounds():
 def test_draws_of_another_density_are_weighted_by_the_ratio():
     e, log_g = torch.tensor([0.3, 1.0, 2.0]).double(), torch.tensor([-1.0, -0.2, -3.0]).double()
     expected = torch.exp(-1.5 * e) / log_g.exp()  # q^(1 + gamma) / g
-    found = importance_weights(e, 0.5, -e - log_g + 7)
-    torch.testing.assert_close(found, expected / expected.sum())
+    result = importance_weights(e, 0.5, -e - log_g + 7)
+    torch.testing.assert_close(result, expected / expected.sum())
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.7, -0.5])

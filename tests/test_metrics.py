@@ -173,8 +173,8 @@ def test_copies_do_not_confuse_a_point_with_itself():
     # ends there.
     assert prdc(x, torch.zeros(4, 1), 1) == (1.0, 0.5, 2.0, 0.5)
     # A fake at 2 is in the ball around 3 alone, those at 2.5 and 9 as well and not.
-    found = prdc(x, torch.tensor([[2.0], [2.5], [9.0]]), 1)
-    assert found == (2 / 3, 0.25, 2 / 3, 0.25)
+    result = prdc(x, torch.tensor([[2.0], [2.5], [9.0]]), 1)
+    assert result == (2 / 3, 0.25, 2 / 3, 0.25)
     assert prdc(torch.ones(9, 2), torch.ones(7, 2), 3) == (1, 1, 3, 1)
     assert prdc(torch.ones(9, 2), torch.zeros(7, 2), 3) == (0, 0, 0, 0)
 
@@ -237,9 +237,9 @@ def test_auroc_is_a_chance_and_aupr_a_mean_of_precisions(decimals):
     assert auroc(inside, outside) == pytest.approx(wins.mean().item(), abs=1e-12)
     assert auroc(outside, inside) == pytest.approx(1 - wins.mean().item(), abs=1e-12)
     # At each found one, the precision of all that score at least as high.
-    found = [(outside >= s).sum() / ((outside >= s).sum() + (inside >= s).sum()) for s in outside]
+    result = [(outside >= s).sum() / ((outside >= s).sum() + (inside >= s).sum()) for s in outside]
     value, share = aupr(inside, outside)
-    assert value == pytest.approx(torch.stack(found).mean().item(), abs=1e-6)
+    assert value == pytest.approx(torch.stack(result).mean().item(), abs=1e-6)
     assert share == 90 / 290
 
 

@@ -73,10 +73,10 @@ def test_energy_and_gradient_by_hand_are_those_of_autograd(waves, mode, d):
     with fast.using(mode):
         by_hand = fast.by_hand(energy)
         assert by_hand is not None
-        found, gradient = by_hand(z)
+        result, gradient = by_hand(z)
         alone = by_hand.energy(z)
     scale = slope.abs().max().item()
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(alone, expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(gradient, slope, rtol=1e-4, atol=1e-5 * scale)
 

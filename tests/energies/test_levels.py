@@ -33,11 +33,11 @@ def test_the_formula():
     energy = network().double()
     x = torch.randn(5, *IMAGE, dtype=torch.float64)
     level = torch.tensor([0, 1, 2, 1, 0])
-    for row, t, found in zip(x, level, energy(x, level), strict=True):
+    for row, t, result in zip(x, level, energy(x, level), strict=True):
         s = 0.1 * 2 ** int(t)
         w = math.hypot(s, 0.5)
         f = energy.net(row[None] / w, t[None])
-        torch.testing.assert_close(found, row.square().sum() / (2 * w**2) - 8 * 0.5 / s * f[0], rtol=1e-6, atol=0)
+        torch.testing.assert_close(result, row.square().sum() / (2 * w**2) - 8 * 0.5 / s * f[0], rtol=1e-6, atol=0)
 
 
 def test_without_a_level_it_is_that_of_the_least_noise():
@@ -48,8 +48,8 @@ def test_without_a_level_it_is_that_of_the_least_noise():
 def test_without_a_network_it_is_the_energy_of_a_gaussian_with_noise():
     energy = NoisyEnergies(Silent(), (2,), levels=2, least=0.3, most=1.2)
     x = torch.tensor([[1.0, 2.0]])
-    found = energy(x, torch.tensor([1]))
-    torch.testing.assert_close(found, torch.tensor([5 / (2 * (0.6**2 + 0.5**2))]))
+    result = energy(x, torch.tensor([1]))
+    torch.testing.assert_close(result, torch.tensor([5 / (2 * (0.6**2 + 0.5**2))]))
 
 
 @pytest.mark.parametrize("level", [0, 2])

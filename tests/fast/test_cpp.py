@@ -26,7 +26,7 @@ def network(weight, bias, activation=cpp.NONE, **settings):
 
 @pytest.mark.skipif(cpp._compiler() is None, reason="no C++ compiler")
 def test_where_there_is_a_compiler_there_is_a_library():
-    """Otherwise a mistake that cannot be compiled would skip all other tests, and nobody would notice."""
+    """Otherwise code that does not compile would skip all other tests silently."""
     assert cpp.library() is not None
 
 
@@ -117,15 +117,15 @@ def test_what_weights_learn_does_not_depend_on_threads(monkeypatch):
     silu = (cpp.SILU, 0.0)
     hidden = [dense(torch.randn(70, 5), torch.randn(70), silu), dense(torch.randn(50, 70), torch.randn(50), silu)]
     x, grad, last = torch.randn(1000, 5), torch.randn(1000), (torch.randn(1, 50), torch.randn(1))
-    found = []
+    result = []
     for threads in (1, 2, 3):
         monkeypatch.setattr(cpp._threads_to_learn, "favoured", lambda most: most)
         net = cpp.Network(hidden, *last, threads=threads)
         assert net._threads_for(len(x)) == threads
         e, record = net.remember(x)
-        found.append([e, *(t for pair in net.learn(grad, record) for t in pair)])
-    for other in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+        result.append([e, *(t for pair in net.learn(grad, record) for t in pair)])
+    for other in result[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(result[0], other, strict=True))
 
 
 @needs_compiler
@@ -143,7 +143,7 @@ def test_a_record_is_not_written_to_while_it_is_needed():
 
 
 class Fence:
-    """Memory with NaN in it and on both sides, which nobody may read before writing to it, nor write to beyond it."""
+    """Memory that is NaN inside and on both sides, to detect reads before a write and writes beyond its ends."""
 
     WIDE = 64
 
@@ -157,8 +157,8 @@ class Fence:
         return whole[self.WIDE : -self.WIDE].view(shape)
 
     def around(self, t):
-        found = self.empty(t.shape)
-        return found.copy_(t)
+        result = self.empty(t.shape)
+        return result.copy_(t)
 
     def stands(self):
         return all(t[: self.WIDE].isnan().all() and t[-self.WIDE :].isnan().all() for t in self.made)
@@ -167,11 +167,11 @@ class Fence:
 def everything(hidden, last, last_bias, x, noise, output=None, **settings):
     """All that a network can be asked for, on one thread, and the result of what it learns where it can learn."""
     net = cpp.Network(hidden, last, last_bias, **settings)
-    found = [*net(x, output), net.energy(x, output), net.langevin(x, noise, 0.01, 0.5, (-1.0, 1.5), output)]
+    result = [*net(x, output), net.energy(x, output), net.langevin(x, noise, 0.01, 0.5, (-1.0, 1.5), output)]
     if output is None:
         e, record = net.remember(x)
-        found += [e, *(t for pair in net.learn(found[0], record) for t in pair)]
-    return found
+        result += [e, *(t for pair in net.learn(result[0], record) for t in pair)]
+    return result
 
 
 WAVES = [(33, 2 + 2 * 9, cpp.SILU), (5, 33, cpp.TANH), (17, 5, cpp.LEAKY)]
@@ -219,8 +219,8 @@ def test_nothing_is_read_before_it_is_written_nor_beyond_what_is_given(kind, mon
     monkeypatch.setattr(torch, "empty", fence.empty)
     monkeypatch.setattr(torch, "empty_like", lambda t: fence.empty(t.shape))
     monkeypatch.setattr(torch.Tensor, "new_empty", lambda self, *shape: fence.empty(*shape))
-    found = everything(*arguments, **settings)
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    result = everything(*arguments, **settings)
+    assert all(torch.equal(a, b) for a, b in zip(result, expected, strict=True))
     assert fence.stands()
 
 
@@ -246,9 +246,9 @@ def test_the_reference_of_all_that_a_network_is_asked_for():
         bound, precision = settings.get("bound", 0.0), settings.get("precision", 0.0)
         e = (bound * torch.tanh(f / bound) if bound else f) + 0.5 * precision * y.square().sum(1)
         (grad,) = torch.autograd.grad(e.sum(), y)
-        found = cpp.Network(hidden, last, last_bias, **settings)(x, *output)
-        torch.testing.assert_close(found[0].double(), e.detach(), rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(found[1].double(), grad, rtol=1e-5, atol=1e-5)
+        result = cpp.Network(hidden, last, last_bias, **settings)(x, *output)
+        torch.testing.assert_close(result[0].double(), e.detach(), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(result[1].double(), grad, rtol=1e-5, atol=1e-5)
 
 
 @needs_compiler
@@ -419,7 +419,7 @@ def test_the_compiler_that_is_asked_for_comes_first(monkeypatch, tmp_path):
 
 
 def test_another_name_for_whatever_else_it_is_made_from(empty_cache, monkeypatch):
-    """Nothing is compiled: what is in the cache counts as intact."""
+    """Nothing is compiled: what is in the cache is taken as intact."""
     monkeypatch.setattr(cpp, "_is_intact", lambda path: True)
     monkeypatch.setattr(cpp, "_compiler", lambda: "cc")
     names = [cpp._compiled().name]
@@ -508,7 +508,7 @@ def test_weights_are_copied_and_sizes_counted():
     assert labels(x, torch.tensor([0, 1]))[0].tolist() == [0, 5]
     assert labels.energy(x, torch.tensor([1, 0])).tolist() == [5, 0]
     for output in (torch.tensor([0, 2]), torch.tensor([[0, 1]]), torch.tensor([0])):
-        with pytest.raises(RuntimeError, match="expected 2 numbers below 2"):
+        with pytest.raises(RuntimeError, match="expected 2 output indices below 2"):
             labels(x, output)
     assert labels(x[:0], torch.tensor([], dtype=torch.long))[0].shape == (0,)
 
@@ -553,8 +553,8 @@ def without_avx512(tmp_path, monkeypatch):
     if compiler is None or not cpp._compile(compiler, tmp_path / "kernels.so"):
         pytest.skip("no C++ compiler, or none for such a processor")
     monkeypatch.setattr(cpp, "_compiled", lambda: tmp_path / "kernels.so")
-    found = cpp.library.__wrapped__()
-    monkeypatch.setattr(cpp, "library", lambda: found)
+    result = cpp.library.__wrapped__()
+    monkeypatch.setattr(cpp, "library", lambda: result)
 
 
 def test_without_avx512_the_numbers_are_the_same(without_avx512):
@@ -573,9 +573,9 @@ def test_without_avx512_the_numbers_are_the_same(without_avx512):
     f = torch.nn.functional.silu(x @ weights[0].T + weights[1]) @ weights[2][0] + weights[3]
     e = 3 * torch.tanh(f / 3) + 0.25 * x.square().sum(1)
     (grad,) = torch.autograd.grad(e.sum(), x)
-    found = net(x.detach())
-    torch.testing.assert_close(found[0], e.detach(), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found[1], grad, rtol=1e-5, atol=1e-5)
+    result = net(x.detach())
+    torch.testing.assert_close(result[0], e.detach(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(result[1], grad, rtol=1e-5, atol=1e-5)
     still = torch.zeros(1, 30, 5)
     moved = net.langevin(x.detach(), still, 0.1, 0.05, (-0.5, 0.5))
     torch.testing.assert_close(

@@ -169,7 +169,7 @@ def test_the_noise_of_many_steps_at_once_is_that_of_single_ones(rows, noise_numb
 
 
 class Spoken(nn.Module):
-    """An energy that knows its own gradient."""
+    """An energy with a method for its gradient."""
 
     def __init__(self, answer=True):
         super().__init__()
@@ -247,8 +247,8 @@ def test_energies_of_a_loss_go_by_hand_only_where_their_gradient_is_that_of_the_
         return bool(asked)
 
     assert by_hand_then(x)
-    found = torch.autograd.grad(gradients.energies(energy, x).square().sum(), weights)
-    torch.testing.assert_close(found, slopes)
+    result = torch.autograd.grad(gradients.energies(energy, x).square().sum(), weights)
+    torch.testing.assert_close(result, slopes)
     assert not by_hand_then(x.clone().requires_grad_(True))
     with torch.no_grad():
         assert not by_hand_then(x)

@@ -118,9 +118,9 @@ def test_what_was_returned_stays_when_called_again(mode):
     with using(mode):
         evaluate = by_hand(MLP((2,), width=8, fourier=2, base_scale=2.0))
     first = evaluate(torch.ones(5, 2))
-    kept = [t.clone() for t in first]
+    stored = [t.clone() for t in first]
     evaluate(torch.zeros(5, 2))
-    assert all(torch.equal(a, b) for a, b in zip(first, kept, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(first, stored, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -280,10 +280,10 @@ def test_what_is_kept_is_kept_for_the_same_extras_only():
     net, waves = nn.Sequential(nn.Linear(4, 2), nn.Linear(2, 1)), torch.zeros(1, 1)
     first = Sequence(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)))
     with fixed_weights():
-        found = sequence._parsed(first)
-        assert sequence._parsed(replace(first)) is found
+        result = sequence._parsed(first)
+        assert sequence._parsed(replace(first)) is result
         for changes in ({"shape": (2,)}, {"precision": 1.0}, {"bound": 2.0}):
-            assert sequence._parsed(replace(first, **changes)) is not found
+            assert sequence._parsed(replace(first, **changes)) is not result
         assert sequence._parsed(first, compiled=False)[1] is None
     assert sequence._parsed(first) is not sequence._parsed(first)
     other = Sequence(net, frequencies=waves)

@@ -23,7 +23,7 @@ def images(*, channels):
 
 
 def test_one_channel_is_last_too():
-    """Strides say so, without which torch goes on channels first; numbers are not moved."""
+    """Only strides change, without which torch would use channels first; numbers are not moved."""
     x = rows(2, (1, 3, 4))
     last = channels_last(x)
     assert torch.equal(last, x)
@@ -143,10 +143,10 @@ def test_parametrised_weights_are_those_of_evaluation_and_training_goes_on():
     layer = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2))
     for training in (True, False):
         layer.train(training)
-        (found,) = layers_of(layer)
+        (result,) = layers_of(layer)
         assert layer.training is training
-        assert torch.equal(found.weight, layer.eval().weight)
-        assert not found.weight.requires_grad
+        assert torch.equal(result.weight, layer.eval().weight)
+        assert not result.weight.requires_grad
     (bare,) = layers_of(nn.Linear(3, 2, bias=False))
     assert bare.bias is None
 

@@ -74,13 +74,13 @@ def test_each_update_sees_the_gradient_of_its_own_batch(monkeypatch):
     """Equal rows, and weights that stay as they are: so the last of three gradients is the first."""
     pytest.importorskip("zuko")
     monkeypatch.setattr("torch.nn.utils.clip_grad_norm_", lambda *_: None)
-    found = []
+    result = []
     for steps in (1, 3):
         settings = flow_noise.FlowSettings(steps=steps, lr=0.0)
         flow = flow_noise.FlowNoise.fit(torch.ones(10, 2), seed=0, settings=settings).flow
-        found.append(torch.cat([p.grad.flatten() for p in flow.parameters()]))
-    assert found[0].norm() > 0
-    torch.testing.assert_close(*found)
+        result.append(torch.cat([p.grad.flatten() for p in flow.parameters()]))
+    assert result[0].norm() > 0
+    torch.testing.assert_close(*result)
 
 
 def test_its_draws_have_its_density(noise):

@@ -167,8 +167,8 @@ def test_gamma_leaves_junk_out_and_maximum_likelihood_does_not(gamma, mean, sd):
     """A fifth from N(2, .05) beside N(-1, .5): CD takes all moments, 0.8 x .5 + 0.2 x .05 + 0.16 x 9 = 1.85."""
     x = contaminated_1d(0.2).sample(5000, generator(0))[:, None].float()
     objective = PseudoSpherical(gamma=gamma, warmup=0.0)
-    found = recovered(x, objective, (-0.5, 1.0), {"rows.standardise": "none"})
-    assert found[:2] == pytest.approx((mean, sd), abs=0.05)  # .016 to .022 beside it with seeds 0 to 2
+    result = recovered(x, objective, (-0.5, 1.0), {"rows.standardise": "none"})
+    assert result[:2] == pytest.approx((mean, sd), abs=0.05)  # .016 to .022 beside it with seeds 0 to 2
 
 
 def test_nce_recovers_log_z(gaussian):
@@ -403,12 +403,12 @@ def test_the_spread_leaves_three_quarters_in_play_whatever_the_junk():
     # Energies of a 2-D Gaussian are exponential with mean 1; here on exact quantiles.
     e = -torch.log1p(-torch.linspace(0, 0.99999, 100_001, dtype=torch.float64))
     assert energy_spread(e).item() == pytest.approx(1.0, abs=2e-3)
-    junk = torch.cat([e, torch.full((11_111,), 1e4, dtype=torch.float64)])  # a tenth
-    for energies in (e, 1e-5 * e - 3, junk):
+    outliers = torch.cat([e, torch.full((11_111,), 1e4, dtype=torch.float64)])  # a tenth
+    for energies in (e, 1e-5 * e - 3, outliers):
         weights = importance_weights(energies / energy_spread(energies), 1.0)
         assert 1 / (len(energies) * weights.square().sum().item()) == pytest.approx(0.75, abs=2e-3)
-    # Junk takes up a part of the quarter that is out of play, so that the others are weighted more gently.
-    assert 1 < energy_spread(junk).item() < 2
+    # Outliers are part of the quarter with negligible weight, so the others are weighted more evenly.
+    assert 1 < energy_spread(outliers).item() < 2
     assert energy_spread(torch.zeros(8)).isfinite()
 
 
@@ -542,8 +542,8 @@ def test_noise_contrastive_estimation_by_hand(batch):
     y = aux.density.sample(4 * len(x_pos), generator(4))
     ratio = [-energy(z) - aux.log_z - aux.density.log_prob(z) for z in (x_pos, y)]
     torch.testing.assert_close(loss, noise_contrastive(*ratio, ratio=4, f=DIVERGENCES["js"]))
-    told = ((ratio[0] > 0).float().mean() + (ratio[1] < 0).float().mean()) / 2
-    assert float(stats["told_apart"]) == pytest.approx(float(told))
+    message = ((ratio[0] > 0).float().mean() + (ratio[1] < 0).float().mean()) / 2
+    assert float(stats["told_apart"]) == pytest.approx(float(message))
     assert stats["e_pos"].item() == pytest.approx(energy(x_pos).mean().item(), rel=1e-5)
     assert stats["log_z"] == aux.log_z
     assert not stats["log_z"].requires_grad
@@ -575,7 +575,7 @@ def test_columns_are_counted_in_a_single_row():
 @pytest.mark.parametrize("negatives", ["weighted", "direct"])
 @pytest.mark.parametrize("unit", ["nats", "spread"])
 def test_the_loss_and_what_is_logged_of_given_energies(negatives, unit):
-    """Per spread, energies and the weight of their squares are divided and multiplied by it, and told in nats."""
+    """Per spread, energies and the weight of their squares are divided and multiplied by it, and reported in nats."""
     e_pos, e_neg = (3 * torch.randn(20, generator=generator(i)).double() + i for i in range(2))
     drawn = negatives == "direct"
     s = energy_spread(e_pos) if unit == "spread" else torch.tensor(1.0).double()
@@ -583,10 +583,10 @@ def test_the_loss_and_what_is_logged_of_given_energies(negatives, unit):
     plain = pseudo_spherical(e_pos / s, e_neg / s, 0.7, drawn_from_r=drawn)
     expected = s * plain + 0.3 * s * s * squares(e_pos / s, e_neg / s, 0.7, drawn_from_r=drawn)
     torch.testing.assert_close(loss, expected)
-    told = phase_stats(e_pos / s, e_neg / s, 0.7, drawn_from_r=drawn)
-    told |= {name: s * told[name] for name in ("e_pos", "e_neg", "gap")}
-    assert stats.keys() - told.keys() == ({"spread"} if unit == "spread" else set())
-    for name, value in told.items():
+    message = phase_stats(e_pos / s, e_neg / s, 0.7, drawn_from_r=drawn)
+    message |= {name: s * message[name] for name in ("e_pos", "e_neg", "gap")}
+    assert stats.keys() - message.keys() == ({"spread"} if unit == "spread" else set())
+    for name, value in message.items():
         torch.testing.assert_close(stats[name], value)
     assert stats.get("spread", s) == s
 
@@ -645,13 +645,13 @@ def test_the_negative_phase_by_importance_is_that_of_quadrature():
     score = free_energy(energy(x), 0.5) + torch.logsumexp(-1.5 * energy(cells.points), 0) / 1.5
     wanted = torch.cat([g.flatten() for g in torch.autograd.grad(score, parameters)])
     drawn = objective.init(energy, x).double()
-    found = []
+    result = []
     for seed in range(40):
         loss, _ = objective(energy, drawn, x, x[:0], generator(seed))
-        found.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)]))
-    found = torch.stack(found)
-    error = found.std(0) / 40**0.5
-    assert ((found.mean(0) - wanted).abs() <= 5 * error + 1e-3).all()
+        result.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)]))
+    result = torch.stack(result)
+    error = result.std(0) / 40**0.5
+    assert ((result.mean(0) - wanted).abs() <= 5 * error + 1e-3).all()
     assert (wanted.abs() > 20 * error + 0.01).any()
 
 

@@ -75,7 +75,7 @@ def test_the_loss_by_hand(gamma, seed):
     objective = Recovery(gamma=gamma, n_steps=3, step_size=0.4, unit="nats")
     loss, stats = objective(energy, None, x, x[:0], generator(seed))
     loss.backward()
-    found = [p.grad.clone() for p in energy.parameters()]
+    result = [p.grad.clone() for p in energy.parameters()]
     energy.zero_grad()
     e_pos, e_neg = by_hand(energy, x, seed, n_steps=3, step_size=0.4)
     expected = (
@@ -87,7 +87,7 @@ def test_the_loss_by_hand(gamma, seed):
     )
     expected.backward()
     torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
-    for ours, p in zip(found, energy.parameters(), strict=True):
+    for ours, p in zip(result, energy.parameters(), strict=True):
         torch.testing.assert_close(ours, p.grad, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(stats["e_neg"], e_neg.mean().detach(), rtol=1e-6, atol=1e-6)
 

@@ -33,8 +33,8 @@ def with_gradients(loss, e_pos, e_neg, gamma):
     return value.detach(), *torch.autograd.grad(value, (e_pos, e_neg))
 
 
-def same(found, expected, size=40.0):
-    for a, b in zip(found, expected, strict=True):
+def same(result, expected, size=40.0):
+    for a, b in zip(result, expected, strict=True):
         # Weights of the density power may be as large as exp(80).
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10 * size * max(1.0, float(b.abs().max())))
 
@@ -85,21 +85,21 @@ def test_the_score_is_continuous_at_gamma_zero(e_pos, e_neg, gamma):
 
 @given(e=rows, gamma=gammas.filter(bool))
 def test_the_free_energy_is_a_soft_minimum(e, gamma):
-    found = float(losses.free_energy(e, gamma))
+    result = float(losses.free_energy(e, gamma))
     values = [v - float(e.mean()) for v in e.tolist()]
     most = max(-gamma * v for v in values)
     exact = -(most + math.log(math.fsum(math.exp(-gamma * v - most) for v in values) / len(values))) / gamma
     if abs(gamma) > 1e-3:
-        assert found == pytest.approx(exact + float(e.mean()), abs=1e-8)
-    assert float(e.min()) - 1e-9 <= found <= float(e.max()) + 1e-9
-    assert found <= float(e.mean()) + 1e-9 if gamma > 0 else found >= float(e.mean()) - 1e-9
+        assert result == pytest.approx(exact + float(e.mean()), abs=1e-8)
+    assert float(e.min()) - 1e-9 <= result <= float(e.max()) + 1e-9
+    assert result <= float(e.mean()) + 1e-9 if gamma > 0 else result >= float(e.mean()) - 1e-9
 
 
 @given(e=rows, shift=st.floats(-100, 100), factor=st.floats(0.01, 100))
 def test_the_spread_ignores_shifts_and_scales_with_the_energies(e, shift, factor):
     assume(len(e) >= 4 and float(e.sort().values[(3 * len(e)) // 4] - e.min()) > 1e-3)
-    found = float(losses.energy_spread(e))
-    assert float(losses.energy_spread(factor * e + shift)) == pytest.approx(factor * found, rel=1e-6)
+    result = float(losses.energy_spread(e))
+    assert float(losses.energy_spread(factor * e + shift)) == pytest.approx(factor * result, rel=1e-6)
     # Its definition, an ESS of 3/4, wherever a temperature within the grid of e^-7 ... e^7 reaches it.
     unit = float(e.sort().values[(3 * len(e)) // 4] - e.min())
 
@@ -107,13 +107,13 @@ def test_the_spread_ignores_shifts_and_scales_with_the_energies(e, shift, factor
         return float(losses.effective_sample_fraction(torch.exp(-(e - e.min()) / temperature)))
 
     if ess(unit * math.exp(-6.9)) < 0.74 and ess(unit * math.exp(6.9)) > 0.76:
-        assert ess(found) == pytest.approx(0.75, abs=2e-3)
+        assert ess(result) == pytest.approx(0.75, abs=2e-3)
 
 
 @given(e_pos=rows, e_neg=rows, alpha=st.floats(0, 0.99))
 def test_trimming_leaves_out_the_highest(e_pos, e_neg, alpha):
-    kept = sorted(e_pos.tolist())[: len(e_pos) - math.floor(alpha * len(e_pos) + 1e-9)]
-    expected = math.fsum(kept) / len(kept) - math.fsum(e_neg.tolist()) / len(e_neg)
+    stored = sorted(e_pos.tolist())[: len(e_pos) - math.floor(alpha * len(e_pos) + 1e-9)]
+    expected = math.fsum(stored) / len(stored) - math.fsum(e_neg.tolist()) / len(e_neg)
     assert float(losses.trimmed(e_pos, e_neg, alpha)) == pytest.approx(expected, abs=1e-9)
 
 
@@ -122,7 +122,7 @@ ACTIVATIONS = (nn.SiLU, nn.Tanh, nn.ReLU, lambda: nn.LeakyReLU(0.2))
 
 @st.composite
 def networks(draw):
-    """A network that the fast room knows, with rows to evaluate it at; weights far from their usual size."""
+    """A network that `pscd.fast` supports, with rows to evaluate it at; weights far from their usual size."""
     kind = draw(st.sampled_from(["dense", "mlp", "correction", "conv"]))
     seed, n = draw(st.integers(0, 10**6)), draw(st.integers(1, 19))
     width, depth = draw(st.integers(1, 20)), draw(st.integers(1, 3))
@@ -176,10 +176,10 @@ def test_energies_and_slopes_agree_in_cpp_eager_and_plain(network, learn):
         with using(mode), torch.no_grad(), evaluating(net, x) as evaluate:
             e, slope = evaluate(x)
             alone = evaluate.energy(x)
-        for found, expected in ((e, e_exact), (alone, e_exact), (slope, slope_exact)):
-            torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=3e-6 * size)
+        for result, expected in ((e, e_exact), (alone, e_exact), (slope, slope_exact)):
+            torch.testing.assert_close(result.double(), expected, rtol=1e-4, atol=3e-6 * size)
         if learn:
             with using(mode), sequence.limited(sequence.Limits(min_learning_work=0)):
                 loss = (weights.float() * energies(net, x)).sum()
-            for found, expected in zip(torch.autograd.grad(loss, list(net.parameters())), learnt_exact, strict=True):
-                torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-5 * size)
+            for result, expected in zip(torch.autograd.grad(loss, list(net.parameters())), learnt_exact, strict=True):
+                torch.testing.assert_close(result.double(), expected, rtol=1e-3, atol=1e-5 * size)

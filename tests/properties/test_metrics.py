@@ -33,9 +33,9 @@ def test_auroc_is_the_share_of_pairs_in_the_right_order(inside, outside):
 def test_aupr_is_the_precision_at_each_threshold_weighted_by_the_recall_gained(inside, outside):
     expected, before = 0.0, 0.0
     for threshold in sorted({*inside, *outside}, reverse=True):
-        found, wrong = sum(o >= threshold for o in outside), sum(i >= threshold for i in inside)
-        recall = found / len(outside)
-        expected, before = expected + (recall - before) * found / (found + wrong), recall
+        result, wrong = sum(o >= threshold for o in outside), sum(i >= threshold for i in inside)
+        recall = result / len(outside)
+        expected, before = expected + (recall - before) * result / (result + wrong), recall
     value, share = metrics.aupr(torch.tensor(inside), torch.tensor(outside))
     assert value == pytest.approx(expected)
     assert share == pytest.approx(len(outside) / (len(outside) + len(inside)))
@@ -61,9 +61,9 @@ def test_mmd_is_the_double_sum(sets, bandwidth, unbiased, block):
     real, fake = (s.tolist() for s in sets)
     across = math.fsum(kernel(a, b) for a in real for b in fake) / (len(real) * len(fake))
     expected = within(real) + within(fake) - 2 * across
-    found = metrics.mmd(*sets, bandwidth=bandwidth, unbiased=unbiased, block=block)
-    assert found == pytest.approx(expected, abs=3e-5)  # the kernel is computed in float32
-    assert metrics.mmd(sets[1], sets[0], bandwidth=bandwidth, unbiased=unbiased) == pytest.approx(found, abs=3e-5)
+    result = metrics.mmd(*sets, bandwidth=bandwidth, unbiased=unbiased, block=block)
+    assert result == pytest.approx(expected, abs=3e-5)  # the kernel is computed in float32
+    assert metrics.mmd(sets[1], sets[0], bandwidth=bandwidth, unbiased=unbiased) == pytest.approx(result, abs=3e-5)
 
 
 @given(two_sets(3), st.integers(1, 2), st.integers(1, 4))
@@ -80,20 +80,20 @@ def test_prdc_is_its_definition_ties_and_copies_included(sets, k, block):
 
     in_real = [[inside(real, i, point) for point in fake] for i in range(len(real))]
     in_fake = [[inside(fake, j, point) for j in range(len(fake))] for point in real]
-    found = metrics.prdc(*sets, k=k, block=block)
-    assert found.precision == pytest.approx(sum(any(row[j] for row in in_real) for j in range(len(fake))) / len(fake))
-    assert found.recall == pytest.approx(sum(any(row) for row in in_fake) / len(real))
-    assert found.density == pytest.approx(sum(map(sum, in_real)) / (k * len(fake)))
-    assert found.coverage == pytest.approx(sum(any(row) for row in in_real) / len(real))
+    result = metrics.prdc(*sets, k=k, block=block)
+    assert result.precision == pytest.approx(sum(any(row[j] for row in in_real) for j in range(len(fake))) / len(fake))
+    assert result.recall == pytest.approx(sum(any(row) for row in in_fake) / len(real))
+    assert result.density == pytest.approx(sum(map(sum, in_real)) / (k * len(fake)))
+    assert result.coverage == pytest.approx(sum(any(row) for row in in_real) / len(real))
 
 
 @given(two_sets(4), st.floats(-5, 5), st.floats(0.2, 3))
 def test_frechet_distance_moves_and_scales_with_the_sets(sets, shift, factor):
     real, fake = sets
-    found = metrics.frechet_distance(real, fake)
-    assert found >= -1e-6
-    assert metrics.frechet_distance(fake, real) == pytest.approx(found, abs=1e-5)
+    result = metrics.frechet_distance(real, fake)
+    assert result >= -1e-6
+    assert metrics.frechet_distance(fake, real) == pytest.approx(result, abs=1e-5)
     moved = metrics.frechet_distance(factor * real + shift, factor * fake + shift)
-    assert moved == pytest.approx(factor**2 * found, rel=1e-4, abs=1e-4)
+    assert moved == pytest.approx(factor**2 * result, rel=1e-4, abs=1e-4)
     same = metrics.frechet_distance(real, real + shift)
     assert same == pytest.approx(real.shape[1] * shift**2, rel=1e-4, abs=1e-4)

@@ -94,12 +94,12 @@ def test_the_generator_decides_alone(n):
         return torch.randn(n, 2, generator=g)
 
     state = torch.get_rng_state()
-    found = []
+    result = []
     for seed in (0, 0, 1):
         buffer = ReplayBuffer(10, fresh, draw_label=draw_label, generator=generator(seed))
-        found.append(buffer.draw(n, 0.5, generator(seed, 1)))
+        result.append(buffer.draw(n, 0.5, generator(seed, 1)))
         assert len(buffer) == 10
-    first, again, other = found
+    first, again, other = result
     assert torch.equal(torch.get_rng_state(), state)
     for name in ("index", "x", "label"):
         assert torch.equal(getattr(first, name), getattr(again, name))

@@ -62,12 +62,12 @@ class Drawn:
 
 def accepted(monkeypatch, u, **settings):
     """Which moves from every point to every point are made, `(M * M,)`."""
-    found = []
+    result = []
     with monkeypatch.context() as patch:
         Drawn(patch, u)
-        x, _ = mala(crooked, FROM, step_size=STEP, callback=lambda at: found.append(at["accept"]), **settings)
-    torch.testing.assert_close(x, torch.where(found[-1][:, None], TO, FROM), rtol=1e-12, atol=1e-14)
-    return found[-1]
+        x, _ = mala(crooked, FROM, step_size=STEP, callback=lambda at: result.append(at["accept"]), **settings)
+    torch.testing.assert_close(x, torch.where(result[-1][:, None], TO, FROM), rtol=1e-12, atol=1e-14)
+    return result[-1]
 
 
 def balanced(chance, forward, monkeypatch, **settings):
@@ -95,16 +95,16 @@ def test_jumps_by_a_lopsided_proposal_are_in_detailed_balance(monkeypatch):
 
     def accepted_second(patch, u, **settings):
         draws = iter([torch.full_like(u, torch.inf), u])
-        found = []
+        result = []
         with patch.context() as inner:
             inner.setattr(torch, "rand", lambda *a, **k: next(draws))
             settings = {"n_steps": 2, "step_size": STEP, "proposal": OneTo(), "jump_every": 2}
-            x, info = mala(crooked, FROM, callback=lambda at: found.append(at["accept"]), **settings)
-        assert not found[0].any()
-        assert torch.equal(x, torch.where(found[1][:, None], TO, FROM))
+            x, info = mala(crooked, FROM, callback=lambda at: result.append(at["accept"]), **settings)
+        assert not result[0].any()
+        assert torch.equal(x, torch.where(result[1][:, None], TO, FROM))
         assert info["acceptance"] == 0
-        assert info["jumps"].item() == pytest.approx(found[1].double().mean().item())
-        return found[1]
+        assert info["jumps"].item() == pytest.approx(result[1].double().mean().item())
+        return result[1]
 
     assert accepted_second(monkeypatch, chance * (1 - 1e-9)).all()
     assert not accepted_second(monkeypatch, chance * (1 + 1e-9))[chance < 1].any()
@@ -197,7 +197,7 @@ def test_simulation_based_calibration_of_a_posterior():
     def posterior(x):
         return (0.5 * x**2 + 0.5 * (data - x**3 / 3 - x) ** 2).squeeze(1)
 
-    # The chain goes on from the true theta, itself a draw of the posterior; ranks are exact if the order of the chain
+    # The chain continues from the true theta, itself a draw of the posterior; ranks are exact if the order of the chain
     # in time is random: theta takes a random place, and the chain runs forwards and backwards from it.
     place = torch.randint(draws + 1, (n,), generator=generator(2))
     rng = generator(3)
@@ -226,10 +226,10 @@ def test_the_sampler_hands_on_every_setting():
         ({"high": 0.1}, {"bounds": (-math.inf, 0.1)}),
     ]:
         sampler = Langevin(step_size=0.2, **settings)
-        found, info = sampler.run(steep, x, step_size=step, n_steps=3, generator=generator(1))
+        result, info = sampler.run(steep, x, step_size=step, n_steps=3, generator=generator(1))
         expected = langevin(steep, x, n_steps=3, step_size=0.2, generator=generator(1), **arguments)
-        torch.testing.assert_close(found, expected)
-        assert not torch.allclose(found, base)
+        torch.testing.assert_close(result, expected)
+        assert not torch.allclose(result, base)
         assert info["temperature"].item() == pytest.approx(sampler.temperature)
 
 
@@ -251,12 +251,12 @@ def test_jumps_are_made_if_and_only_if_they_are_asked_for():
 
 
 def test_acceptance_is_the_mean_over_the_steps_of_its_kind():
-    found = []
+    result = []
     settings = {"step_size": 0.8, "n_steps": 5, "proposal": rough(), "generator": generator(0)}
     _, info = mala(
-        gumbel, exact_start()[:500], callback=lambda at: found.append(at["accept"].double().mean()), **settings
+        gumbel, exact_start()[:500], callback=lambda at: result.append(at["accept"].double().mean()), **settings
     )
-    local, jumps = torch.stack(found[0::2]).mean(), torch.stack(found[1::2]).mean()
+    local, jumps = torch.stack(result[0::2]).mean(), torch.stack(result[1::2]).mean()
     assert info["acceptance"].item() == pytest.approx(local.item(), rel=1e-6)
     assert info["jumps"].item() == pytest.approx(jumps.item(), rel=1e-6)
     assert abs(local - jumps) > 0.05
@@ -266,8 +266,8 @@ def test_the_step_adapts_by_the_formula():
     step = torch.tensor(0.3)
     assert adapt_step_size(step, torch.tensor(0.9), 0.6).item() == pytest.approx(0.3 * math.exp(0.05 * 0.5))
     assert adapt_step_size(step, torch.tensor(0.0), 0.5, rate=0.2).item() == pytest.approx(0.3 * math.exp(-0.2))
-    found = Mala(target_acceptance=0.8).adapt(step, {"acceptance": torch.tensor(0.4)})
-    assert found.item() == pytest.approx(0.3 * math.exp(-0.05 * 0.5))
+    result = Mala(target_acceptance=0.8).adapt(step, {"acceptance": torch.tensor(0.4)})
+    assert result.item() == pytest.approx(0.3 * math.exp(-0.05 * 0.5))
 
 
 def test_chains_on_a_power_of_q_sample_that_power():

@@ -38,18 +38,18 @@ def accepted(monkeypatch, u):
     pairs = torch.cartesian_prod(torch.arange(M), torch.arange(M))
     with monkeypatch.context() as patch:
         patch.setattr(torch, "rand", lambda *a, **k: u.flatten())
-        found = []
+        result = []
         x, stats = jumps(
             energy,
             pairs[:, :1].double(),
             n_steps=1,
             proposal=OneTo(pairs[:, 1]),
-            callback=lambda at: found.append(at["accept"]),
+            callback=lambda at: result.append(at["accept"]),
         )
-    moved = torch.where(found[0], pairs[:, 1], pairs[:, 0])
+    moved = torch.where(result[0], pairs[:, 1], pairs[:, 0])
     assert torch.equal(x[:, 0], moved.double())
-    assert stats["jumps"].item() == pytest.approx(found[0].double().mean().item())
-    return found[0].view(M, M)
+    assert stats["jumps"].item() == pytest.approx(result[0].double().mean().item())
+    return result[0].view(M, M)
 
 
 def test_detailed_balance_holds_for_every_pair_of_points(monkeypatch):
@@ -122,9 +122,9 @@ def test_the_start_and_the_global_generator_are_left_alone():
 def test_the_sampler_is_the_function_and_needs_a_proposal():
     sampler, one = Jumps(n_steps=4, low=-1.0, high=1.0), torch.tensor(1.0)
     x, proposal = torch.zeros(10, 2), Mixture.standard(2)
-    found, _ = sampler.run(Quadratic(dim=2), x, step_size=one, n_steps=4, proposal=proposal, generator=generator(0))
+    result, _ = sampler.run(Quadratic(dim=2), x, step_size=one, n_steps=4, proposal=proposal, generator=generator(0))
     expected, _ = jumps(Quadratic(dim=2), x, n_steps=4, proposal=proposal, bounds=(-1.0, 1.0), generator=generator(0))
-    assert torch.equal(found, expected)
+    assert torch.equal(result, expected)
     assert sampler.adapt(one, {}) is one
     with pytest.raises(UserError, match="need a proposal to draw from"):
         sampler.run(Quadratic(dim=2), x, step_size=one, n_steps=4)

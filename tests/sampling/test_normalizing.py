@@ -30,10 +30,10 @@ class Shifted(nn.Module):
 @pytest.mark.parametrize("dim", [1, 2])
 def test_one_and_two_columns_are_integrated(dim):
     energy = Shifted(dim, 3.0, 0.7)
-    found = log_z(energy, Mixture.standard(dim))
-    assert found.value == pytest.approx(energy.exact, abs=1e-6)
-    assert found.error < 1e-6
-    assert found.warning is None
+    result = log_z(energy, Mixture.standard(dim))
+    assert result.value == pytest.approx(energy.exact, abs=1e-6)
+    assert result.error < 1e-6
+    assert result.warning is None
 
 
 def test_a_box_reaches_as_far_as_columns_that_fall_together():
@@ -45,17 +45,17 @@ def test_a_box_reaches_as_far_as_columns_that_fall_together():
         def forward(self, x):
             return 2.0 - mixture.log_prob(x.double())
 
-    found = _by_quadrature(Same(), mixture, 12.0)
-    assert found.value == pytest.approx(-2.0, abs=1e-6)
+    result = _by_quadrature(Same(), mixture, 12.0)
+    assert result.value == pytest.approx(-2.0, abs=1e-6)
 
 
 def test_the_stated_error_covers_the_truth():
     """Two standard errors hold in 95 % of the seeds; fewer than 16 of 20 have a chance of 1 in 400."""
     energy = Shifted(10, -1.0, 0.5)
-    found = [log_z(energy, Mixture.standard(10), n=4096, seed=seed) for seed in range(20)]
-    covered = sum(abs(f.value - energy.exact) < 2 * f.error for f in found)
+    result = [log_z(energy, Mixture.standard(10), n=4096, seed=seed) for seed in range(20)]
+    covered = sum(abs(f.value - energy.exact) < 2 * f.error for f in result)
     assert covered >= 16
-    assert all(0 < f.error < 0.05 for f in found)
+    assert all(0 < f.error < 0.05 for f in result)
 
 
 def test_a_proposal_that_is_the_model_has_no_error():
@@ -65,10 +65,10 @@ def test_a_proposal_that_is_the_model_has_no_error():
         def forward(self, x):
             return 2.0 - mixture.log_prob(x)
 
-    found = log_z(Same(), mixture, n=1000)
-    assert found.value == pytest.approx(-2.0, abs=1e-5)
-    assert found.error < 1e-6
-    assert found.effective == pytest.approx(1.0)
+    result = log_z(Same(), mixture, n=1000)
+    assert result.value == pytest.approx(-2.0, abs=1e-5)
+    assert result.error < 1e-6
+    assert result.effective == pytest.approx(1.0)
 
 
 def test_a_large_error_is_told():
@@ -112,16 +112,16 @@ def test_a_mixture_of_known_mass(dim):
     """By draws of itself the weights are all alike; by quadrature, to its rounding in float32 weights."""
     mixture = symmetric(dim)
     energy = CorrectedEnergy(mixture, Constant(-1.5))
-    found = log_z(energy, mixture, n=2000)
-    assert found.value == pytest.approx(1.5, abs=1e-5)
-    assert found.error < 1e-5
+    result = log_z(energy, mixture, n=2000)
+    assert result.value == pytest.approx(1.5, abs=1e-5)
+    assert result.error < 1e-5
     drawn = log_z(energy, mixture.broadened())
     assert 0 < drawn.error < 0.01
     assert drawn.value == pytest.approx(1.5, abs=5 * drawn.error)
     if dim <= 2:  # of an energy that does not say what it corrects; the proposal is where to look, and no more
-        found = log_z(Unknown(energy), mixture.broadened())
-        assert found.value == pytest.approx(1.5, abs=1e-5)
-        assert found.effective == 1
+        result = log_z(Unknown(energy), mixture.broadened())
+        assert result.value == pytest.approx(1.5, abs=1e-5)
+        assert result.effective == 1
 
 
 class Unknown(nn.Module):
@@ -149,14 +149,14 @@ def test_the_stated_error_covers_for_a_corrected_mixture_in_ten_columns():
     """
     mixture = symmetric(10)
     energy = CorrectedEnergy(mixture, Step(1.0))
-    found = [log_z(energy, mixture, n=8192, seed=seed) for seed in range(20)]
-    assert sum(abs(f.value - math.log(math.cosh(1.0))) < 3 * f.error for f in found) >= 19
-    for f in found:
+    result = [log_z(energy, mixture, n=8192, seed=seed) for seed in range(20)]
+    assert sum(abs(f.value - math.log(math.cosh(1.0))) < 3 * f.error for f in result) >= 19
+    for f in result:
         assert f.error == pytest.approx(math.tanh(1.0) / math.sqrt(8192), rel=0.05)
         assert f.effective == pytest.approx(1 / (1 + math.tanh(1.0) ** 2), rel=0.05)
     # And it is no overstatement: the estimates' own deviation, known to 5 / sqrt(40), is the error.
-    spread = torch.tensor([f.value for f in found]).std().item()
-    assert spread == pytest.approx(found[0].error, rel=5 / math.sqrt(40))
+    spread = torch.tensor([f.value for f in result]).std().item()
+    assert spread == pytest.approx(result[0].error, rel=5 / math.sqrt(40))
 
 
 class Wide(nn.Module):
@@ -171,16 +171,16 @@ class Wide(nn.Module):
 @pytest.mark.parametrize("deviation", [10.0, 30.0])
 def test_a_model_that_reaches_beyond_the_box_gets_a_larger_one(deviation):
     """The first box ends at 36: it would cut off mass and state no error."""
-    found = log_z(Wide(deviation), Mixture.standard(1))
-    assert found.value == pytest.approx(math.log(deviation * math.sqrt(2 * math.pi)), abs=1e-5)
+    result = log_z(Wide(deviation), Mixture.standard(1))
+    assert result.value == pytest.approx(math.log(deviation * math.sqrt(2 * math.pi)), abs=1e-5)
 
 
 def test_far_beyond_every_box_the_answer_comes_with_a_warning():
     """Draws of a proposal that is far too narrow understate their error, and few of them carry the answer."""
-    found = log_z(Wide(1000.0), Mixture.standard(1))
-    assert found.effective < 0.01
-    assert found.warning is not None
-    assert "at least" in found.warning
+    result = log_z(Wide(1000.0), Mixture.standard(1))
+    assert result.effective < 0.01
+    assert result.warning is not None
+    assert "at least" in result.warning
     assert "at least" not in LogZ(0.0, 0.5, 0.02).warning
     assert LogZ(0.0, 0.05, 0.02).warning is None
 
@@ -202,10 +202,10 @@ def test_draws_by_hand():
     rng = generator(2, Stream.LOG_Z)
     y = torch.cat([proposal.sample(16_384, rng), proposal.sample(10, rng)])
     w = (-energy(y) - proposal.log_prob(y)).double().exp().detach()
-    found = log_z(energy, proposal, n=n, seed=2)
-    assert found.value == pytest.approx(float(w.mean().log()))
-    assert found.error == pytest.approx(float(w.std() / w.mean()) / n**0.5)
-    assert found.effective == pytest.approx(float(w.sum() ** 2 / w.square().sum() / n))
+    result = log_z(energy, proposal, n=n, seed=2)
+    assert result.value == pytest.approx(float(w.mean().log()))
+    assert result.error == pytest.approx(float(w.std() / w.mean()) / n**0.5)
+    assert result.effective == pytest.approx(float(w.sum() ** 2 / w.square().sum() / n))
 
 
 @pytest.mark.parametrize("dim", [1, 2])

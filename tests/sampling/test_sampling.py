@@ -169,11 +169,11 @@ def test_start_and_global_generator_are_left_alone(kind):
 @pytest.mark.parametrize("n_steps", [0, 1])
 def test_what_is_returned_has_no_history_and_lies_in_the_box(kind, bounds, n_steps):
     x = torch.tensor([[-3.0, 0.5], [0.2, 3.0]], requires_grad=True)
-    found = run(kind, Quadratic(dim=2), x, n_steps=n_steps, step_size=0.1, bounds=bounds, generator=generator(0))
-    assert not found.requires_grad
-    assert found.data_ptr() != x.data_ptr()
+    result = run(kind, Quadratic(dim=2), x, n_steps=n_steps, step_size=0.1, bounds=bounds, generator=generator(0))
+    assert not result.requires_grad
+    assert result.data_ptr() != x.data_ptr()
     if bounds is not None:
-        assert ((found >= 0) & (found <= 1)).all()
+        assert ((result >= 0) & (result <= 1)).all()
 
 
 def test_an_overflow_is_rejected_not_followed():

@@ -70,10 +70,10 @@ def test_a_preconditioned_step_by_hand():
     z = torch.randn(x.shape, generator=generator(2))
     moved = x + space.images(0.1 * z - 0.5 * pull.clamp(-clamp, clamp))
     sampler = Langevin(1, 0.5, 0.1, max_grad=clamp, low=0.2, high=0.9, slope=1.3)
-    found, info = sampler.run(
+    result, info = sampler.run(
         lambda x: (weight * x).sum((1, 2, 3)), x, step_size=torch.tensor(0.5), n_steps=1, generator=generator(2)
     )
-    torch.testing.assert_close(found, moved.clamp(0.2, 0.9))
+    torch.testing.assert_close(result, moved.clamp(0.2, 0.9))
     assert info["temperature"].item() == pytest.approx(0.1**2 / (2 * 0.5))
 
 

@@ -52,11 +52,11 @@ def test_a_box_start_is_even_and_keeps_chains_and_data_inside():
     empty = start.proposal(torch.zeros(3, 2), components=9, seed=0)
     assert (empty.points.shape, empty.points.dtype) == ((0, 2), torch.uint8)
     buffer = ReplayBuffer(6, start.draw, draw_label=lambda n, g: torch.arange(n), uint8=True, generator=generator(2))
-    kept = start.of_model(empty, buffer)
-    assert torch.equal(kept.points, buffer.x)
-    assert kept.label.tolist() == [0, 1, 2, 3, 4, 5]
+    stored = start.of_model(empty, buffer)
+    assert torch.equal(stored.points, buffer.x)
+    assert stored.label.tolist() == [0, 1, 2, 3, 4, 5]
     buffer.x.zero_()
-    assert kept.points.any()  # a copy: the training may go on
+    assert stored.points.any()  # a copy: the training may go on
 
 
 def test_chains_are_chosen_without_repeats_as_long_as_there_are_enough():
