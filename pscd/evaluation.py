@@ -10,7 +10,7 @@ from pscd.data import Dataset, Rows, as_rows, find_toy, to_bytes
 from pscd.errors import UserError
 from pscd.files import sealed, write_json, writing_to
 from pscd.html import table_html
-from pscd.images.features import load_feature_map
+from pscd.images.features import FeatureMap, load_feature_map
 from pscd.metrics import frechet_distance, mmd, prdc
 from pscd.model import Model
 from pscd.rng import Stream, generator
@@ -87,7 +87,7 @@ def evaluate(
     seed: int = 0,
     samples: Tensor | None = None,
     real: Rows | None = None,
-    features: str = "pixels",
+    features: str | FeatureMap = "pixels",
     data: Dataset | None = None,
 ) -> Measurements[Any]:
     """Compare samples with held-out data, and data with data: the level of a perfect model.
@@ -104,7 +104,7 @@ def evaluate(
         real: at least four rows `(m, *shape)` that training has not seen. By default those that the run held out,
             contamination included; a model fitted to rows in memory has none. The baseline then compares one half of
             them with the other. Not for images.
-        features: of images: `pixels`, `classifier` or the path of a TorchScript Inception.
+        features: of images: `pixels`, the path of a TorchScript Inception, or a feature map.
         data: the data of the run, if they are read already.
 
     Returns:
@@ -161,11 +161,17 @@ def evaluate(
 
 
 def _evaluate_images(
-    model: Model, n: int, seed: int, features: str, samples: Tensor | None, data: Dataset, min_held_out: int = 10
+    model: Model,
+    n: int,
+    seed: int,
+    features: str | FeatureMap,
+    samples: Tensor | None,
+    data: Dataset,
+    min_held_out: int = 10,
 ) -> Measurements[ImageMeasurement]:
     if len(data.held_out) < min_held_out:  # PRDC compares with five neighbours
         raise UserError(f"evaluation needs at least {min_held_out} held-out images, this run has {len(data.held_out)}")
-    feature_map = load_feature_map(features, data, progress=True)
+    feature_map = load_feature_map(features, progress=True) if isinstance(features, str) else features
     samples = model.sample(n, seed=seed, progress=True) if samples is None else samples
     order = torch.randperm(len(data.train), generator=generator(seed, Stream.IMAGES_SHOWN))[:n]
     real = feature_map(data.held_out[:n])

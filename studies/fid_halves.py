@@ -5,8 +5,8 @@ python -m studies fid-halves --data cifar10 --features inception/fid-inception-2
 
 import argparse
 
-from pscd.images.features import load_feature_map
 from pscd.metrics import frechet_distance, prdc
+from studies.images.classifier import load_feature_map
 from studies.images.sets import load_dataset
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from pscd.config import TrainConfig
 from pscd.data import to_bytes
 from pscd.errors import Diverged
-from pscd.images.features import FeatureMap, load_feature_map
+from pscd.images.features import FeatureMap
 from pscd.metrics import aupr, frechet_distance, prdc
 from pscd.model import Model
 from pscd.presets import preset, recovering
@@ -26,6 +26,7 @@ from pscd.training.loop import fit
 from studies import ablation
 from studies.ablation import add_only, key_of
 from studies.engine.markdown import markdown_table
+from studies.images.classifier import load_feature_map
 from studies.images.contamination import junk
 from studies.images.sets import load_dataset, load_images
 from studies.paper.images import encode

@@ -18,7 +18,6 @@ import torch
 from pscd.config import TrainConfig
 from pscd.data import to_bytes
 from pscd.errors import Diverged
-from pscd.images.features import load_feature_map
 from pscd.metrics import frechet_distance
 from pscd.presets import preset
 from pscd.training.loop import fit
@@ -26,6 +25,7 @@ from studies import ablation
 from studies.ablation import add_only, key_of
 from studies.engine.markdown import markdown_table
 from studies.images.cache import cached_features
+from studies.images.classifier import load_feature_map
 from studies.images.sets import load_dataset
 from studies.paper.images import encode
 

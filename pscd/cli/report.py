@@ -28,7 +28,7 @@ def add_flags(parser: Parser) -> None:
     group.add_argument(
         "--features",
         default="pixels",
-        help="images are compared by: pixels (default), classifier, or the path of a TorchScript Inception for the FID",
+        help="images are compared by: pixels (default), or the path of a TorchScript Inception for the FID",
     )
     add_machine(parser)
 

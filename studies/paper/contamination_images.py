@@ -17,7 +17,7 @@ from pscd.config import TrainConfig
 from pscd.data import Dataset, contaminate, to_bytes
 from pscd.errors import Diverged
 from pscd.files import read_json, write_json
-from pscd.images.features import FeatureMap, load_feature_map
+from pscd.images.features import FeatureMap
 from pscd.losses import effective_sample_fraction, energy_spread, importance_weights
 from pscd.metrics import aupr, auroc, frechet_distance
 from pscd.model import Model
@@ -26,6 +26,7 @@ from pscd.training import checkpoint
 from pscd.training.loop import fit
 from studies.engine import Experiment, Result, Row, Run, Settings, digest, mean_rows
 from studies.engine.streams import StudyStream
+from studies.images.classifier import load_feature_map
 from studies.images.contamination import junk
 from studies.images.sets import load_dataset
 from studies.paper import published

@@ -16,7 +16,6 @@ from pscd import losses
 from pscd.config import TrainConfig
 from pscd.data import Dataset, to_bytes
 from pscd.errors import Diverged, UserError
-from pscd.images.features import load_feature_map
 from pscd.metrics import frechet_distance, prdc
 from pscd.objectives import PseudoSpherical
 from pscd.presets import MEASURED, PRESETS
@@ -24,6 +23,7 @@ from pscd.rng import Stream, generator
 from pscd.training.loop import fit
 from studies.engine import Experiment, Result, Row, Run, Settings, digest, mean_rows
 from studies.images.cache import cached_features
+from studies.images.classifier import load_feature_map
 from studies.images.sets import load_dataset
 from studies.paper import published
 from studies.paper.comparison import APART, BOTH, differences, gradient_agreement, naming, unit_of

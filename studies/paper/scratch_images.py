@@ -17,13 +17,14 @@ from torch import Tensor
 from pscd.config import TrainConfig
 from pscd.data import Dataset, to_bytes
 from pscd.errors import Diverged
-from pscd.images.features import FeatureMap, load_feature_map
+from pscd.images.features import FeatureMap
 from pscd.metrics import frechet_distance
 from pscd.rng import generator
 from pscd.training import checkpoint
 from pscd.training.loop import fit
 from studies.engine import Experiment, Result, Row, Run, Settings, digest, mean_rows, objective_label
 from studies.engine.streams import StudyStream
+from studies.images.classifier import load_feature_map
 from studies.images.contamination import junk
 from studies.images.sets import load_dataset
 from studies.paper.contamination_images import training_images, weights

@@ -58,7 +58,7 @@ def test_samples_that_are_junk_look_like_it_and_others_do_not():
     rng = generator(0)
     x = torch.randint(256, (1200, 1, 8, 8), generator=rng).to(torch.uint8)
     data = Dataset(x[:600], x[600:])
-    pixels = load_feature_map("pixels", data)
+    pixels = load_feature_map("pixels")
     found = looks_like_junk(torch.cat([blank(x, 150, rng), x[:450]]), data, "blank", pixels, 0)
     # The threshold is the third highest of 300: more than 6 % of other images above it have a chance of 3e-6, that of
     # two or fewer events where 18 are expected.
