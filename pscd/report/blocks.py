@@ -56,7 +56,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: its number in the file from 1, its ids, and its cells by falling cost."""
+    """A row of a table: its number in the file from 0, its ids, and its cells by falling cost."""
 
     number: int
     ids: tuple[str, ...]

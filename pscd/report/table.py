@@ -69,7 +69,7 @@ class ScoredTable:
 
     def label(self, k: int) -> str:
         """The ids of a drawn row, or its number in the file."""
-        return ", ".join(shown(values[k]) for values in self.ids.values())[:80] or f"row {self.number[k] + 1}"
+        return ", ".join(shown(values[k]) for values in self.ids.values())[:80] or f"row {self.number[k]}"
 
 
 def rows_missing(reason: str) -> Section:
@@ -113,7 +113,7 @@ def _top_rows(table: ScoredTable, costs: CellCosts, limits: Limits) -> Section:
             cost, problem = round(float(costs.cost[k, j]), 2), costs.problem[k, j] or ""
             cells.append(Cell(column.name, column.text(costs.value[k, j]), cost, text, problem))
         ids = tuple(shown(values[k]) for values in table.ids.values())
-        number = int(table.number[k]) + 1
+        number = int(table.number[k])
         rows.append(Row(number, ids, round(float(energy[k]), 2), bool(outlier[k]), weight, tuple(cells)))
     how_many = f"All {n:,} rows" if n == len(table.energy) else f"The {n:,} rows of highest energy"
     lines = [
