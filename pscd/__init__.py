@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pscd.sampling.jumps import Jumps, jumps
     from pscd.sampling.langevin import Langevin, langevin
     from pscd.sampling.mala import Mala, mala
-    from pscd.training.loop import fit
+    from pscd.training.fit import fit
 
 # Where each name lives; the same as above, for the interpreter.
 _HOMES = {
@@ -82,7 +82,7 @@ _HOMES = {
     ),
     "pscd.runs": ("load", "train"),
     "pscd.sampling": ("Jumps", "Langevin", "Mala", "jumps", "langevin", "mala"),
-    "pscd.training.loop": ("fit",),
+    "pscd.training.fit": ("fit",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -262,9 +262,9 @@ class TrainConfig:
         inner: dict[str, dict[str, Any]] = {}
         for name, value in changes.items():
             part, dot, setting = name.partition(".")
-            whole = getattr(self, part) if part in self.__dataclass_fields__ else None
-            if whole is None or (dot and setting not in ("kind", *_settings(whole))):
+            if part not in self.__dataclass_fields__:
                 raise UserError(f"there is no setting {name!r}")
+            whole = getattr(self, part)
             if dot:
                 inner.setdefault(part, {})[setting] = value
             elif is_dataclass(whole) and not isinstance(value, dict) and not is_dataclass(value):
@@ -274,7 +274,11 @@ class TrainConfig:
                 new[part] = _part(part, value)
         for part, settings in inner.items():
             whole = new.get(part, getattr(self, part))
-            values = {**_settings(whole), **settings}
+            known = _settings(whole)
+            for setting in settings:
+                if setting not in known and not (setting == "kind" and known):
+                    raise UserError(f"there is no setting {f'{part}.{setting}'!r}")
+            values = {**known, **settings}
             new[part] = _part(part, values) if "kind" in values else checked(type(whole), values)
         return checked(type(self), {**_settings(self), **new})
 

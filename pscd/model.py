@@ -25,6 +25,7 @@ from pscd.rng import Stream, generator
 from pscd.sampling import Callback, Chains, Proposal, Sampler
 from pscd.sampling.normalizing import LogZ, log_z
 from pscd.sampling.proposals import from_tensors
+from pscd.tables import Schema, encode
 
 SCORE_BLOCK = 16_384
 IMAGE_BLOCK = 500  # images at once: activations take far more memory than the images
@@ -94,12 +95,13 @@ class Model(nn.Module):
         proposal: where chains start, and what jumps draw from.
         columns: names of the columns.
         fingerprint: checksum of the training data.
-        notes: sentences about the training rows, kept with the model.
+        notes: sentences about the recipe and the training rows.
+        schema: of the data frame that the rows came from.
 
     >>> import pscd
     >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
     >>> config = pscd.TrainConfig(updates=10, batch_size=32, energy=pscd.Architecture("quadratic"))
-    >>> model = pscd.fit(x, config)
+    >>> model = pscd.fit(x, config=config)
     >>> model.energy(x).shape, model.sample(5, n_steps=10).shape
     (torch.Size([200]), torch.Size([5, 2]))
     """
@@ -120,6 +122,7 @@ class Model(nn.Module):
         columns: tuple[str, ...] | None = None,
         fingerprint: str | None = None,
         notes: tuple[str, ...] = (),
+        schema: Schema | None = None,
     ) -> None:
         super().__init__()
         self.network = fast.prefer_channels_last(energy)
@@ -127,6 +130,7 @@ class Model(nn.Module):
         self.columns = columns
         self.fingerprint = fingerprint
         self.notes = notes
+        self.schema = schema
         self._log_z: LogZ | None = None
         self.proposal = proposal
         for f in fields(Coordinates):
@@ -199,6 +203,8 @@ class Model(nn.Module):
             UserError: rows are not finite, or have another shape than those the model was trained on.
         """
         self._to_evaluation()
+        if self.schema is not None and hasattr(x, "__dataframe__"):
+            x = encode(x, self.schema).x
         block = IMAGE_BLOCK if self.is_image else SCORE_BLOCK
         if not isinstance(x, np.ndarray | Tensor) or x.ndim < 2 or len(x) <= block:
             x = as_rows(x)
@@ -224,7 +230,7 @@ class Model(nn.Module):
         >>> import pscd
         >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
         >>> config = pscd.TrainConfig(updates=10, batch_size=32, energy=pscd.Architecture("quadratic"))
-        >>> model = pscd.fit(x, config)
+        >>> model = pscd.fit(x, config=config)
         >>> [len(energies) for energies in model.score_batches([x[:150], x[150:]])]
         [150, 50]
         """
@@ -279,7 +285,6 @@ class Model(nn.Module):
         Raises:
             UserError: see `log_z` and `energy`.
         """
-        x = as_rows(x)
         return -self.energy(x).double() - self.log_z().value - float(self.scale.log().sum())
 
     def sample(
@@ -384,7 +389,14 @@ class Model(nn.Module):
         tensors = {f"energy.{name}": t for name, t in self.network.state_dict().items()}
         tensors |= {f"proposal.{name}": t for name, t in self.proposal.tensors().items()}
         tensors |= {**self.coordinates.tensors(), "step_size": self.step_size}
-        about = describe(self.network, self.config, self.columns, self.fingerprint, self.notes)
+        about = describe(
+            self.network,
+            self.config,
+            columns=self.columns,
+            fingerprint=self.fingerprint,
+            notes=self.notes,
+            schema=self.schema,
+        )
         write_tensors(path, tensors, {**about, "step": str(self.config.updates if step is None else step)})
 
     @classmethod
@@ -441,7 +453,7 @@ class Model(nn.Module):
         proposal = from_tensors(under(tensors, "proposal."))
         weights = under(tensors, "energy.")
         _check_fits(coordinates, step_size, proposal, weights)
-        notes, wanted = json.loads(metadata.get("notes", "[]")), metadata["energy"]
+        notes, schema, wanted = json.loads(metadata["notes"]), json.loads(metadata["schema"]), metadata["energy"]
         try:
             energy = energy or config.energy.rebuild(tuple(coordinates.shift.shape), weights)
             energy.load_state_dict(weights)
@@ -457,6 +469,7 @@ class Model(nn.Module):
             columns=tuple(columns) if columns else None,
             fingerprint=fingerprint,
             notes=tuple(map(str, notes)),
+            schema=None if schema is None else Schema.from_json(schema),
         )
         return model.to(device)
 
@@ -464,27 +477,19 @@ class Model(nn.Module):
 def describe(
     energy: nn.Module,
     config: TrainConfig,
-    columns: tuple[str, ...] | None,
-    fingerprint: str | None,
-    notes: tuple[str, ...],
+    *,
+    columns: tuple[str, ...] | None = None,
+    fingerprint: str | None = None,
+    notes: tuple[str, ...] = (),
+    schema: Schema | None = None,
 ) -> dict[str, str]:
-    """What a file of a model holds beside its tensors.
-
-    Args:
-        energy: the network.
-        config: of the run.
-        columns: names of the columns.
-        fingerprint: checksum of the training data.
-        notes: sentences about the training rows.
-
-    Returns:
-        Texts, as JSON where they are not one already.
-    """
+    """What a file of a model holds beside its tensors, as texts or JSON."""
     return {
         "config": json.dumps(config.to_dict()),
         "columns": json.dumps(columns),
         "fingerprint": json.dumps(fingerprint),
         "notes": json.dumps(notes),
+        "schema": json.dumps(None if schema is None else schema.to_json()),
         "energy": type(energy).__name__,
     }
 

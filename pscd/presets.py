@@ -232,6 +232,21 @@ def for_rows(shape: tuple[int, ...], *, own: bool = False) -> TrainConfig:
     return PRESETS["plane"] if len(shape) == 1 and shape[0] <= 2 else PRESETS["table"]
 
 
+NOTES = {
+    "plane": "recipe for one or two columns: a robust mixture, corrected by a bounded network",
+    "table": "recipe for tables: a robust mixture, corrected by a bounded network",
+    "free": "recipe for a custom energy: rows weighted by a robust mixture, negatives from chains",
+    "images": "recipe for images: a convolutional network, images weighted by their looks",
+}
+
+
+def recipe_for(shape: tuple[int, ...], *, own: bool) -> tuple[TrainConfig, str]:
+    """The settings of `fit` for rows of a shape, and a sentence that names the recipe."""
+    config = for_rows(shape, own=own)
+    name = next((name for name in ("plane", "table", "free") if PRESETS[name] is config), "images")
+    return config, NOTES[name]
+
+
 def default_preset(data: str, n_columns: int | None = None) -> TrainConfig:
     """What `train` takes for this data if no preset is chosen.
 

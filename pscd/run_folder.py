@@ -49,11 +49,6 @@ class RunFolder:
         return self.path / ".lock"
 
     @property
-    def schema(self) -> Path:
-        """What the columns of the table are, for a model of a table with names."""
-        return self.path / "schema.json"
-
-    @property
     def evaluation(self) -> Path:
         """How far samples are from held-out data."""
         return self.path / "evaluation.json"

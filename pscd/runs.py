@@ -2,10 +2,10 @@
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
@@ -32,18 +32,12 @@ from pscd.files import (
 from pscd.model import Model
 from pscd.run_folder import RunFolder
 from pscd.training.checkpoint import NOT_SHARED
-from pscd.training.loop import Log, fit, last_step
-from pscd.training.stopped import load_stopped
+from pscd.training.finish import load_stopped
+from pscd.training.fit import fit
+from pscd.training.loop import Callback, count_modes, last_step
 
-
-class Watch(Protocol):
-    """What looks on while a run trains, such as a report that is kept up to date."""
-
-    def logged(self, row: dict[str, float]) -> None:
-        """Called after each row of the log, which is in the folder by then."""
-
-    def checkpointed(self, model: Model, step: int) -> None:
-        """Called with the model so far, at the start and after each checkpoint."""
+if TYPE_CHECKING:
+    from pscd.detector.estimator import EnergyDetector
 
 
 def train(
@@ -53,7 +47,7 @@ def train(
     device: torch.device | str = "cpu",
     progress: bool = True,
     tensorboard: bool = False,
-    watch: Watch | None = None,
+    callbacks: Sequence[Callback] = (),
     timeout: float = 600.0,
 ) -> Path:
     """Train what `config` describes and keep it in a run folder; resumes a run that stopped there.
@@ -66,7 +60,7 @@ def train(
         device: where to train.
         progress: show a progress line with the time left.
         tensorboard: write TensorBoard logs too.
-        watch: is told of each row of the log, and of the model at each checkpoint.
+        callbacks: see `pscd.fit`; called after each row of the log is written.
         timeout: seconds after which a process that keeps the others waiting counts as lost.
 
     Returns:
@@ -85,7 +79,9 @@ def train(
     ...     sorted(path.name for path in run.iterdir())
     ['config.json', 'metrics.jsonl', 'model.safetensors', 'state.pt']
     """
-    train_model(config, out, device=device, progress=progress, tensorboard=tensorboard, watch=watch, timeout=timeout)
+    train_model(
+        config, out, device=device, progress=progress, tensorboard=tensorboard, callbacks=callbacks, timeout=timeout
+    )
     return Path(out)
 
 
@@ -97,7 +93,7 @@ def train_model(
     device: torch.device | str = "cpu",
     progress: bool = True,
     tensorboard: bool = False,
-    watch: Watch | None = None,
+    callbacks: Sequence[Callback] = (),
     timeout: float = 600.0,
 ) -> Model:
     """As `train`, with data that were read already (`load_config_data`); returns the model."""
@@ -111,7 +107,7 @@ def train_model(
                 finished = _finished(run, config)
                 distributed.require_same(str(finished), NOT_SHARED.format(run.path))
                 if not finished:
-                    model = _train_into(run, config, data, device, progress, tensorboard, watch)
+                    model = _train_into(run, config, data, device, progress, tensorboard, callbacks)
             distributed.barrier()
     return load(run.path, device=device) if finished else model
 
@@ -123,24 +119,22 @@ def _train_into(
     device: torch.device,
     progress: bool,
     tensorboard: bool,
-    watch: Watch | None,
+    callbacks: Sequence[Callback],
 ) -> Model:
     toy = find_toy(config.rows.data)
-    if data.schema is not None and distributed.rank() == 0:
-        with writing_to(run.schema):
-            write_json(run.schema, data.schema.to_json())
+    counts = [count_modes(toy.mode, data.train)] if toy is not None and toy.mode is not None else []
+    log = [_metrics_log(run, tensorboard)] if distributed.rank() == 0 else []
     model = fit(
         data.train if data.stream is None else data.stream,
-        config,
-        label=data.train_labels,
+        config=config,
+        label=data.train_labels if config.energy.classes else None,
         folder=run.path,
         device=device,
         progress=progress,
-        log=_metrics_log(run, tensorboard, watch) if distributed.rank() == 0 else None,
+        callbacks=(*counts, *log, *callbacks),
         columns=data.columns,
         fingerprint=data.fingerprint,
-        modes=toy.mode if toy is not None else None,
-        watch=watch.checkpointed if watch is not None else None,
+        schema=data.schema,
     )
     if distributed.rank() == 0:
         with writing_to(run.model):
@@ -148,16 +142,20 @@ def _train_into(
     return model
 
 
-def load(run: Path | str, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Model:
-    """The model of a run folder; of a run that was stopped, the one of its last checkpoint, with a warning.
+def load(
+    run: Path | str, *, energy: nn.Module | None = None, device: torch.device | str = "cpu"
+) -> "Model | EnergyDetector":
+    """The model or the detector of a run folder or a file.
+
+    Of a run that was stopped, it is the model of the last checkpoint, with a warning.
 
     Args:
-        run: a folder that `train` wrote, or a file that `Model.save` wrote.
+        run: a folder that `train`, `pscd detect` or `EnergyDetector.save` wrote, or a file that `Model.save` wrote.
         energy: a network of your own, if the run trained one; its weights are overwritten.
         device: where to put the model.
 
     Returns:
-        The model with averaged weights.
+        The model with averaged weights, or the detector.
 
     Raises:
         UserError: there is no model and no checkpoint, or the file is damaged.
@@ -175,11 +173,13 @@ def load(run: Path | str, *, energy: nn.Module | None = None, device: torch.devi
     if not folder.path.is_dir():
         raise UserError(f"{run}: no such run folder")
     if folder.is_detector:
-        raise UserError(f"{run}: holds a detector, which score and sample use; this needs a run of pscd train")
+        from pscd.detector.estimator import EnergyDetector  # loads scikit-learn
+
+        return EnergyDetector.load(folder.path)
     if not folder.model.is_file():
         stopped = load_stopped(folder.path, energy=energy, device=device)
         if stopped is not None:
-            warnings.warn(f"{run}: {stopped.notes[-1]}; the same pscd train command goes on with it", stacklevel=2)
+            warnings.warn(f"{run}: {stopped.notes[-1]}; training with the same configuration resumes it", stacklevel=2)
             return stopped
     return Model.load(folder.model, energy=energy, device=device)
 
@@ -225,7 +225,7 @@ def _claim(run: RunFolder, config: TrainConfig, fingerprint: str, lock: ExitStac
 
 def _has_begun(run: RunFolder) -> bool:
     """Whether a run has left anything beside its settings."""
-    return any(path not in (run.config, run.lock, run.schema) for path in run.path.iterdir())
+    return any(path not in (run.config, run.lock) for path in run.path.iterdir())
 
 
 def _is_free(run: RunFolder) -> bool:
@@ -263,7 +263,6 @@ def _given_back_on_failure(run: RunFolder) -> Iterator[None]:
         with suppress(OSError):  # the disk itself may have failed; what went wrong first is told
             if distributed.rank() == 0 and not _has_begun(run):
                 run.config.unlink(missing_ok=True)
-                run.schema.unlink(missing_ok=True)
                 run.lock.unlink(missing_ok=True)
                 run.path.rmdir()
         raise
@@ -277,8 +276,8 @@ def _finished(run: RunFolder, config: TrainConfig) -> bool:
         return False
 
 
-def _metrics_log(run: RunFolder, tensorboard: bool, watch: Watch | None) -> Log:
-    """A function that appends rows to the metrics, and drops those a killed run wrote after its last checkpoint."""
+def _metrics_log(run: RunFolder, tensorboard: bool) -> Callback:
+    """A callback that appends rows to the metrics, and drops those a killed run wrote after its last checkpoint."""
     rows = run.read_metrics()
     is_whole = not run.metrics.is_file() or run.metrics.read_bytes() == _lines(rows).encode()
     writer: Any = None
@@ -288,8 +287,9 @@ def _metrics_log(run: RunFolder, tensorboard: bool, watch: Watch | None) -> Log:
 
         writer = SummaryWriter(str(run.tensorboard))
 
-    def log(row: dict[str, float]) -> None:
+    def log(at: dict[str, Any]) -> None:
         nonlocal rows, is_whole
+        row = at["stats"]
         with writing_to(run.metrics):
             if not is_whole or (rows and rows[-1]["step"] >= row["step"]):
                 rows = [old for old in rows if old["step"] < row["step"]]
@@ -300,8 +300,6 @@ def _metrics_log(run: RunFolder, tensorboard: bool, watch: Watch | None) -> Log:
         if writer is not None:
             for name, value in row.items():
                 writer.add_scalar(name, value, int(row["step"]))
-        if watch is not None:
-            watch.logged(row)
 
     return log
 

@@ -30,7 +30,7 @@ def main() -> None:
     panels = {"data, a tenth of it junk": dirty}
     for name, gamma in {"CD": 0.0, "PS-CD, gamma 1": 1.0}.items():
         objective = pscd.PseudoSpherical(gamma=gamma, warmup=0)
-        model = pscd.fit(dirty, pscd.TrainConfig(objective=objective, updates=2000), progress=True)
+        model = pscd.fit(dirty, config=pscd.TrainConfig(objective=objective, updates=2000), progress=True)
         samples = model.sample(10_000)
         distance = 1e4 * pscd.mmd(moon.held_out, samples)
         print(f"{name}: MMD^2 x 1e4 to clean data {distance:.2f}")

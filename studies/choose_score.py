@@ -27,7 +27,7 @@ from pscd.images.scores import SCORES, compressed_bits
 from pscd.metrics import auroc
 from pscd.presets import preset
 from pscd.rng import generator
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 from pscd.version import machine, versions
 from studies.engine import with_reading
 from studies.engine.markdown import markdown_table
@@ -103,7 +103,10 @@ def small_table(name: str, settings: str, updates: int, n: int = N_SMALL) -> dic
     data = images_of(name)
     sets = sets_to_judge(data, other_images(data, name, n, 0), n)
     noisy = TrainConfig.from_dict(background_settings(config, n)["background"])
-    models = (fit(data.train, c, label=data.train_labels, progress=True) for c in (config, noisy))
+    models = (
+        fit(data.train, config=c, label=data.train_labels if c.energy.classes else None, progress=True)
+        for c in (config, noisy)
+    )
     of_model, of_noisy = (
         measure_sets(model, sets, names) for model, names in zip(models, (OF_A_MODEL, OF_A_BACKGROUND), strict=True)
     )

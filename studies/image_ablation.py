@@ -22,7 +22,7 @@ from pscd.images.features import FeatureMap
 from pscd.metrics import aupr, frechet_distance, prdc
 from pscd.model import Model
 from pscd.presets import preset, recovering
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 from studies import ablation
 from studies.ablation import add_only, key_of
 from studies.engine.markdown import markdown_table
@@ -85,7 +85,7 @@ def measure(config: TrainConfig, task: str, n: int = N) -> dict[str, Any]:
     rest, kinds = _dirty(rest) if task == "junk" else (rest, torch.zeros(len(rest), dtype=torch.long))
     start = time.process_time()
     try:
-        model = fit(rest, config)
+        model = fit(rest, config=config)
     except Diverged as error:
         return {"error": str(error), "config": config.to_dict()}
     trained = time.process_time()

@@ -23,8 +23,8 @@ from pscd.data.toys import TOYS
 from pscd.energies import Architecture
 from pscd.objectives import OBJECTIVES
 from pscd.rng import generator
-from pscd.training.initial import init_state
 from pscd.training.loop import train_step
+from pscd.training.state import init_state
 from studies.paper.objectives_2d import BLOCK, ROUNDS, relative_costs
 
 # (hidden units, rows per batch): the default, many rows for the network, and a large network for the rows.

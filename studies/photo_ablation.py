@@ -20,7 +20,7 @@ from pscd.data import to_bytes
 from pscd.errors import Diverged
 from pscd.metrics import frechet_distance
 from pscd.presets import preset
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 from studies import ablation
 from studies.ablation import add_only, key_of
 from studies.engine.markdown import markdown_table
@@ -76,7 +76,7 @@ def measure(
     label = None if data.train_labels is None else data.train_labels[rest]
     start = time.process_time()
     try:
-        model = fit(data.train[rest], config, label=label)
+        model = fit(data.train[rest], config=config, label=label)
     except Diverged as error:
         return {"error": str(error), "config": config.to_dict()}
     trained = time.process_time()

@@ -29,8 +29,8 @@ from pscd.objectives import PseudoSpherical
 from pscd.progress import progress_bar
 from pscd.rng import generator
 from pscd.sampling import Langevin
-from pscd.training.initial import init_state
 from pscd.training.loop import train_step
+from pscd.training.state import init_state
 from studies.engine.streams import StudyStream
 
 BUFFER, ROWS, IMAGES = 10_000, 10_000, 1_000

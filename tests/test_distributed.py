@@ -27,8 +27,8 @@ from pscd.recipes.tables import Prepared
 from pscd.rng import generator
 from pscd.training import checkpoint
 from pscd.training.batches import Batches
-from pscd.training.initial import init_state
-from pscd.training.loop import fit
+from pscd.training.fit import fit
+from pscd.training.state import init_state
 
 # All objectives, and PS-CD over a range of gamma.
 EVERY = {
@@ -177,7 +177,7 @@ def streamed():
     with Batches(source, Prepared(x, Coordinates.identity((2,))), config, torch.device("cpu")) as batches:
         rows = torch.cat([batches.batch(step)[0] for step in range(10)])
     assert sorted(distributed.gather(rows)[:, 0].tolist()) == x[:, 0].tolist()
-    model = fit(source, config.changed({"rows.standardise": "std", "energy": Architecture(width=4)}))
+    model = fit(source, config=config.changed({"rows.standardise": "std", "energy": Architecture(width=4)}))
     same = distributed.gather(torch.cat([t.double().flatten() for t in model.state_dict().values()])[None])
     assert torch.equal(same[0], same[1])
 

@@ -41,7 +41,7 @@ def model(rows):
     config = pscd.TrainConfig(
         updates=5, batch_size=32, energy=pscd.Architecture("quadratic"), chains=pscd.ChainSettings(buffer_size=100)
     )
-    return pscd.fit(torch.tensor(rows[["a", "c"]].to_numpy()), config)
+    return pscd.fit(torch.tensor(rows[["a", "c"]].to_numpy()), config=config)
 
 
 def in_one_process(work, rows):

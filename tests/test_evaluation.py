@@ -9,7 +9,7 @@ from pscd.metrics import mmd
 from pscd.presets import PRESETS
 from pscd.rng import generator
 from pscd.runs import load, train
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 
 
 def test_samples_beside_the_floor_that_noise_sets(trained):
@@ -41,7 +41,7 @@ def test_a_file_is_measured_on_its_held_out_rows_whatever_its_units(small, tmp_p
 def of_rows(small):
     """A model of rows in memory, far from two moons."""
     x = 100 + torch.randn(500, 2, generator=generator(0))
-    return fit(x, small.changed({"rows.data": "", "updates": 20}))
+    return fit(x, config=small.changed({"rows.data": "", "updates": 20}))
 
 
 def test_a_model_of_rows_in_memory_is_not_compared_with_anything_else(of_rows):
@@ -76,7 +76,7 @@ def test_passed_rows_replace_those_of_the_run(trained):
 def test_constant_columns_and_heavy_tails_are_measured_in_the_coordinates_of_the_network():
     x = torch.randn(300, 4, generator=generator(0), dtype=torch.float64).sinh()
     x[:, 1] = 5.0
-    model = fit(x, PRESETS["table"].changed({"updates": 3}))
+    model = fit(x, config=PRESETS["table"].changed({"updates": 3}))
     samples, _ = evaluate(model, n=100, seed=1, real=x)
 
     def seen(rows):

@@ -10,7 +10,7 @@ HOSTILE = "<script>alert(1)</script>"
 
 def test_a_notebook_shows_a_model_with_its_columns_as_text(small):
     x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
-    model = pscd.fit(x, small.changed({"rows.data": "", "updates": 2}), columns=("a", HOSTILE))
+    model = pscd.fit(x, config=small.changed({"rows.data": "", "updates": 2}), columns=("a", HOSTILE))
     html = model._repr_html_()
     assert "&lt;script&gt;" in html
     assert HOSTILE not in html

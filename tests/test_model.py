@@ -57,7 +57,7 @@ def test_scores_any_number_of_rows_in_blocks(trained):
 
 def test_a_network_of_ones_own_is_given_again(small, tmp_path):
     x = torch.randn(200, 2, generator=generator(0))
-    model = pscd.fit(x, small, energy=Own())
+    model = pscd.fit(x, config=small, energy=Own())
     model.save(tmp_path / "m.safetensors", step=1)
     again = Model.load(tmp_path / "m.safetensors", energy=Own())
     assert torch.equal(again.network.centre, model.network.centre)
@@ -82,7 +82,7 @@ def _fresh(folder):
     config = TrainConfig(
         updates=1, batch_size=8, chains=ChainSettings(buffer_size=8, jump_components=1), rows=RowSettings(n_data=100)
     )
-    model = pscd.fit(torch.randn(100, 2, generator=generator(0)), config)
+    model = pscd.fit(torch.randn(100, 2, generator=generator(0)), config=config)
     model.save(folder / "fresh.safetensors", step=1)
     return folder / "fresh.safetensors"
 
@@ -95,7 +95,9 @@ def test_it_says_how_chains_get_their_gradients(trained, small):
     conditional = Architecture("conv", width=2, depth=2, classes=10)
     label = torch.arange(30) % 10
     images = torch.rand(30, 1, 8, 8, generator=generator(0))
-    model = pscd.fit(images, replace(small, energy=conditional, updates=1, sampler=Langevin(n_steps=1)), label=label)
+    model = pscd.fit(
+        images, config=replace(small, energy=conditional, updates=1, sampler=Langevin(n_steps=1)), label=label
+    )
     assert model.gradients in ("by hand in C++", "by hand")
 
 
@@ -198,7 +200,7 @@ def test_images_have_no_log_z(small):
     images = torch.rand(30, 1, 8, 8, generator=generator(0))
     config = PRESETS["digits"].changed({"energy.width": 2, "updates": 1, "chains.buffer_size": 30, "batch_size": 8})
     with pytest.raises(UserError, match="models of tables only"):
-        pscd.fit(images, config).log_z()
+        pscd.fit(images, config=config).log_z()
 
 
 def sampled_by_hand(model, n, seed, n_steps, start=None):
@@ -244,7 +246,7 @@ def test_one_sample_and_one_step_are_the_least(trained):
 def test_labels_of_samples_are_those_asked_for():
     x = torch.randint(256, (40, 1, 8, 8), generator=generator(0)).to(torch.uint8)
     small = {"energy.width": 2, "energy.classes": 3, "chains.buffer_size": 30, "batch_size": 8, "updates": 1}
-    model = pscd.fit(x, PRESETS["digits"].changed(small), label=torch.arange(40) % 3)
+    model = pscd.fit(x, config=PRESETS["digits"].changed(small), label=torch.arange(40) % 3)
     seen = []
     run = Langevin.run
 
@@ -272,7 +274,7 @@ def test_images_are_evaluated_and_sampled_in_blocks(monkeypatch):
     monkeypatch.setattr("pscd.model.IMAGE_BLOCK", 7)
     x = torch.randint(256, (20, 1, 8, 8), generator=generator(0)).to(torch.uint8)
     small = {"energy.width": 2, "chains.buffer_size": 30, "batch_size": 8, "updates": 1}
-    model = pscd.fit(x, PRESETS["digits"].changed(small))
+    model = pscd.fit(x, config=PRESETS["digits"].changed(small))
     sizes = []
     model.network.register_forward_hook(lambda module, args, out: sizes.append(len(args[0])))
     assert model.energy(x).shape == (20,)

@@ -6,14 +6,14 @@ from matplotlib import image
 from pscd.plots import plot_run, plot_scores
 from pscd.presets import PRESETS
 from pscd.rng import generator
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 
 
 @pytest.mark.parametrize("dim", [1, 2, 5])
 def test_a_picture_for_every_dimension(small, tmp_path, dim):
     x = torch.randn(300, dim, generator=generator(0))
     x[0] = 1e3  # one outlier does not widen the picture
-    model = fit(x, small)
+    model = fit(x, config=small)
     path = plot_run(model, x, model.sample(100), tmp_path / "plot.png")
     pixels = image.imread(path)
     assert pixels.shape[0] > 200
@@ -39,5 +39,5 @@ def test_constant_columns_and_time_stamps_have_a_histogram(tmp_path, constant):
     x = torch.randn(300, 3, generator=generator(0), dtype=torch.float64)
     x[:, 1] = constant
     x[:, 2] += 1.7e9
-    model = fit(x, PRESETS["table"].changed({"updates": 2}))
+    model = fit(x, config=PRESETS["table"].changed({"updates": 2}))
     assert plot_run(model, x, model.sample(50), tmp_path / "plot.png").exists()

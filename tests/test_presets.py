@@ -9,7 +9,7 @@ from pscd.images.features import Pixels
 from pscd.metrics import auroc, frechet_distance
 from pscd.presets import DEFAULT_OF, MEASURED, PRESETS, default_preset, for_rows, preset
 from pscd.rng import generator
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 
 SHAPES = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "fashion-mnist": (1, 28, 28), "paper-celeba": (3, 64, 64)}
 
@@ -174,7 +174,7 @@ def test_data_find_their_preset():
 def test_digits_become_something_like_digits():
     """A tenth of the preset's updates: far from noise already, and noise is strange to the model."""
     data = load_dataset("digits", seed=0)
-    model = fit(data.train, PRESETS["digits"].changed({"updates": 200, "chains.sample_steps": 60}))
+    model = fit(data.train, config=PRESETS["digits"].changed({"updates": 200, "chains.sample_steps": 60}))
     noise = torch.rand(500, 1, 8, 8, generator=generator(0))
     pixels = Pixels()
     real, fake = pixels(data.held_out), pixels(to_bytes(model.sample(500)))

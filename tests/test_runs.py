@@ -188,7 +188,7 @@ def test_a_second_training_in_the_folder_is_told(small, tmp_path):
     short, x = replace(small, updates=5), torch.randn(50, 2)
     descriptor = os.open(tmp_path / ".lock", os.O_CREAT | os.O_RDWR)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    for again in (lambda: train(short, tmp_path), lambda: pscd.fit(x, short, folder=tmp_path)):
+    for again in (lambda: train(short, tmp_path), lambda: pscd.fit(x, config=short, folder=tmp_path)):
         with pytest.raises(UserError, match="is in use by another run"):
             again()
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pscd.detector.estimator import EnergyDetector
     from pscd.detector.reading import Rows
     from pscd.model import Model
-    from pscd.tables import ReadOptions, Schema, TableFile
+    from pscd.tables import ReadOptions, TableFile
 
 FILES = ".csv, .tsv, .txt (also .gz), .parquet, .xlsx, .npy, .npz"
 N_FIT = 100_000  # rows of a table that a detector learns from: more hardly change it, and take memory
@@ -243,19 +243,6 @@ def load_model(run: Path, where: str) -> "Model":
     for warning in caught:
         say(f"note: {warning.message}")
     return model
-
-
-def load_schema(run: Path) -> "Schema | None":
-    """What the columns of the table were that a run was trained on; None if it had no names."""
-    from pscd.files import read_json, reading
-    from pscd.run_folder import RunFolder
-    from pscd.tables import Schema
-
-    path = RunFolder(run).schema
-    if not path.is_file():
-        return None
-    with reading(path, "damaged"):
-        return Schema.from_json(read_json(path))
 
 
 def load_detector(run: Path) -> "EnergyDetector | None":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pscd.cli.flags import Parser, add_machine, add_out, add_run, at_least
 from pscd.cli.output import OUTPUTS, PICTURES, SHOWN_IMAGES, Part, check_out, in_parts, job_of, say
-from pscd.cli.reading import load_detector, load_model, load_schema
+from pscd.cli.reading import load_detector, load_model
 from pscd.errors import UserError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _from_detector(detector: "EnergyDetector", args: argparse.Namespace) -> Call
 def _from_model(model: "Model", args: argparse.Namespace) -> Callable[[int, int], Drawn]:
     from pscd.tables import decode
 
-    schema = load_schema(args.run)
+    schema = model.schema
 
     def draw(n: int, seed: int) -> Drawn:
         x = model.sample(n, seed=seed, n_steps=args.steps, label=args.label, progress=model.is_image)

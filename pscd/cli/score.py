@@ -30,7 +30,6 @@ from pscd.cli.reading import (
     detector_reader,
     load_detector,
     load_model,
-    load_schema,
     numbers_reader,
     open_file,
     say_notes,
@@ -162,7 +161,7 @@ def _model_reader(
     from pscd.tables import encode
     from pscd.tables.levels import listed
 
-    schema = load_schema(args.run)
+    schema = model.schema
     if table.shape is not None or (schema is None and model.columns is None):
         names = [name for name in table.names if name not in args.ids]
         if len(names) != model.shape[0]:

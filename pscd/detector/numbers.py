@@ -17,7 +17,7 @@ from pscd.model import SCORE_BLOCK, Model
 from pscd.objectives import PseudoSpherical
 from pscd.rng import Stream, generator
 from pscd.sampling import Jumps
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 
 N_NORMALISER = 20_000  # draws for the normalising constant
 
@@ -98,7 +98,7 @@ def fit_numbers(
     narrow = (1 + width**2) ** -0.5
     model = fit(
         narrow * gaussian.whiten(z),
-        training(gamma, n_updates, seed, noise=narrow * width),
+        config=training(gamma, n_updates, seed, noise=narrow * width),
         energy=energy,
         proposal=Mixture.isotropic(k),
         progress=verbose,

@@ -142,7 +142,7 @@ def last_words(message: str, config: TrainConfig, step: int, folder: Path | None
     Returns:
         It says what to try.
     """
-    kept = f"the model of step {step} is kept in {folder}; " if folder is not None else ""
+    kept = f"the model of update {step} is kept in {folder}; " if folder is not None else ""
     return Diverged(
         f"training diverged {config.guard.max_retries + 1} times, last at {message}",
         f"{kept}try a smaller lr, more sampler steps, or a smaller sampler step size",

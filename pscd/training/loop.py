@@ -3,7 +3,7 @@
 import copy
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -15,14 +15,12 @@ from torch import Tensor, nn
 
 from pscd import distributed, fast
 from pscd.config import TrainConfig
-from pscd.data import RowsOrStream, check_enough
 from pscd.energies import TemperedEnergy, as_function
 from pscd.errors import Diverged, NotFinite, UserError
 from pscd.files import locked
 from pscd.mixtures import Mixture
 from pscd.model import Model, describe, run_chains
-from pscd.presets import for_rows
-from pscd.progress import progress_bar
+from pscd.progress import duration, progress_bar
 from pscd.recipes.tables import prepare
 from pscd.rng import Stream, generator
 from pscd.run_folder import RunFolder
@@ -30,20 +28,14 @@ from pscd.sampling import ReplayBuffer
 from pscd.sampling import buffer as buffers
 from pscd.training import checkpoint
 from pscd.training.batches import Batches
-from pscd.training.forecast import forecast
-from pscd.training.given import Given
-from pscd.training.guard import Modes, check, last_words, mode_shares, summary
+from pscd.training.finish import settled
+from pscd.training.guard import check, last_words, mode_shares, summary
 from pscd.training.held_out import HeldOut, hold_out, judge_of
-from pscd.training.initial import init_state
 from pscd.training.interrupt import deferred_interrupt
-from pscd.training.settling import settled
-from pscd.training.state import TrainState
+from pscd.training.rows import TrainingRows
+from pscd.training.state import TrainState, init_state
 
-WARMUP_STEPS = 100  # updates over which the learning rate rises, while Adam's moment estimates are rough
-RETRY_FACTOR = 0.5  # of the learning rate, for each roll-back
-
-Log = Callable[[dict[str, float]], None]
-Watch = Callable[[Model, int], None]
+Callback = Callable[[dict[str, Any]], object]
 
 
 def train_step(
@@ -51,19 +43,8 @@ def train_step(
 ) -> dict[str, Tensor]:
     """One update: batch, negatives, loss, gradients, optimiser, averaged weights.
 
-    Args:
-        state: changed in place.
-        x: all data, `(n, *shape)`, in the network's coordinates, or what gives batches of them.
-        config: of the run.
-        label: `(n,)`, for a conditional energy; `Batches` have their own.
-
-    Returns:
-        Statistics for the log.
-
-    Raises:
-        UserError: streamed rows cannot be read.
-        Diverged: the loss, an energy or the gradient is not finite, or the gap is too wide. Weights and chains have not
-            been changed then.
+    Weights and chains of `state` change in place, unless `Diverged` is raised. `x` is all data in the network's
+    coordinates, `(n, *shape)`, or `Batches`, which have labels of their own. Returns statistics for the log.
     """
     objective = config.objective.at(state.step / config.updates)
     rng = generator(config.seed, Stream.UPDATE, state.step, distributed.rank(), state.retries, device=x.device)
@@ -112,7 +93,7 @@ def train_step(
     check(stats, config)
 
     for group in state.optimizer.param_groups:
-        group["lr"] = learning_rate(config, state.step) * RETRY_FACTOR**state.retries
+        group["lr"] = learning_rate(config, state.step) * 0.5**state.retries  # halved by each roll-back
     state.optimizer.step()
     update_average(state.averaged, state.energy, config.optimizer.ema, state.step)
 
@@ -140,150 +121,138 @@ def _starts(
     return buffer.draw(len(x_pos), 1.0 if config.chains.start == "short-run" else config.chains.restart, generator)
 
 
-def fit(
-    x: RowsOrStream,
-    config: TrainConfig | None = None,
+def train_on(
+    rows: TrainingRows,
+    config: TrainConfig,
     *,
     label: Tensor | None = None,
     energy: nn.Module | None = None,
     proposal: Mixture | None = None,
-    folder: Path | str | None = None,
-    device: torch.device | str = "cpu",
+    folder: Path | None = None,
+    device: torch.device,
     progress: bool = False,
-    log: Log | None = None,
-    columns: tuple[str, ...] | None = None,
-    fingerprint: str | None = None,
-    modes: Modes | None = None,
-    watch: Watch | None = None,
+    callbacks: Sequence[Callback] = (),
+    about: Callable[[tuple[str, ...]], dict[str, Any]],
 ) -> Model:
-    """Train an energy on rows and return the model, in memory.
-
-    By default the network sees standardised rows; `model(x)` takes them as they are. A module passed as `energy` is
-    trained in place, and the model holds a copy with averaged weights.
-
-    Args:
-        x: rows `(n, *shape)` as a tensor, an array or a DataFrame of finite numbers; images as bytes
-            `(n, channels, height, width)`. More than fit into memory are streamed: a memory map, a torch `Dataset`, a
-            `DataLoader`, an iterable of batches that can be read again, or a function that returns one.
-        config: every setting; by default a robust one for rows of this shape, see `pscd.presets.for_rows`.
-        label: `(n,)` integers, for an energy with `classes`; items and batches of datasets come with their own.
-        energy: any module `(B, *shape) -> (B,)`; by default the one that `config.energy` describes.
-        proposal: what jumps draw from, in the network's coordinates; by default a mixture fitted to the data.
-        folder: keep checkpoints here, and resume from the newest one found.
-        device: where to train.
-        progress: show a progress line with the time left.
-        log: called with a row of metrics every `config.log_every` updates.
-        columns: names of the columns, kept with the model.
-        fingerprint: a checksum of the data, kept with the model.
-        modes: maps rows to the number of their mode, where modes are known; the log then says how the chains are
-            distributed over them, and how far that is from the data.
-        watch: called with the model so far and the number of updates, at the start and after each checkpoint.
-
-    Returns:
-        The model with averaged weights.
-
-    Raises:
-        UserError: rows, labels or folder do not fit the configuration.
-        Diverged: training diverged more often than `config.max_retries`; a folder keeps the last good model.
-        KeyboardInterrupt: Ctrl-C or SIGTERM, after a checkpoint.
-
-    >>> import pscd
-    >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
-    >>> config = pscd.TrainConfig(updates=10, batch_size=32, energy=pscd.Architecture("quadratic"))
-    >>> model = pscd.fit(x, config)
-    >>> e = model.energy([[0.0, 0.0], [9.0, 9.0]])
-    >>> bool(e[0] < e[1])  # the second row is the stranger one
-    True
-    """
-    given = Given.of(x, label, config)
-    rows = given.rows
-    config = _settings(config, rows, own=energy is not None)
-    device = torch.device(device)
-    label, run = given.check_label(label, config, device), _made(folder)
-    prepared, config = prepare(rows, config, columns)
+    """Make all updates of a run; `about` maps the notes of the preparation to what the model keeps of its data."""
+    prepared, config = prepare(rows.sample, config, about(())["columns"])
     prepared, held_out, index = hold_out(prepared, config)
-    given = given.without(index)
-    state = init_state(rows, config, energy, device, columns, proposal, prepared)
-    state.rows = given.checksum(state.rows)
+    rows = rows.without(index)
+    state = init_state(rows.sample, config, energy, device, proposal=proposal, prepared=prepared)
+    state.rows = rows.checksum(state.rows)
     judge = judge_of(held_out, state, config)
-    checkpoint.resume(state, None if run is None else run.path)
-    # Without negatives there are no chains to count.
-    modes = modes if config.objective.needs_negatives else None
-    true_shares = mode_shares(rows, modes, int(modes(rows).max()) + 1) if modes is not None else None
-    end, main = last_step(config), distributed.rank() == 0
-    notes = given.notes(prepared)
-    state.about = {} if run is None else _about(state, config, columns, fingerprint, notes)
-    as_model = partial(_as_model, config=config, columns=columns, fingerprint=fingerprint, notes=notes)
-    good = checkpoint.snapshot(state)
-    _show(watch if main else None, state, as_model)
+    checkpoint.resume(state, folder)
+    run = None if folder is None else RunFolder(folder)
+    facts = about(rows.notes(prepared))
+    state.about = {} if run is None else _describe(state, config, facts)
+    as_model = partial(_as_model, config=config, facts=facts)
+    end, is_main, idle = last_step(config), distributed.rank() == 0, config.rows.idle_updates
+    good, is_stopped = checkpoint.snapshot(state), False
     with (
-        locked(run.lock) if run is not None and main else nullcontext(),
+        locked(run.lock) if run is not None and is_main else nullcontext(),
         fast.enough_threads(state.energy, config.batch_size, tuple(prepared.z.shape[1:])),
-        given.batches(prepared, config, device) as z,
+        rows.batches(prepared, config, device) as z,
         progress_bar(
             end,
             done=state.step,
-            show=progress and main,
+            show=progress and is_main,
             forecast=partial(forecast, left=end - state.step, where=device.type, kept=run is not None),
         ) as bar,
-        # Several processes may be at different steps when the signal comes, and saving needs them all.
+        # Several processes may be at different updates when the signal comes, and saving needs them all.
         deferred_interrupt(enabled=distributed.world_size() == 1) as interrupted,
     ):
-        while not state.is_done(end, config.rows.idle_updates):
+        while not (is_stopped or state.is_done(end, idle)):
             try:
                 stats = train_step(state, z, config, label)
             except UserError as error:
-                _keep(state, error, run)
+                _save_and_raise(state, error, run)
             except Diverged as error:
                 message = _roll_back(state, good, error)
                 bar.update(state.step - bar.n)
                 if state.retries > config.guard.max_retries:
                     _give_up(state, good, message, config, run, as_model)
-                bar.write(f"{message}; back to step {state.step}, smaller step", file=sys.stderr)
+                bar.write(f"{message}; back to update {state.step}, smaller learning rate", file=sys.stderr)
                 continue
             bar.update()
             if state.step % config.guard.log_every == 0 or state.step == end:
-                row = _row(state, stats, judge) | _mode_stats(state, modes, true_shares)
+                row = _row(state, stats, judge)
+                is_stopped = _call(callbacks, state, row, as_model, config.objective.needs_negatives)
                 bar.set_postfix_str(summary(row), refresh=False)
-                if log is not None and main:
-                    log(row)
-            stop, is_done = interrupted(), state.is_done(end, config.rows.idle_updates)
-            if state.step % config.guard.checkpoint_every == 0 or is_done or stop:
+            is_interrupted, is_done = interrupted(), is_stopped or state.is_done(end, idle)
+            if state.step % config.guard.checkpoint_every == 0 or is_done or is_interrupted:
                 good = checkpoint.snapshot(state)
-                if main and run is not None:
+                if is_main and run is not None:
                     checkpoint.save(good, run.path)
-                _show(watch if main else None, state, as_model)
-            if stop:
+            if is_interrupted:
                 raise KeyboardInterrupt
-        _tell_early_end(state, end, bar if progress and main else None)
+        if progress and is_main and state.best is not None and state.step < end and not is_stopped:
+            best = f"{state.best.step:,}"
+            text = f"stopped at update {state.step:,}: by held-out rows none was better than update {best}"
+            bar.write(text, sys.stderr)
     return settled(as_model(state))
 
 
-def _settings(config: TrainConfig | None, rows: Tensor, *, own: bool) -> TrainConfig:
-    """The settings as given, or those for rows of which nothing else is said."""
-    if config is None:
-        if rows.ndim == 2:
-            check_enough(len(rows))
-        config = for_rows(tuple(rows.shape[1:]), own=own)
-    n = distributed.world_size()
-    if config.batch_size % n or config.chains.buffer_size % n:
-        raise UserError(f"batch_size and buffer_size must be multiples of the {n} processes")
-    return config
+def _call(
+    callbacks: Sequence[Callback],
+    state: TrainState,
+    row: dict[str, float],
+    as_model: Callable[[TrainState], Model],
+    has_chains: bool,
+) -> bool:
+    """Call every callback in the first process, and return in all of them whether one asked to stop."""
+    answers: list[object] = []
+    if distributed.rank() == 0:
+        chains = partial(_chains, state) if has_chains else None
+        at = {"step": state.step, "stats": row, "model": partial(as_model, state), "chains": chains}
+        answers = [callback(at) for callback in callbacks]
+    is_stopped = torch.tensor(int(any(answer is True for answer in answers)), device=state.step_size.device)
+    distributed.broadcast([is_stopped])
+    return bool(is_stopped)
 
 
-def _tell_early_end(state: TrainState, end: int, bar: Any) -> None:
-    """Say above the progress bar, if there is one, why a run has made fewer updates than it was to."""
-    if bar is not None and state.best is not None and state.step < end:
-        best = f"{state.best.step:,}"
-        bar.write(f"stopped at update {state.step:,}: by held-out rows none was better than update {best}", sys.stderr)
+def _chains(state: TrainState) -> Tensor:
+    """The chains of this process, in the units of the data."""
+    return state.coordinates.inverse(state.buffer.x).float().cpu()
 
 
-def _made(folder: Path | str | None) -> RunFolder | None:
-    if folder is None:
+def count_modes(modes: Callable[[Tensor], Tensor], x: Tensor) -> Callback:
+    """A callback that adds to the log how chains are distributed over known modes, and how far that is from rows `x`.
+
+    Args:
+        modes: the mode of each row, `(n, *shape)` to `(n,)`.
+        x: rows of the data.
+
+    Returns:
+        For `fit(..., callbacks=[...])`.
+    """
+    true_shares = mode_shares(x, modes, int(modes(x).max()) + 1)
+
+    def add(at: dict[str, Any]) -> None:
+        if at["chains"] is None:
+            return
+        shares = mode_shares(at["chains"](), modes, len(true_shares))
+        at["stats"].update({f"mode_{i}": float(share) for i, share in enumerate(shares)})
+        at["stats"]["mode_error"] = float((shares - true_shares).abs().max())
+
+    return add
+
+
+def forecast(seconds: float, *, left: int, where: str = "cpu", kept: bool = False, long: float = 60.0) -> str | None:
+    """A sentence about the time that training takes if that is over `long` seconds.
+
+    >>> forecast(1.05, left=2000, where="cuda")
+    'about 35 min for 2,000 updates on cuda; 200 take 4 min'
+    >>> forecast(0.001, left=2000)
+    """
+    if seconds * left < long:
         return None
-    run = RunFolder(Path(folder))
-    run.make()
-    return run
+    cores = fast.allowed_threads()
+    place = where if where != "cpu" else f"{cores} cores" if cores > 1 else "one core"
+    text = f"about {duration(seconds * left)} for {left:,} updates on {place}"
+    fewer = left // 10
+    if fewer:
+        text += f"; {fewer:,} take {duration(seconds * fewer)}"
+    return f"{text}. Ctrl-C stops it at any time: the run can be used then, and resumes later" if kept else text
 
 
 def _row(state: TrainState, stats: dict[str, Tensor], judge: HeldOut | None) -> dict[str, float]:
@@ -292,17 +261,9 @@ def _row(state: TrainState, stats: dict[str, Tensor], judge: HeldOut | None) -> 
     return row if judge is None else {**row, "gain": judge.look(state)}
 
 
-def learning_rate(config: TrainConfig, step: int) -> float:
-    """The learning rate of an update: a short linear warm-up times the schedule.
-
-    Args:
-        config: of the run.
-        step: number of the update, from 0.
-
-    Returns:
-        The learning rate.
-    """
-    rise = min(1.0, (step + 1) / WARMUP_STEPS)
+def learning_rate(config: TrainConfig, step: int, *, warmup: int = 100) -> float:
+    """The learning rate of an update: a linear warm-up, while Adam's estimates are rough, times the schedule."""
+    rise = min(1.0, (step + 1) / warmup)
     fall = 0.5 * (1 + math.cos(math.pi * step / config.updates)) if config.optimizer.schedule == "cosine" else 1.0
     return config.optimizer.lr * rise * fall
 
@@ -312,12 +273,6 @@ def last_step(config: TrainConfig) -> int:
 
     Its distribution p_Z is that of Theorem 5 (Eq. 35) with alpha = 1/2 and the smoothness M for which the largest
     learning rate is just allowed. (The algorithm makes Z updates and returns the iterate before the last.)
-
-    Args:
-        config: of the run.
-
-    Returns:
-        Updates.
     """
     if config.optimizer.stop == "end":
         return config.updates
@@ -342,14 +297,7 @@ def _gradient_norm(players: Iterable[list[nn.Parameter]], clip: float | None) ->
 
 @torch.no_grad()
 def update_average(averaged: nn.Module, energy: nn.Module, memory: float, step: int) -> None:
-    """Move the averaged weights towards the current ones, in place.
-
-    Args:
-        averaged: the network with averaged weights.
-        energy: the network that is trained.
-        memory: the decay of the average; it is smaller early in the run.
-        step: updates so far.
-    """
+    """Move the averaged weights towards the current ones, in place; the memory is shorter early in the run."""
     memory = min(memory, (1 + step) / (10 + step))
     ours: list[Tensor] = list(averaged.parameters())
     theirs: list[Tensor] = list(energy.parameters())
@@ -358,18 +306,9 @@ def update_average(averaged: nn.Module, energy: nn.Module, memory: float, step: 
         buffer.copy_(new)
 
 
-def _mode_stats(state: TrainState, modes: Modes | None, true_shares: Tensor | None) -> dict[str, float]:
-    if modes is None or true_shares is None:
-        return {}
-    chains = state.coordinates.inverse(state.buffer.x).float().cpu()
-    shares = mode_shares(chains, modes, len(true_shares))
-    error = float((shares - true_shares).abs().max())
-    return {**{f"mode_{i}": float(share) for i, share in enumerate(shares)}, "mode_error": error}
-
-
 def _roll_back(state: TrainState, good: dict[str, Any], error: Diverged) -> str:
     """Restore the last good state and count one more retry; returns what happened."""
-    message, retries = f"step {state.step}: {error}", state.retries + 1
+    message, retries = f"update {state.step}: {error}", state.retries + 1
     checkpoint.restore(state, good)
     state.retries = good["retries"] = retries
     return message
@@ -383,15 +322,15 @@ def _give_up(
     run: RunFolder | None,
     as_model: Callable[[TrainState], Model],
 ) -> NoReturn:
-    """Keep the last good model and end."""
+    """Save the last good model and raise."""
     if distributed.rank() == 0 and run is not None:
         checkpoint.save(good, run.path)
         as_model(state).save(run.model, step=state.step)
     raise last_words(message, config, state.step, run.path if run is not None else None) from None
 
 
-def _keep(state: TrainState, error: UserError, run: RunFolder | None) -> NoReturn:
-    """Keep what was learnt before rows could not be read, and end, in all processes."""
+def _save_and_raise(state: TrainState, error: UserError, run: RunFolder | None) -> NoReturn:
+    """Save the state before the rows that cannot be read, and end, in all processes."""
     if run is None or state.step == 0:
         raise error
     values = checkpoint.snapshot(state)
@@ -400,33 +339,15 @@ def _keep(state: TrainState, error: UserError, run: RunFolder | None) -> NoRetur
     raise UserError(f"{error}; once that is done, the same command goes on from update {state.step}") from None
 
 
-def _show(watch: Watch | None, state: TrainState, as_model: Callable[[TrainState], Model]) -> None:
-    """Let somebody look at the model so far."""
-    if watch is not None:
-        watch(as_model(state), state.step)
-
-
-def _about(
-    state: TrainState,
-    config: TrainConfig,
-    columns: tuple[str, ...] | None,
-    fingerprint: str | None,
-    notes: tuple[str, ...],
-) -> dict[str, str]:
-    """What a checkpoint needs to be read as a model; nothing for an objective of one's own that JSON cannot tell."""
+def _describe(state: TrainState, config: TrainConfig, facts: dict[str, Any]) -> dict[str, str]:
+    """What a checkpoint needs to be read as a model; nothing for a custom objective that JSON cannot hold."""
     try:
-        return describe(state.averaged, config, columns, fingerprint, notes)
+        return describe(state.averaged, config, **facts)
     except TypeError:
         return {}
 
 
-def _as_model(
-    state: TrainState,
-    config: TrainConfig,
-    columns: tuple[str, ...] | None,
-    fingerprint: str | None,
-    notes: tuple[str, ...] = (),
-) -> Model:
+def _as_model(state: TrainState, config: TrainConfig, facts: dict[str, Any]) -> Model:
     averaged = copy.deepcopy(state.averaged)
     if state.best is not None:
         averaged.load_state_dict(state.best.weights)
@@ -436,7 +357,5 @@ def _as_model(
         coordinates=state.coordinates,
         step_size=state.step_size,
         proposal=state.start.of_model(state.proposal, state.buffer),
-        columns=columns,
-        fingerprint=fingerprint,
-        notes=notes,
+        **facts,
     )

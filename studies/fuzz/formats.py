@@ -28,9 +28,9 @@ from pscd.run_folder import RunFolder
 from pscd.sampling import Mala
 from pscd.tables import open_table
 from pscd.training import checkpoint
+from pscd.training.finish import load_stopped
 from pscd.training.guard import verdict
-from pscd.training.initial import init_state
-from pscd.training.stopped import load_stopped
+from pscd.training.state import init_state
 from studies.fuzz.mutate import inside_gzip, inside_json_text, inside_zip, json_value, mutate
 from studies.images import formats as image_files
 from studies.reliability import MEMORY_DISK
@@ -123,7 +123,7 @@ def _runs() -> Iterator[tuple[str, Format]]:
     x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        model = fit(x, config, folder=folder)
+        model = fit(x, config=config, folder=folder)
         model.save(folder / "model.safetensors", step=3)
         EnergyDetector(n_updates=2).fit(x.numpy()).save(folder)
         weights, state, network, detector = (

@@ -14,9 +14,8 @@ from pscd.config import TrainConfig
 from pscd.energies import as_function
 from pscd.presets import preset
 from pscd.rng import generator
-from pscd.training.initial import init_state
 from pscd.training.loop import train_step
-from pscd.training.state import TrainState
+from pscd.training.state import TrainState, init_state
 
 SHAPES = {"paper-cifar10": (3, 32, 32), "paper-celeba": (3, 64, 64)}
 FLOAT = 4  # bytes

@@ -210,7 +210,9 @@ on top.
   data = pscd.load_dataset("cifar10", seed=0)
   energy = config.energy.build((3, 32, 32))
   energy.compile()
-  model = pscd.fit(data.train, config, label=data.train_labels, energy=energy, device="cuda", folder="runs/compiled")
+  model = pscd.fit(
+      data.train, config=config, label=data.train_labels, energy=energy, device="cuda", folder="runs/compiled"
+  )
   ```
 
   A slow test does this with a small network and a backend that compiles nothing to machine code: no graph breaks, and

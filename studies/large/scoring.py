@@ -97,7 +97,7 @@ def single(detector: str) -> dict[str, Any]:
     config = pscd.TrainConfig(updates=20)
     used = {
         "detector": pscd.EnergyDetector.load(detector).score_samples,
-        "model": pscd.fit(torch.from_numpy(rows), config).energy,
+        "model": pscd.fit(torch.from_numpy(rows), config=config).energy,
     }
     found = {}
     for name, call in used.items():

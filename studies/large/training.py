@@ -55,7 +55,7 @@ def train(path: str) -> dict[str, Any]:
     import pscd
     from pscd.data.sources import open_source
 
-    model = pscd.fit(open_source(Path(path), show=False), settings(STEPS, "yes"))
+    model = pscd.fit(open_source(Path(path), show=False), config=settings(STEPS, "yes"))
     return {"notes": list(model.notes)}
 
 
@@ -79,8 +79,8 @@ def side_by_side(paths: dict[str, str], segment: int, segments: int) -> dict[str
     from pscd.data.sources import open_source
     from pscd.recipes.tables import prepare
     from pscd.training.batches import Batches
-    from pscd.training.initial import init_state
     from pscd.training.loop import train_step
+    from pscd.training.state import init_state
 
     config, cpu = settings(segment * segments, "no"), torch.device("cpu")
     rows = np.load(paths["npy"], mmap_mode="r")

@@ -24,7 +24,7 @@ from pscd.errors import Diverged
 from pscd.model import Model
 from pscd.objectives import Objective, PseudoSpherical
 from pscd.rng import Stream, generator
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 from pscd.types import Energy
 from studies.engine import Experiment, Result, Row, Run, Settings, mean_rows, number, objective_label
 from studies.engine.markdown import markdown_table
@@ -114,7 +114,7 @@ def compute(settings: Settings) -> Result:
         objective = Quadrature(config.objective, grids, known, seen.shift, seen.scale, config.updates)
         config = replace(config, objective=objective)
     try:
-        model = fit(x, config)
+        model = fit(x, config=config)
     except Diverged as error:
         return {**dict.fromkeys((*MEASURES.values(), "kl_train")), "error": str(error)}
     return {**measure(model, name, settings["n_grid"]), "kl_train": _kl_on(grids, log_p, model)}

@@ -17,7 +17,7 @@ from pscd.metrics import auroc
 from pscd.objectives import PseudoSpherical, Trimmed
 from pscd.presets import PRESETS
 from pscd.rng import Stream, generator
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 from studies.baselines.tables import FlowDensity
 from studies.engine import Experiment, Result, Row, Run, Settings, mean_rows, number
 from studies.engine.markdown import markdown_table
@@ -116,7 +116,7 @@ def _compute(settings: Settings) -> Result:
             flow = FlowDensity(settings["alpha"], settings["steps"]).fit(x, seed=seed)
             energy: Callable[[Tensor], Tensor] = lambda rows: -flow.log_prob(rows)  # noqa: E731
         else:
-            model = fit(x, TrainConfig.from_dict(settings["config"]))
+            model = fit(x, config=TrainConfig.from_dict(settings["config"]))
             energy, notes = model, model.notes
         found = measure(energy, settings)
     except (Diverged, UserError) as error:

@@ -23,7 +23,7 @@ from pscd.metrics import aupr, auroc, frechet_distance
 from pscd.model import Model
 from pscd.rng import generator
 from pscd.training import checkpoint
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 from studies.engine import Experiment, Result, Row, Run, Settings, digest, mean_rows
 from studies.engine.streams import StudyStream
 from studies.images.classifier import load_feature_map
@@ -91,7 +91,9 @@ def compute(settings: Settings, checkpoints: Path) -> Result:
         lambda: feature_map(data.held_out[: settings["n"]]),
     )
     folder = checkpoints / digest(settings["warm"])
-    model = fit(data.train, warm, label=data.train_labels, folder=folder, progress=True)
+    model = fit(
+        data.train, config=warm, label=data.train_labels if warm.energy.classes else None, folder=folder, progress=True
+    )
     before = measure(model, data, real, feature_map, settings, folder)
     lines = []
     for way in settings["lines"]:
@@ -118,7 +120,13 @@ def _go_on(settings: Settings, data: Dataset, real: Tensor, feature_map: Feature
         checkpoint.branch(folder, follow)
         folder = follow
         try:
-            model = fit(x, config, label=data.train_labels, folder=follow, progress=True)
+            model = fit(
+                x,
+                config=config,
+                label=data.train_labels if config.energy.classes else None,
+                folder=follow,
+                progress=True,
+            )
         except Diverged as error:
             return [*stages, {"fid": None, "error": error.reason}]
         found = measure(model, data, real, feature_map, settings, follow)

@@ -15,7 +15,7 @@ from pscd.metrics import auroc
 from pscd.mixtures import dequantise
 from pscd.presets import for_rows
 from pscd.rng import generator
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 from studies.baselines.tables import FlowDensity, GaussianMixtureDensity, KernelDensity
 from studies.engine import Experiment, Result, Row, Run, Settings, mean_rows, number
 from studies.engine.markdown import markdown_table
@@ -169,7 +169,7 @@ def _fitted(settings: Settings, x: Tensor, steps: int | None) -> tuple[Callable[
     from pscd.config import TrainConfig
 
     config = replace(TrainConfig.from_dict(settings["config"]), seed=seed)
-    model = fit(x, replace(config, updates=steps) if steps else config)
+    model = fit(x, config=replace(config, updates=steps) if steps else config)
     found = {"ignored": share_ignored(model.notes), "notes": list(model.notes), "log_z_error": model.log_z().error}
     return model.log_density, found
 

@@ -13,7 +13,7 @@ from pscd.data.toys import GaussianMixture1d
 from pscd.energies import Quadratic
 from pscd.objectives import Objective, PseudoSpherical
 from pscd.sampling import Mala
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 from studies.engine import Settings
 
 GAMMAS = (-0.5, 0.0, 0.1, 0.5, 1.0, 2.0)
@@ -66,7 +66,7 @@ def train_gaussian(
     x: Tensor, objective: Objective, start: tuple[float, float], settings: Settings
 ) -> tuple[float, float]:
     """Train a Gaussian on samples with an objective, as any other energy: chains, weights, Adam."""
-    energy = fit(x, gaussian_config(objective, settings), energy=Quadratic(*start)).network
+    energy = fit(x, config=gaussian_config(objective, settings), energy=Quadratic(*start)).network
     assert isinstance(energy, Quadratic)
     return float(energy.mu), float(energy.sigma)
 

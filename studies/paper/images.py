@@ -20,7 +20,7 @@ from pscd.metrics import frechet_distance, prdc
 from pscd.objectives import PseudoSpherical
 from pscd.presets import MEASURED, PRESETS
 from pscd.rng import Stream, generator
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 from studies.engine import Experiment, Result, Row, Run, Settings, digest, mean_rows
 from studies.images.cache import cached_features
 from studies.images.classifier import load_feature_map
@@ -115,10 +115,10 @@ def compute(settings: Settings, checkpoints: Path) -> Result:
     try:
         model = fit(
             data.train,
-            config,
-            label=data.train_labels,
+            config=config,
+            label=data.train_labels if config.energy.classes else None,
             folder=checkpoints / digest(settings["config"]),
-            log=rows.append,
+            callbacks=[lambda at: rows.append(at["stats"])],
         )
     except Diverged as error:
         return {"fid": None, "error": error.reason, **dict.fromkeys(PRDC)}
@@ -146,7 +146,12 @@ def _compute_background(settings: Settings, checkpoints: Path) -> Result:
     config = TrainConfig.from_dict(settings["background"])
     data = load_dataset(config.rows.data, seed=config.seed)
     try:
-        model = fit(data.train, config, label=data.train_labels, folder=checkpoints / digest(settings["background"]))
+        model = fit(
+            data.train,
+            config=config,
+            label=data.train_labels if config.energy.classes else None,
+            folder=checkpoints / digest(settings["background"]),
+        )
     except Diverged as error:
         return {"error": error.reason}
     others = other_images(data, config.rows.data, settings["n"], config.seed)

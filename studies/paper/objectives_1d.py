@@ -25,7 +25,7 @@ from pscd.objectives import (
 )
 from pscd.objectives.nce import Noise
 from pscd.rng import generator
-from pscd.training.initial import init_state
+from pscd.training.state import init_state
 from studies.engine import Experiment, Result, Row, Run, Settings, mean_rows
 from studies.engine.streams import StudyStream
 from studies.paper.gaussian_fit import GRID, best_gaussian, exact_optimum, gaussian_config, train_gaussian

@@ -13,8 +13,8 @@ from pscd.config import RowSettings, TrainConfig
 from pscd.data import TOYS_2D
 from pscd.objectives import FEBM, OBJECTIVES, Objective, PseudoSpherical
 from pscd.rng import Stream, generator
-from pscd.training.initial import init_state
 from pscd.training.loop import train_step
+from pscd.training.state import init_state
 from studies.engine import Experiment, Result, Row, Run, Settings, mean_rows, number
 from studies.engine.markdown import markdown_table
 from studies.paper import toys_2d

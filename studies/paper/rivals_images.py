@@ -13,7 +13,7 @@ from pscd.config import TrainConfig
 from pscd.data import Dataset, to_bytes
 from pscd.errors import Diverged
 from pscd.objectives import FEBM
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 from studies.baselines import FITS, ImageModel
 from studies.baselines import load as load_baseline
 from studies.baselines.ncsn import NCSN
@@ -51,7 +51,7 @@ def compute(settings: Settings, checkpoints: Path) -> Result:
     config = TrainConfig.from_dict(settings["config"])
     data = load_dataset(config.rows.data, seed=config.seed)
     try:
-        model = fit(data.train, config, folder=checkpoints / digest(settings["config"]))
+        model = fit(data.train, config=config, folder=checkpoints / digest(settings["config"]))
     except Diverged as error:
         return {"fid": None, "error": error.reason}
     samples = to_bytes(model.sample(settings["n"], seed=config.seed))

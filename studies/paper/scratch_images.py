@@ -21,7 +21,7 @@ from pscd.images.features import FeatureMap
 from pscd.metrics import frechet_distance
 from pscd.rng import generator
 from pscd.training import checkpoint
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 from studies.engine import Experiment, Result, Row, Run, Settings, digest, mean_rows, objective_label
 from studies.engine.streams import StudyStream
 from studies.images.classifier import load_feature_map
@@ -124,7 +124,7 @@ def compute(settings: Settings, checkpoints: Path) -> Result:
     try:
         if "warm" in settings:
             checkpoint.branch(_warm_run(TrainConfig.from_dict(settings["warm"]), data, checkpoints), folder)
-        model = fit(x, config, folder=folder)
+        model = fit(x, config=config, folder=folder)
     except Diverged as error:
         return {"error": error.reason, **dict.fromkeys(COLUMNS)}
     samples = to_bytes(model.sample(settings["n"], seed=settings["seed"]))
@@ -148,7 +148,7 @@ def _warm_run(config: TrainConfig, data: Dataset, checkpoints: Path) -> Path:
     if not folder.is_dir():
         # Under a name of its own until it is done: another run may want the same run at the same time.
         own = folder.with_suffix(f".{os.getpid()}")
-        fit(data.train, config, folder=own)
+        fit(data.train, config=config, folder=own)
         try:
             own.rename(folder)
         except OSError:  # the other run was faster, and its run is the same

@@ -16,7 +16,8 @@ from pscd.metrics import mmd
 from pscd.model import Model
 from pscd.objectives import PseudoSpherical
 from pscd.rng import Stream, generator
-from pscd.training.loop import fit
+from pscd.training.fit import fit
+from pscd.training.loop import count_modes
 from studies.engine import Experiment, Result, Row, Run, Settings, mean_rows, number, objective_label
 from studies.engine.markdown import markdown_table
 from studies.paper import published
@@ -74,7 +75,9 @@ def compute(settings: Settings) -> Result:
     rows: list[dict[str, float]] = []
     x = TOYS_2D[name](config.rows.n_data, generator(seed, Stream.TOY_TRAIN))
     try:
-        model = fit(x, config, log=rows.append, modes=TOYS_2D[name].mode)
+        model = fit(
+            x, config=config, callbacks=[count_modes(TOYS_2D[name].mode, x), lambda at: rows.append(at["stats"])]
+        )
         measured = measure(model, name, seed, n_grid=settings["n_grid"], n_fresh=settings["n_fresh"])
     except (Diverged, UserError) as error:
         return {"mmd": None, "mmd_density": None, "error": str(error)}

@@ -30,8 +30,8 @@ from pscd.fast import enough_threads, threads_set
 from pscd.metrics import mmd
 from pscd.model import Model
 from pscd.rng import generator
-from pscd.training.initial import init_state
 from pscd.training.loop import train_step
+from pscd.training.state import init_state
 from studies.engine.streams import StudyStream
 from studies.speed import rivals
 from studies.speed.updates import OURS

@@ -36,7 +36,7 @@ def test_a_run_that_was_stopped_can_be_scored_and_sampled(run, csv, tmp_path, ca
     (run / "model.safetensors").unlink()
     out = [str(tmp_path / name) for name in ("scores.csv", "samples.csv", "scores.npy", "large")]
     assert main(["score", str(run), str(csv), "--out", out[0]]) == 0
-    note = f"note: {run}: trained for 20 of 20 updates so far; the same pscd train command goes on with it"
+    note = f"note: {run}: trained for 20 of 20 updates so far; training with the same configuration resumes it"
     assert capsys.readouterr().out.splitlines()[0] == note
     assert main(["sample", str(run), "--n", "5", "--out", out[1]]) == 0
     assert capsys.readouterr().out == f"{note}\n5 samples: {out[1]}\n"

@@ -30,9 +30,9 @@ def test_images_of_bytes_become_floats_from_0_to_1():
 
 def test_a_dataset_of_one_tensor_is_trained_on_as_its_rows(small):
     x = TOYS["moon"](200, generator(0))
-    model = pscd.fit(TensorDataset(x), small)
+    model = pscd.fit(TensorDataset(x), config=small)
     assert model.shape == (2,)
-    assert torch.equal(model.shift, pscd.fit(x, small).shift)
+    assert torch.equal(model.shift, pscd.fit(x, config=small).shift)
 
 
 @pytest.mark.parametrize("stream", ["yes", "no"])
@@ -55,7 +55,7 @@ def test_rows_in_memory_are_as_many_unless_settings_are_given():
     config = pscd.TrainConfig(
         updates=2, batch_size=4, energy=pscd.Architecture("quadratic"), chains=pscd.ChainSettings(buffer_size=8)
     )
-    assert pscd.fit(x, config).shape == (2,)
+    assert pscd.fit(x, config=config).shape == (2,)
 
 
 class Stream(Dataset):

@@ -43,7 +43,7 @@ def test_the_sampler_follows_the_density(own_parts):
 
 def test_all_three_from_python(own_parts, small, tmp_path):
     config = replace(small, objective=own_parts.TrimmedCD(share=0.2), sampler=own_parts.Underdamped(n_steps=3))
-    model = pscd.fit(own_parts.pinwheel(500), config)
+    model = pscd.fit(own_parts.pinwheel(500), config=config)
     model.save(tmp_path / "model.safetensors", step=config.updates)
     again = pscd.Model.load(tmp_path / "model.safetensors")
     assert again.config == config

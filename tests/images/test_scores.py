@@ -15,7 +15,7 @@ from pscd.rng import generator
 def model_of(x, *, classes=0, seed=0):
     small = {"updates": 3, "batch_size": 8, "chains.buffer_size": 20, "energy.width": 4, "sampler.n_steps": 2}
     config = PRESETS["digits"].changed({**small, "energy.classes": classes, "seed": seed})
-    return pscd.fit(x, config, label=torch.arange(len(x)) % classes if classes else None)
+    return pscd.fit(x, config=config, label=torch.arange(len(x)) % classes if classes else None)
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_missing_arguments_are_refused(model, x):
                 OutlierScore.fit(model, few, by)
     with pytest.raises(UserError, match="second model, trained on noisy images"):
         OutlierScore.fit(model, x, "background")
-    table = pscd.fit(torch.randn(50, 2, generator=generator(0)), pscd.TrainConfig(updates=2, batch_size=8))
+    table = pscd.fit(torch.randn(50, 2, generator=generator(0)), config=pscd.TrainConfig(updates=2, batch_size=8))
     with pytest.raises(UserError, match="needs a model of images"):
         OutlierScore.fit(table, x, "gradient")
     with pytest.raises(ValueError, match="needs measures of reference images"):

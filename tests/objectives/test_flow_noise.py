@@ -13,7 +13,7 @@ from pscd.errors import UserError
 from pscd.mixtures import Mixture
 from pscd.objectives import NoiseContrastive, flow_noise
 from pscd.rng import generator
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 
 
 def test_without_zuko_it_says_what_to_install(monkeypatch):
@@ -128,7 +128,7 @@ def test_noise_contrastive_estimation_learns_log_z_with_it():
     )
     x = 3 + 2 * torch.randn(2000, 2, generator=generator(0))
     energy = Quadratic(0.3, 1.3, dim=2)
-    model = fit(x, config, energy=energy, log=rows.append)
+    model = fit(x, config=config, energy=energy, callbacks=[lambda at: rows.append(at["stats"])])
     # Of 2000 rows a deviation is known to 0.016; updates on batches of 256 double that.
     assert model.network.sigma.tolist() == pytest.approx([1, 1], rel=0.1)
     log_z = torch.log(2 * torch.pi * energy.sigma.prod()).item()

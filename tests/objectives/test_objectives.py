@@ -40,8 +40,8 @@ from pscd.objectives import (
 )
 from pscd.objectives.f_ebm import with_new_weights
 from pscd.rng import generator, integer_seed
+from pscd.training.fit import fit
 from pscd.training.guard import verdict
-from pscd.training.loop import fit
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def recovered(x, objective, start=(0.5, 1.5), settings=None):
         optimizer=OptimizerSettings(lr=0.02),
         guard=GuardSettings(log_every=10),
     ).changed(settings or {})
-    model = fit(x, config, energy=Quadratic(*start), log=rows.append)
+    model = fit(x, config=config, energy=Quadratic(*start), callbacks=[lambda at: rows.append(at["stats"])])
     return model.network.mu.item(), model.network.sigma.item(), model, rows
 
 
@@ -193,7 +193,7 @@ def test_score_matching_learns_a_network(objective, small):
     config = small.changed(
         {"objective": objective, "updates": 300, "batch_size": 128, "optimizer.lr": 0.01, "rows.standardise": "none"}
     )
-    model = fit(x, config)
+    model = fit(x, config=config)
     covariance = covariance + getattr(objective, "sigma", 0.0) ** 2 * torch.eye(2)
     points = x[:500].clone().requires_grad_()
     (slope,) = torch.autograd.grad(model(points).sum(), points)

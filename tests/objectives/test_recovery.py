@@ -199,7 +199,7 @@ def test_steps_of_all_levels_are_divided_and_counted():
 def test_a_model_is_trained_kept_and_sampled(tmp_path):
     x = torch.rand(40, *IMAGE, generator=generator(0))
     log = []
-    model = fit(x, SMALL, folder=tmp_path, log=log.append)
+    model = fit(x, config=SMALL, folder=tmp_path, callbacks=[lambda at: log.append(at["stats"])])
     assert {"loss", "gap", "ess_pos", "spread"} <= log[-1].keys()
     samples = model.sample(5, seed=1)
     assert samples.shape == (5, *IMAGE)
@@ -213,7 +213,7 @@ def test_a_model_is_trained_kept_and_sampled(tmp_path):
 
 def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path):
     x = torch.rand(40, *IMAGE, generator=generator(0))
-    whole = fit(x, SMALL)
+    whole = fit(x, config=SMALL)
     seen = []
 
     def stop(row):
@@ -222,15 +222,15 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fit(x, SMALL, folder=tmp_path, log=stop)
-    resumed = fit(x, SMALL, folder=tmp_path)
+        fit(x, config=SMALL, folder=tmp_path, callbacks=[lambda at: stop(at["stats"])])
+    resumed = fit(x, config=SMALL, folder=tmp_path)
     for a, b in zip(whole.network.parameters(), resumed.network.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 
 def test_the_ladder_of_the_model_is_used_to_sample():
     x = torch.rand(40, *IMAGE, generator=generator(0))
-    model = fit(x, SMALL)
+    model = fit(x, config=SMALL)
     seen = []
     model.sample(3, callback=lambda at: seen.append(at["step"]))
     assert seen == list(range(6))

@@ -16,7 +16,7 @@ from pscd.errors import Diverged, UserError
 from pscd.objectives import OBJECTIVES
 from pscd.rng import generator
 from pscd.sampling import SAMPLERS
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 from tests.cli.helpers import SMALL, parse
 
 NAMES = {"divergence": ("kl", "reverse-kl", "hellinger", "js"), "critic": ("same", "mlp"),
@@ -211,7 +211,7 @@ def run_or_one_line(words, folder, capsys):
 def test_any_configuration_trains_or_is_one_clear_line(words, capsys):
     try:
         config = parse(" ".join(["train", "moon", *SMALL, *words, "--updates", "2", "--out", "nowhere"]))
-        model = fit(TOYS["moon"](60, generator(0)), config.changed({"guard.max_retries": 0}))
+        model = fit(TOYS["moon"](60, generator(0)), config=config.changed({"guard.max_retries": 0}))
     except (UserError, Diverged) as error:
         assert len(str(error).splitlines()) == 1
     except SystemExit as stop:

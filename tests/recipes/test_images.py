@@ -12,7 +12,7 @@ from pscd.presets import PRESETS
 from pscd.recipes.images import _edge, copies, find_majority, weigh_images
 from pscd.recipes.tables import prepare
 from pscd.rng import generator
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 from studies.images.contamination import near_duplicates, shifted
 
 ROBUST = PRESETS["mnist-robust"]
@@ -123,7 +123,7 @@ def test_training_draws_images_by_their_weights():
     z, chances = prepared.transform(x, generator(0))
     assert torch.equal(z, x)
     torch.testing.assert_close(chances, prepared.clean)  # a stream has no copies here
-    model = fit(x, ROBUST.changed(small))
+    model = fit(x, config=ROBUST.changed(small))
     assert model.notes == prepared.notes
 
 

@@ -157,7 +157,7 @@ def test_a_gamma_of_ones_own_trains_on_dirty_rows(gamma, d):
         {"updates": 40, "objective.gamma": gamma, "guard.log_every": 10, "guard.max_retries": 0}
     )
     rows = []
-    model = pscd.fit(x, config, log=rows.append)
+    model = pscd.fit(x, config=config, callbacks=[lambda at: rows.append(at["stats"])])
     assert rows[-1]["gamma"] == gamma
     assert model.energy(x[:k]).median() > model.energy(x[k:]).median()
 
@@ -218,7 +218,7 @@ def test_constant_and_integer_columns_are_taken_as_they_come():
     prepared, _ = prepare(x, PRESETS["table"])
     assert prepared.z.shape == (600, 3)
     assert len(prepared.z[:, 2].unique()) == 600  # ties are spread
-    model = pscd.fit(x, PRESETS["table"].changed({"updates": 20}))
+    model = pscd.fit(x, config=PRESETS["table"].changed({"updates": 20}))
     assert model.shape == (4,)
     assert (model.sample(10)[:, 2] == 7.0).all()
     assert torch.isfinite(model.log_density(x)).all()

@@ -33,7 +33,7 @@ def test_a_model_compares_each_cell_with_the_best_value():
         chains=pscd.ChainSettings(buffer_size=200),
         optimizer=pscd.OptimizerSettings(lr=0.05),
     )
-    model = pscd.fit(torch.from_numpy(x), config)
+    model = pscd.fit(torch.from_numpy(x), config=config)
     samples = model.sample(500).numpy()
     found = costs_by_model(model, x[:20], samples)
     assert (found.cost >= 0).all()

@@ -7,7 +7,7 @@ from pscd.rng import generator
 from pscd.sampling import Langevin, langevin
 from pscd.sampling.spectrum import spectrum
 from pscd.sampling.starts import BoxStart
-from pscd.training.initial import init_state
+from pscd.training.state import init_state
 
 GREY, COLOUR = (1, 6, 9), (3, 8, 5)
 CPU = torch.device("cpu")

@@ -129,6 +129,6 @@ def test_a_compiled_network_trains_to_the_same_weights():
         energy = config.energy.build((3, 8, 8))
         if compiled:
             energy.compile(**compiled)
-        return pscd.fit(x, config, label=torch.arange(12) % 10, energy=energy).network.state_dict()
+        return pscd.fit(x, config=config, label=torch.arange(12) % 10, energy=energy).network.state_dict()
 
     torch.testing.assert_close(fitted(backend="aot_eager", fullgraph=True), fitted(), rtol=0, atol=1e-6)

@@ -12,9 +12,8 @@ from pscd.objectives import OBJECTIVES
 from pscd.rng import generator
 from pscd.run_folder import RunFolder
 from pscd.training import checkpoint
-from pscd.training.initial import init_state
 from pscd.training.loop import train_step
-from pscd.training.state import Best
+from pscd.training.state import Best, init_state
 
 
 @pytest.fixture

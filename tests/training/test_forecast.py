@@ -1,7 +1,9 @@
+from functools import partial
+
 import pytest
 
-from pscd.training.forecast import forecast
-from pscd.training.loop import fit
+from pscd.training.fit import fit
+from pscd.training.loop import forecast
 
 
 def test_what_is_over_soon_is_not_told():
@@ -15,7 +17,7 @@ def test_the_whole_sentence(monkeypatch, threads, place):
     said = forecast(1.05, left=2000, kept=True)
     assert said == (
         f"about 35 min for 2,000 updates on {place}; 200 take 4 min. "
-        "Ctrl-C stops it at any time: the run can be used then, and goes on later"
+        "Ctrl-C stops it at any time: the run can be used then, and resumes later"
     )
 
 
@@ -28,9 +30,10 @@ def test_training_tells_it_for_the_updates_that_are_left(small, tmp_path, monkey
 
     x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
     monkeypatch.setattr("pscd.progress._Bar.timed", 0.0)
-    monkeypatch.setattr("pscd.training.forecast.LONG", 0.0)
-    fit(x, small, progress=True)
+    soon = partial(forecast, long=0.0)
+    monkeypatch.setattr("pscd.training.loop.forecast", soon)
+    fit(x, config=small, progress=True)
     assert " for 60 updates on " in capsys.readouterr().err
-    monkeypatch.setattr("pscd.training.forecast.LONG", 1e9)
-    fit(x, small, progress=True, folder=tmp_path)
+    monkeypatch.setattr("pscd.training.loop.forecast", partial(forecast, long=1e9))
+    fit(x, config=small, progress=True, folder=tmp_path)
     assert "updates on" not in capsys.readouterr().err

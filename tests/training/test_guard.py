@@ -12,13 +12,15 @@ from pscd.errors import Diverged
 from pscd.objectives import NoiseContrastive, PseudoSpherical
 from pscd.rng import generator
 from pscd.sampling import Langevin, Mala
+from pscd.training.fit import fit
 from pscd.training.guard import check, last_words, mode_shares, summary, verdict
-from pscd.training.loop import fit
+from pscd.training.loop import count_modes
 
 
 def judged(x, config, modes=None):
     rows = []
-    fit(x, config, log=rows.append, modes=modes)
+    counts = [] if modes is None else [count_modes(modes, x)]
+    fit(x, config=config, callbacks=[*counts, lambda at: rows.append(at["stats"])])
     return verdict(rows)
 
 

@@ -76,7 +76,7 @@ def test_a_gain_must_exceed_its_error(d):
     x = curved()[:, 3 - d :]
     prepared, config = prepare(x, config.changed({"objective.gamma": 0.0}))
     judges = hold_out(prepared, config)[1]
-    energy = pscd.fit(x, config.changed({"rows.hold_out": 0.0})).network
+    energy = pscd.fit(x, config=config.changed({"rows.hold_out": 0.0})).network
     energy = energy.to(torch.float64)
     judge = HeldOut.of(energy, judges.z.double(), None, whole=prepared.mixture.density, gamma=0.0, unit="nats", seed=0)
     f, f_draws = (energy.network(z) for z in (judge.z, judge.draws))
@@ -103,7 +103,7 @@ def test_a_network_that_memorises_is_not_kept():
     """Forty rows of noise in eight columns leave nothing to learn; the mixture alone is the better model."""
     config = PRESETS["table"].changed({"updates": 100, "optimizer.lr": 0.01, "guard.log_every": 20})
     rows = []
-    model = pscd.fit(small_table(), config, log=rows.append)
+    model = pscd.fit(small_table(), config=config, callbacks=[lambda at: rows.append(at["stats"])])
     gains = [row["gain"] for row in rows]
     # Eight held-out rows: their mean has a standard error of .1 of the little that a network adds in 20 updates.
     assert gains[-1] < -0.05
@@ -130,7 +130,7 @@ def test_the_best_weights_are_those_that_the_model_gets(tmp_path, monkeypatch):
     monkeypatch.setattr(HeldOut, "gain", gain)
     config = PRESETS["table"].changed({"updates": 40, "guard.log_every": 10, "guard.checkpoint_every": 40})
     rows = []
-    model = pscd.fit(curved(), config, folder=tmp_path, log=rows.append)
+    model = pscd.fit(curved(), config=config, folder=tmp_path, callbacks=[lambda at: rows.append(at["stats"])])
     assert [row["gain"] for row in rows] == [0.1, 0.7, 0.4, 0.6]
     kept = checkpoint.load(tmp_path)["best"]
     assert kept["gain"] == 0.7
@@ -162,7 +162,7 @@ def test_held_out_rows_and_their_chances_stay_together_and_no_row_is_lost():
 def test_a_correction_learnt_without_the_held_out_rows_is_laid_on_the_mixture_of_all(gamma):
     x = curved(300)
     config = PRESETS["table"].changed({"updates": 30, "guard.log_every": 10, "objective.gamma": gamma})
-    model = pscd.fit(x, config)
+    model = pscd.fit(x, config=config)
     prepared, _ = prepare(x, config)
     z = model.coordinates.forward(x)
     whole = prepared.mixture.density
@@ -181,7 +181,7 @@ def test_the_network_learns_to_correct_the_mixture_that_has_not_seen_its_judges(
 
     monkeypatch.setattr(HeldOut, "gain", gain)
     config = PRESETS["table"].changed({"updates": 2, "guard.log_every": 1, "objective.gamma": 0.0})
-    pscd.fit(x, config)
+    pscd.fit(x, config=config)
     prepared, _ = prepare(x, config)
     _, held, _ = hold_out(prepared, config)
     for means, log_m in seen:
@@ -201,13 +201,13 @@ def test_the_updates_draw_training_rows_by_their_chances(monkeypatch):
     x = curved()
     x[:60] = 12 * torch.rand(60, 3, generator=generator(2), dtype=torch.float64) - 6
     config = PRESETS["table"].changed({"updates": 2, "objective.gamma": 0.3})
-    pscd.fit(x, config)
+    pscd.fit(x, config=config)
     prepared, _ = prepare(x, config)
     train, _, _ = hold_out(prepared, config)
     assert [n for n, _ in seen] == [320, 320]
     torch.testing.assert_close(seen[0][1], train.clean.cumsum(0))
     seen.clear()
-    pscd.fit(x, config.changed({"objective.gamma": 0.0}))
+    pscd.fit(x, config=config.changed({"objective.gamma": 0.0}))
     assert seen[0][1] is None
 
 
@@ -263,7 +263,7 @@ def test_the_gain_is_the_difference_of_exact_gamma_scores():
 def test_two_fits_of_one_seed_are_equal_to_the_last_bit():
     x, config = curved(200), PRESETS["table"].changed({"updates": 30, "guard.log_every": 10})
     state = torch.get_rng_state()
-    first, again, other = (pscd.fit(x, replace(config, seed=seed)) for seed in (0, 0, 1))
+    first, again, other = (pscd.fit(x, config=replace(config, seed=seed)) for seed in (0, 0, 1))
     assert torch.equal(torch.get_rng_state(), state)
     for name, value in first.state_dict().items():
         assert torch.equal(value, again.state_dict()[name]), name
@@ -274,7 +274,7 @@ def test_two_fits_of_one_seed_are_equal_to_the_last_bit():
 def test_the_best_weights_survive_a_stop(tmp_path):
     config = PRESETS["table"].changed({"updates": 200, "guard.log_every": 10, "guard.checkpoint_every": 20})
     x = curved(2000)
-    whole = pscd.fit(x, config)
+    whole = pscd.fit(x, config=config)
     assert whole.network.network.net[-1].weight.abs().max() > 0  # not the mixture alone
 
     class Stop(Exception):
@@ -285,8 +285,8 @@ def test_the_best_weights_survive_a_stop(tmp_path):
             raise Stop
 
     with pytest.raises(Stop):
-        pscd.fit(x, config, folder=tmp_path, log=stop)
-    again = pscd.fit(x, config, folder=tmp_path)
+        pscd.fit(x, config=config, folder=tmp_path, callbacks=[lambda at: stop(at["stats"])])
+    again = pscd.fit(x, config=config, folder=tmp_path)
     for name, value in whole.state_dict().items():
         assert torch.equal(value, again.state_dict()[name]), name
 
@@ -301,25 +301,26 @@ def impatient(monkeypatch, gains):
 
 
 def test_training_ends_when_no_update_has_been_the_best_for_long(tmp_path, monkeypatch):
-    config, rows, watched = impatient(monkeypatch, [-0.1, 0.2, 0.1, 0.2, 0.0, 0.9]), [], []
-    pscd.fit(curved(), config, folder=tmp_path, log=rows.append, watch=lambda model, step: watched.append(step))
+    config, rows = impatient(monkeypatch, [-0.1, 0.2, 0.1, 0.2, 0.0, 0.9]), []
+    pscd.fit(curved(), config=config, folder=tmp_path, callbacks=[lambda at: rows.append(at["stats"])])
     assert [row["step"] for row in rows] == [10, 20, 30, 40, 50]
-    assert watched == [0, 20, 40, 50]
     kept = checkpoint.load(tmp_path)
     assert (kept["step"], kept["best"]["step"], kept["best"]["gain"]) == (50, 20, 0.2)
 
 
 def test_a_run_that_ends_early_says_why(monkeypatch, capsys):
-    pscd.fit(curved(), impatient(monkeypatch, [-0.1, 0.2, 0.1, 0.2, 0.0, 0.9]), progress=True)
+    pscd.fit(curved(), config=impatient(monkeypatch, [-0.1, 0.2, 0.1, 0.2, 0.0, 0.9]), progress=True)
     assert "stopped at update 50: by held-out rows none was better than update 20" in capsys.readouterr().err
-    pscd.fit(curved(), impatient(monkeypatch, [0.1, 0.2, 0.1, 0.2, 0.0]))
-    pscd.fit(curved(), impatient(monkeypatch, [float(i) for i in range(10)]), progress=True)
+    pscd.fit(curved(), config=impatient(monkeypatch, [0.1, 0.2, 0.1, 0.2, 0.0]))
+    pscd.fit(curved(), config=impatient(monkeypatch, [float(i) for i in range(10)]), progress=True)
     assert "stopped at" not in capsys.readouterr().err
 
 
 def test_the_start_may_be_the_best(monkeypatch):
     rows = []
-    model = pscd.fit(curved(), impatient(monkeypatch, [-0.1, -0.2, 0.0, 0.5]), log=rows.append)
+    model = pscd.fit(
+        curved(), config=impatient(monkeypatch, [-0.1, -0.2, 0.0, 0.5]), callbacks=[lambda at: rows.append(at["stats"])]
+    )
     assert [row["step"] for row in rows] == [10, 20, 30]
     assert model.network.network.net[-1].weight.abs().max() == 0
 
@@ -327,7 +328,7 @@ def test_the_start_may_be_the_best(monkeypatch):
 def test_without_patience_every_update_is_made(monkeypatch):
     rows = []
     config = impatient(monkeypatch, [-0.1] * 10).changed({"rows.idle_updates": 0})
-    pscd.fit(curved(), config, log=rows.append)
+    pscd.fit(curved(), config=config, callbacks=[lambda at: rows.append(at["stats"])])
     assert rows[-1]["step"] == 100
 
 
@@ -349,7 +350,7 @@ def test_a_run_that_ended_early_is_finished(tmp_path, monkeypatch):
 
 def test_a_stop_does_not_change_when_training_ends(tmp_path, monkeypatch):
     gains = [0.3, 0.2, 0.4, 0.3, 0.2, 0.1]
-    whole = pscd.fit(curved(), impatient(monkeypatch, gains))
+    whole = pscd.fit(curved(), config=impatient(monkeypatch, gains))
 
     class Stop(Exception):
         pass
@@ -359,10 +360,17 @@ def test_a_stop_does_not_change_when_training_ends(tmp_path, monkeypatch):
             raise Stop
 
     with pytest.raises(Stop):
-        pscd.fit(curved(), impatient(monkeypatch, gains), folder=tmp_path, log=stop)
+        pscd.fit(
+            curved(), config=impatient(monkeypatch, gains), folder=tmp_path, callbacks=[lambda at: stop(at["stats"])]
+        )
     rows = []
     # The last checkpoint is that of update 40.
-    again = pscd.fit(curved(), impatient(monkeypatch, gains[4:]), folder=tmp_path, log=rows.append)
+    again = pscd.fit(
+        curved(),
+        config=impatient(monkeypatch, gains[4:]),
+        folder=tmp_path,
+        callbacks=[lambda at: rows.append(at["stats"])],
+    )
     assert [row["step"] for row in rows] == [50, 60]
     for name, value in whole.state_dict().items():
         assert torch.equal(value, again.state_dict()[name]), name
@@ -370,18 +378,18 @@ def test_a_stop_does_not_change_when_training_ends(tmp_path, monkeypatch):
 
 def test_a_checkpoint_that_does_not_tell_when_the_best_was_found_can_be_read(tmp_path, monkeypatch):
     config = impatient(monkeypatch, [0.1] * 4)
-    pscd.fit(curved(), config.changed({"updates": 20}), folder=tmp_path)
+    pscd.fit(curved(), config=config.changed({"updates": 20}), folder=tmp_path)
     values = checkpoint.load(tmp_path)
     del values["best"]["step"]
     checkpoint.save(values, tmp_path)
     rows = []
-    pscd.fit(curved(), config, folder=tmp_path, log=rows.append)
+    pscd.fit(curved(), config=config, folder=tmp_path, callbacks=[lambda at: rows.append(at["stats"])])
     assert [row["step"] for row in rows] == [30]
 
 
 def test_such_models_are_saved_loaded_and_drawn_from_to_the_same_bits(tmp_path):
     x = torch.randn(200, 3, generator=generator(2), dtype=torch.float64)
-    model = pscd.fit(x, PRESETS["table"].changed({"updates": 30}))
+    model = pscd.fit(x, config=PRESETS["table"].changed({"updates": 30}))
     model.save(tmp_path / "model.safetensors", step=30)
     again = pscd.Model.load(tmp_path / "model.safetensors")
     assert torch.equal(model.energy(x), again.energy(x))
@@ -395,7 +403,7 @@ def test_log_densities_integrate_to_one_in_the_units_of_the_data():
     """A Riemann sum over a grid of the plane, drawn-in tails included."""
     x = 100 * torch.randn(400, 2, generator=generator(3), dtype=torch.float64)
     config = PRESETS["table"].changed({"updates": 40})
-    model = pscd.fit(x, config)
+    model = pscd.fit(x, config=config)
     axis = torch.linspace(-1500, 1500, 100, dtype=torch.float64)
     points = torch.cartesian_prod(axis, axis)
     total = model.log_density(points).exp().sum() * float(axis[1] - axis[0]) ** 2
@@ -407,7 +415,7 @@ def test_log_densities_integrate_to_one_in_the_units_of_the_data():
 def test_holding_rows_out_needs_a_network_that_corrects():
     config = PRESETS["free"].changed({"rows.hold_out": 0.2, "updates": 5})
     with pytest.raises(UserError, match="hold_out judges a network that corrects a mixture"):
-        pscd.fit(small_table(60, 2), config)
+        pscd.fit(small_table(60, 2), config=config)
 
 
 def test_the_judge_draws_as_many_rows_from_the_mixture_by_its_own_stream():

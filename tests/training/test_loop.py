@@ -24,17 +24,17 @@ from pscd.recipes.tables import Prepared, prepare
 from pscd.rng import generator
 from pscd.sampling import Langevin, Mala
 from pscd.training import checkpoint, loop
+from pscd.training.fit import fit
 from pscd.training.held_out import hold_out
-from pscd.training.initial import init_state
 from pscd.training.loop import (
-    RETRY_FACTOR,
     _draw_rows,
-    fit,
+    count_modes,
     last_step,
     learning_rate,
     train_step,
     update_average,
 )
+from pscd.training.state import init_state
 
 
 @pytest.fixture
@@ -60,7 +60,11 @@ class Flaky(nn.Module):
 
 def test_training_learns(small, x):
     rows = []
-    model = fit(x, replace(small, updates=400, objective=PseudoSpherical(gamma=0.5)), log=rows.append)
+    model = fit(
+        x,
+        config=replace(small, updates=400, objective=PseudoSpherical(gamma=0.5)),
+        callbacks=[lambda at: rows.append(at["stats"])],
+    )
     held_out = pscd.TOYS["moon"](500, generator(1))
     noise = 6 * torch.rand(500, 2, generator=generator(2)) - 3
     better = (model(held_out)[:, None] < model(noise)[None, :]).float().mean()
@@ -71,7 +75,7 @@ def test_training_learns(small, x):
 
 
 def test_the_same_seed_gives_the_same_weights(small, x):
-    first, again, other = (fit(x, replace(small, seed=seed)).network.state_dict() for seed in (0, 0, 1))
+    first, again, other = (fit(x, config=replace(small, seed=seed)).network.state_dict() for seed in (0, 0, 1))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
@@ -106,10 +110,10 @@ def test_an_update_is_the_same_in_cpp(small, x, name, options, monkeypatch, any_
 
 def test_any_module_will_do_and_a_wrong_shape_is_told(small, x):
     net = [nn.Linear(2, 16), nn.SiLU(), nn.Linear(16, 1)]
-    model = fit(x, small, energy=nn.Sequential(*net, nn.Flatten(0)))
+    model = fit(x, config=small, energy=nn.Sequential(*net, nn.Flatten(0)))
     assert model(x[:5]).shape == (5,)
     with pytest.raises(UserError, match=r"it gave \(2, 1\); end it with nn.Flatten\(0\)"):
-        fit(x, small, energy=nn.Sequential(*net))
+        fit(x, config=small, energy=nn.Sequential(*net))
 
 
 UNTIL_KILLED = """
@@ -117,26 +121,26 @@ import json, os, signal, sys
 from pathlib import Path
 import torch
 from pscd.config import TrainConfig
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 torch.set_num_threads(1)
-def log(row):
-    if row["step"] >= 50:
+def log(at):
+    if at["step"] >= 50:
         os.kill(os.getpid(), signal.SIGKILL)
 folder = Path(sys.argv[1])
 config = TrainConfig.from_dict(json.loads(sys.argv[2]))
-fit(torch.load(folder.with_name("x.pt"), weights_only=True), config, folder=folder, log=log)
+fit(torch.load(folder.with_name("x.pt"), weights_only=True), config=config, folder=folder, callbacks=[log])
 """
 
 
 def test_resume_after_kill_9_is_bitwise(small, x, tmp_path):
     """80 steps at once, against 40 checkpointed, a kill -9 some steps later, and the rest."""
     config = small.changed({"updates": 80, "guard.checkpoint_every": 40})
-    fit(x, config, folder=tmp_path / "whole")
+    fit(x, config=config, folder=tmp_path / "whole")
     torch.save(x, tmp_path / "x.pt")
     words = [str(tmp_path / "cut"), json.dumps(config.to_dict())]
     assert subprocess.run([sys.executable, "-c", UNTIL_KILLED, *words], check=False).returncode == -signal.SIGKILL
     assert checkpoint.load(tmp_path / "cut")["step"] == 40
-    fit(x, config, folder=tmp_path / "cut")
+    fit(x, config=config, folder=tmp_path / "cut")
     whole, cut = checkpoint.load(tmp_path / "whole"), checkpoint.load(tmp_path / "cut")
     assert whole["step"] == cut["step"] == 80
     for part in ("energy", "averaged"):
@@ -149,20 +153,20 @@ def test_resume_after_kill_9_is_bitwise(small, x, tmp_path):
 
 def test_a_bad_step_is_rolled_back_and_retried_smaller(small, x, tmp_path, capsys):
     energy = Flaky(lambda n: n == 31)
-    fit(x, small, energy=energy, folder=tmp_path)
+    fit(x, config=small, energy=energy, folder=tmp_path)
     assert energy.passes == 60 + 11  # steps 20 to 30 were done twice
     values = checkpoint.load(tmp_path)
     assert (values["step"], values["retries"]) == (60, 1)
     rate = values["optimizer"]["param_groups"][0]["lr"]
-    assert rate == pytest.approx(RETRY_FACTOR * learning_rate(small, 59))
-    assert "step 30: e_pos contains NaN" in capsys.readouterr().err
+    assert rate == pytest.approx(0.5 * learning_rate(small, 59))
+    assert "update 30: e_pos contains NaN" in capsys.readouterr().err
 
 
 def test_after_the_last_try_the_good_model_is_kept(small, x, tmp_path):
     config = small.changed({"guard.max_retries": 2})
     energy = Flaky(lambda n: n > 50)
-    with pytest.raises(Diverged, match=r"diverged 3 times, last at step \d+: .*the model of step 40 is kept"):
-        fit(x, config, energy=energy, folder=tmp_path)
+    with pytest.raises(Diverged, match=r"diverged 3 times, last at update \d+: .*the model of update 40 is kept"):
+        fit(x, config=config, energy=energy, folder=tmp_path)
     assert checkpoint.load(tmp_path)["step"] == 40
     kept = Model.load(tmp_path / "model.safetensors", energy=Flaky(lambda n: False))
     assert kept(x).isfinite().all()
@@ -174,7 +178,7 @@ def test_energies_that_run_away_are_stopped(small, x):
         {"sampler": Langevin(n_steps=20, step_size=50.0), "guard.max_retries": 1, "optimizer.lr": 0.05}
     )
     with pytest.raises(Diverged, match=r"apart|is -?(inf|nan)|NaN"):
-        fit(x, config)
+        fit(x, config=config)
 
 
 def test_a_diverged_step_changes_neither_weights_nor_chains(small, x):
@@ -197,13 +201,13 @@ def test_learning_rate_rises_then_falls_to_zero(small):
 
 def test_a_constant_column_is_told(small, x):
     with pytest.raises(UserError, match="column b is constant"):
-        fit(torch.cat([x, torch.ones(1000, 1)], 1), small, columns=("x", "y", "b"))
+        fit(torch.cat([x, torch.ones(1000, 1)], 1), config=small, columns=("x", "y", "b"))
 
 
 def test_a_gross_outlier_does_not_spoil_the_model(small, x):
     dirty = x.clone()
     dirty[0, 0] = 1e9
-    model = fit(dirty, replace(small, updates=300))
+    model = fit(dirty, config=replace(small, updates=300))
     samples = model.sample(500)
     assert (samples.median(0).values - x.median(0).values).abs().max() < 1
     assert model.energy(dirty[:1]) > model.energy(x).max()
@@ -211,7 +215,7 @@ def test_a_gross_outlier_does_not_spoil_the_model(small, x):
 
 def test_columns_far_from_zero_keep_their_digits(small):
     x = torch.randn(500, 2, generator=generator(0)).double() * 20 + 1.7e9
-    samples = fit(x, replace(small, updates=200)).sample(500)
+    samples = fit(x, config=replace(small, updates=200)).sample(500)
     assert samples.dtype == torch.float64
     assert 5 < samples[:, 0].std() < 80  # in float32 all these rows are one of two numbers
     assert len(samples[:, 0].unique()) == 500
@@ -219,16 +223,16 @@ def test_columns_far_from_zero_keep_their_digits(small):
 
 def test_rows_of_any_shape_and_kind(small):
     images = torch.randn(100, 1, 4, 4, generator=generator(0))
-    assert fit(images, small).sample(5).shape == (5, 1, 4, 4)
+    assert fit(images, config=small).sample(5).shape == (5, 1, 4, 4)
     frame = pd.DataFrame({"a": np.arange(50.0), "b": np.arange(50) ** 2})
-    assert fit(frame, small).energy(frame).shape == (50,)
+    assert fit(frame, config=small).energy(frame).shape == (50,)
     for bad, message in [
         (torch.zeros(5), "give rows"),
-        (torch.full((5, 2), torch.nan), "5 of 5 rows are missing"),
+        (torch.full((5, 2), torch.nan), "missing values need a mixture"),
         ([["a", "b"]], "must be numbers"),
     ]:
         with pytest.raises(UserError, match=message):
-            fit(bad, small)
+            fit(bad, config=small)
 
 
 def test_ctrl_c_saves_where_it_is(small, x, tmp_path):
@@ -238,17 +242,17 @@ def test_ctrl_c_saves_where_it_is(small, x, tmp_path):
 
     before = signal.getsignal(signal.SIGINT)  # a shell's background jobs ignore it
     with pytest.raises(KeyboardInterrupt):
-        fit(x, small, folder=tmp_path, log=press)
+        fit(x, config=small, folder=tmp_path, callbacks=[lambda at: press(at["stats"])])
     assert checkpoint.load(tmp_path)["step"] == 30
     assert signal.getsignal(signal.SIGINT) is before
-    fit(x, small, folder=tmp_path)
-    whole = fit(x, small)
+    fit(x, config=small, folder=tmp_path)
+    whole = fit(x, config=small)
     resumed = checkpoint.load(tmp_path)["averaged"]
     assert all(torch.equal(value, resumed[name]) for name, value in whole.network.state_dict().items())
 
 
 def test_data_noise_and_columns_as_they_are(small, x):
-    model = fit(3 + x, small.changed({"rows.standardise": "none", "rows.data_noise": 0.1, "updates": 5}))
+    model = fit(3 + x, config=small.changed({"rows.standardise": "none", "rows.data_noise": 0.1, "updates": 5}))
     assert model.shift.tolist() == [0.0, 0.0]
     assert model.scale.tolist() == [1.0, 1.0]
     state = init_state(3 + x, small.changed({"rows.standardise": "none"}), None, torch.device("cpu"))
@@ -267,7 +271,7 @@ def test_the_randomised_stop_of_algorithm_2(small, x, tmp_path):
     # Steps beyond the warm-up all have the largest rate, so Z is nearly uniform: mean about 270, sd 140.
     assert sum(ends) / 200 == pytest.approx(270, abs=5 * 140 / 200**0.5)
     short = small.changed({"optimizer.stop": "randomised"})
-    fit(x, short, folder=tmp_path)
+    fit(x, config=short, folder=tmp_path)
     assert checkpoint.load(tmp_path)["step"] == last_step(short)
 
 
@@ -302,7 +306,11 @@ def test_chains_start_where_they_ended_at_the_data_or_afresh(small, x):
 @pytest.mark.parametrize("chains", ["data", "short-run"])
 def test_chains_that_do_not_persist_train_too(small, x, chains):
     rows = []
-    fit(x, small.changed({"chains.start": chains, "updates": 100}), log=rows.append)
+    fit(
+        x,
+        config=small.changed({"chains.start": chains, "updates": 100}),
+        callbacks=[lambda at: rows.append(at["stats"])],
+    )
     assert abs(rows[-1]["gap"]) < 5
 
 
@@ -311,7 +319,7 @@ def test_a_model_trained_without_chains_can_be_sampled(small, x):
     steps = []
     for start in (1e-2, 10.0):
         config = replace(small, objective=OBJECTIVES["dsm"], sampler=Mala(step_size=start))
-        model = fit(x, config)
+        model = fit(x, config=config)
         z = model.proposal.sample(1000, generator(0))
         run = {"step_size": model.step_size, "proposal": model.proposal, "generator": generator(1)}
         _, stats = config.sampler.run(model.network, z, n_steps=50, **run)
@@ -330,21 +338,25 @@ def test_what_is_trained_beside_the_energy_is_resumed(small, x, tmp_path, name):
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        fit(x, config, folder=tmp_path, log=stop)
-    resumed, whole = fit(x, config, folder=tmp_path), fit(x, config)
+        fit(x, config=config, folder=tmp_path, callbacks=[lambda at: stop(at["stats"])])
+    resumed, whole = fit(x, config=config, folder=tmp_path), fit(x, config=config)
     for a, b in zip(resumed.network.state_dict().values(), whole.network.state_dict().values(), strict=True):
         assert torch.equal(a, b)
-    other = fit(x, replace(config, seed=1))
+    other = fit(x, config=replace(config, seed=1))
     assert not torch.equal(next(other.network.parameters()), next(whole.network.parameters()))
 
 
 def test_the_log_says_how_chains_are_spread_over_known_modes(small, x):
     rows = []
-    fit(x, small, log=rows.append, modes=TOYS["moon"].mode)
+    fit(x, config=small, callbacks=[count_modes(TOYS["moon"].mode, x), lambda at: rows.append(at["stats"])])
     assert rows[-1]["mode_0"] + rows[-1]["mode_1"] == pytest.approx(1)
     assert rows[-1]["mode_error"] == pytest.approx(abs(rows[-1]["mode_0"] - 0.5), abs=0.05)
     rows.clear()
-    fit(x, replace(small, updates=10, objective=OBJECTIVES["dsm"]), log=rows.append, modes=TOYS["moon"].mode)
+    fit(
+        x,
+        config=replace(small, updates=10, objective=OBJECTIVES["dsm"]),
+        callbacks=[count_modes(TOYS["moon"].mode, x), lambda at: rows.append(at["stats"])],
+    )
     assert not rows[-1].keys() & {"mode_0", "mode_error"}  # no chains run, so that there is nothing to tell
 
 
@@ -363,9 +375,9 @@ def test_a_conditional_model_of_images_resumes_to_the_last_bit(tmp_path):
             raise Stop
 
     with pytest.raises(Stop):
-        fit(x, config, label=label, folder=tmp_path, log=stop)
-    resumed = fit(x, config, label=label, folder=tmp_path)
-    straight = fit(x, config, label=label)
+        fit(x, config=config, label=label, folder=tmp_path, callbacks=[lambda at: stop(at["stats"])])
+    resumed = fit(x, config=config, label=label, folder=tmp_path)
+    straight = fit(x, config=config, label=label)
     torch.testing.assert_close(resumed.state_dict(), straight.state_dict(), rtol=0, atol=0)
     assert resumed.proposal.points.dtype == torch.uint8
     assert set(resumed.proposal.label.tolist()) == {0, 1, 2}
@@ -393,13 +405,13 @@ def test_chains_of_a_conditional_model_run_under_their_labels(monkeypatch):
 def test_branching_begins_where_another_run_stands(tmp_path):
     x = torch.randint(256, (40, 1, 8, 8), generator=generator(0)).to(torch.uint8)
     config = PRESETS["digits"].changed({"energy.width": 2, "chains.buffer_size": 30, "batch_size": 8, "updates": 3})
-    fit(x, config, folder=tmp_path / "first")
+    fit(x, config=config, folder=tmp_path / "first")
     checkpoint.branch(tmp_path / "first", tmp_path / "second")
     before, after = checkpoint.load(tmp_path / "first"), checkpoint.load(tmp_path / "second")
     assert (before["step"], after["step"]) == (3, 0)
     torch.testing.assert_close(after["energy"], before["energy"], rtol=0, atol=0)
     assert torch.equal(after["buffer"], before["buffer"])
-    fit(x, config, folder=tmp_path / "second")
+    fit(x, config=config, folder=tmp_path / "second")
     checkpoint.branch(tmp_path / "first", tmp_path / "second")  # does not start it again
     assert checkpoint.load(tmp_path / "second")["step"] == 3
     with pytest.raises(UserError, match="no run"):
@@ -423,7 +435,7 @@ def test_phases_that_are_many_spreads_apart_are_noticed(tmp_path):
         {"chains.buffer_size": 30, "batch_size": 8, "updates": 2, "guard.max_retries": 0}
     )
     with pytest.raises(Diverged, match="spreads apart"):
-        fit(x, config, energy=Apart())
+        fit(x, config=config, energy=Apart())
 
 
 def test_a_steep_critic_does_not_shorten_the_gradient_of_the_energy(small, x):
@@ -459,18 +471,18 @@ def test_the_step_settles_with_the_precision_and_gradients_of_the_run(small, mon
             "compute.gradients": "plain",
         }
     )
-    fit(torch.randn(50, 2, generator=generator(0)), config)
+    fit(torch.randn(50, 2, generator=generator(0)), config=config)
     assert set(seen) == {("BFloat16Energy", "plain")}
 
 
 def test_a_folder_of_other_rows_is_refused(small, tmp_path):
     x = torch.randn(100, 2, generator=generator(0))
     config = replace(small, updates=20)
-    first = fit(x, config, folder=tmp_path)
-    again = fit(x, config, folder=tmp_path)  # the same rows: nothing is left to do
+    first = fit(x, config=config, folder=tmp_path)
+    again = fit(x, config=config, folder=tmp_path)  # the same rows: nothing is left to do
     assert torch.equal(first(x), again(x))
     with pytest.raises(UserError, match="holds a run on other rows; choose another folder"):
-        fit(x + 1, config, folder=tmp_path)
+        fit(x + 1, config=config, folder=tmp_path)
 
 
 def test_rows_are_drawn_by_their_chances():
@@ -524,7 +536,7 @@ def test_the_log_and_the_checkpoints_come_when_they_are_due(small, x, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         save = checkpoint.save
         patch.setattr(checkpoint, "save", lambda values, folder: saved.append(values["step"]) or save(values, folder))
-        fit(x, config, folder=tmp_path, log=rows.append)
+        fit(x, config=config, folder=tmp_path, callbacks=[lambda at: rows.append(at["stats"])])
     assert [row["step"] for row in rows] == [10, 20, 25]
     assert saved == [8, 16, 24, 25]
     assert all(row["retries"] == 0 for row in rows)
@@ -544,20 +556,19 @@ def test_batches_need_not_hold_every_row_and_the_energy_is_in_training(small, x)
     assert seen[-1] == (True, True, 2 * small.batch_size)
 
 
-def test_labels_are_checked_and_an_energy_without_classes_ignores_them(small, x):
-    config = replace(small, updates=2)
-    plain, labelled = fit(x, config), fit(x, config, label=torch.arange(len(x)))
-    torch.testing.assert_close(plain.state_dict(), labelled.state_dict(), rtol=0, atol=0)
+def test_labels_are_checked_and_an_energy_without_classes_refuses_them(small, x):
+    with pytest.raises(UserError, match="labels need an energy with classes"):
+        fit(x, config=small, label=torch.arange(len(x)))
     images = torch.zeros(30, 1, 8, 8, dtype=torch.uint8)
     conditional = PRESETS["digits"].changed(
         {"energy.width": 2, "energy.classes": 3, "chains.buffer_size": 8, "updates": 1}
     )
     with pytest.raises(UserError, match="labels must lie between 0 and 2"):
-        fit(images, conditional, label=torch.full((30,), 3))
+        fit(images, config=conditional, label=torch.full((30,), 3))
 
 
 def test_what_is_known_of_the_rows_goes_along_with_the_model(x):
     config = PRESETS["table"].changed({"updates": 2})
-    model = fit(x, config, columns=("a", "b"), fingerprint="of the rows")
+    model = fit(x, config=config, columns=("a", "b"), fingerprint="of the rows")
     assert model.notes == prepare(x, config)[0].notes != ()
     assert (model.columns, model.fingerprint) == (("a", "b"), "of the rows")

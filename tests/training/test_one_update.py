@@ -27,8 +27,8 @@ from pscd.objectives import (
 from pscd.recipes.tables import prepare
 from pscd.rng import Stream, generator
 from pscd.sampling import SAMPLERS, Jumps, Langevin, Mala
-from pscd.training.initial import init_state
 from pscd.training.loop import train_step
+from pscd.training.state import init_state
 
 FIRST, UPDATES = 37, 3  # in the middle of the warm-up, and enough for Adam's moments to count
 CONFIG = TrainConfig(

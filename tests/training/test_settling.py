@@ -11,13 +11,13 @@ from pscd.presets import PRESETS
 from pscd.rng import Stream, generator
 from pscd.sampling import Langevin, Mala
 from pscd.sampling.proposals import Chains
-from pscd.training.loop import fit
-from pscd.training.settling import settled
+from pscd.training.finish import settled
+from pscd.training.fit import fit
 
 
 def test_the_step_settles_without_chains_only_and_at_the_sampler_s_target(small):
     x = torch.randn(200, 2, generator=generator(0))
-    model = fit(x, replace(small, updates=2, sampler=Mala(step_size=5.0)))
+    model = fit(x, config=replace(small, updates=2, sampler=Mala(step_size=5.0)))
     without = replace(small, objective=OBJECTIVES["dsm"])
     for config, settles in [(small, False), (without, True), (replace(without, sampler=Langevin()), False)]:
         model.config, model.step_size = config, torch.tensor(50.0)
@@ -31,7 +31,7 @@ def test_the_step_is_that_of_three_hundred_rounds_of_two_steps(small):
     """With chains that start at draws of the proposal, and by the stream of random numbers that is theirs."""
     x = torch.randn(200, 2, generator=generator(0))
     config = replace(small, updates=2, objective=OBJECTIVES["dsm"], sampler=Mala(step_size=5.0), seed=4)
-    model = fit(x, config)
+    model = fit(x, config=config)
     model.step_size = step = torch.tensor(50.0)
     rng = generator(4, Stream.SETTLE_STEP)
     z = model.proposal.sample(256, rng)
@@ -45,7 +45,7 @@ def test_the_step_is_that_of_three_hundred_rounds_of_two_steps(small):
 
 def test_nothing_settles_without_draws_to_start_from(small):
     x = torch.randn(200, 2, generator=generator(0))
-    model = fit(x, replace(small, updates=2, objective=OBJECTIVES["dsm"]))
+    model = fit(x, config=replace(small, updates=2, objective=OBJECTIVES["dsm"]))
     model.proposal, model.step_size = Chains(x[:8]), torch.tensor(50.0)
     assert settled(model).step_size == 50.0
 

@@ -16,9 +16,8 @@ from pscd.objectives.gamma import PseudoSpherical
 from pscd.presets import PRESETS
 from pscd.rng import generator
 from pscd.training import checkpoint
-from pscd.training.loop import fit
-from pscd.training.settling import settled
-from pscd.training.stopped import load_stopped
+from pscd.training.finish import load_stopped, settled
+from pscd.training.fit import fit
 
 IMAGES = PRESETS["digits"].changed(
     {
@@ -40,13 +39,18 @@ def stopped_run(folder, x, config, at, **more):
     """Train until update `at`, and return the model that there was then."""
     models = []
 
-    def stop(model, step):
-        models.append(model)
-        if step == at:
-            raise Stopped
+    def stop(now):
+        if now["step"] == at:
+            models.append(now["model"]())
+            return True
 
-    with pytest.raises(Stopped):
-        fit(x, config.changed({"guard.checkpoint_every": at}), folder=folder, watch=stop, **more)
+    fit(
+        x,
+        config=config.changed({"guard.checkpoint_every": at, "guard.log_every": at}),
+        folder=folder,
+        callbacks=[stop],
+        **more,
+    )
     return models[-1]
 
 
@@ -58,7 +62,7 @@ def x():
 def test_a_table(small, x, tmp_path):
     names = ("a", "b", "c")
     there = stopped_run(tmp_path, x, small, 20, columns=names, fingerprint="f00d")
-    with pytest.warns(UserWarning, match=r"trained for 20 of 60 updates so far; the same pscd train command goes on"):
+    with pytest.warns(UserWarning, match=r"trained for 20 of 60 updates so far; training with the same configuration"):
         model = pscd.load(tmp_path)
     assert torch.equal(model.energy(x), there.energy(x))
     assert torch.equal(model.sample(9, seed=3), there.sample(9, seed=3))
@@ -72,9 +76,9 @@ def test_an_objective_that_json_cannot_tell_trains_and_resumes_but_is_not_read(s
         weights: torch.Tensor | None = None
 
     config = small.changed({"objective": Own(weights=torch.ones(2)), "updates": 20, "guard.checkpoint_every": 10})
-    fit(x, replace(config, updates=10), folder=tmp_path)
+    fit(x, config=replace(config, updates=10), folder=tmp_path)
     assert checkpoint.load(tmp_path)["step"] == 10
-    with pytest.raises(UserError, match="does not say what it is a model of"):
+    with pytest.raises(UserError, match="does not describe its model"):
         load_stopped(tmp_path)
 
 

@@ -26,7 +26,7 @@ for gamma in gammas:
         optimizer=pscd.OptimizerSettings(lr=0.03, ema=0.98),
         rows=pscd.RowSettings(standardise="none"),
     )
-    model = pscd.fit(dirty, replace(settings, objective=objective), energy=pscd.Quadratic(0.0, 1.5))
+    model = pscd.fit(dirty, config=replace(settings, objective=objective), energy=pscd.Quadratic(0.0, 1.5))
     fits.append((float(model.network.mu), float(model.network.sigma)))
     weights = pscd.importance_weights(model.energy(dirty), gamma)
     effective.append(float(pscd.effective_sample_fraction(weights)))

@@ -22,7 +22,9 @@ for name, gamma in {"CD": 0.0, "PS-CD": 1.0}.items():
     objective = pscd.PseudoSpherical(gamma=gamma, warmup=0)
     model = pscd.fit(
         dirty.x,
-        pscd.TrainConfig(objective=objective, energy=network, updates=1200, optimizer=pscd.OptimizerSettings(lr=0.005)),
+        config=pscd.TrainConfig(
+            objective=objective, energy=network, updates=1200, optimizer=pscd.OptimizerSettings(lr=0.005)
+        ),
     )
     panels[f"samples of {name}"] = model.sample(5000)
 

@@ -14,7 +14,7 @@ from pscd.images.grids import grid
 
 digits = pscd.load_dataset("digits", seed=0)
 config = pscd.presets.PRESETS["digits"].changed({"updates": 700, "energy.width": 16})
-model = pscd.fit(digits.train, config)
+model = pscd.fit(digits.train, config=config)
 
 energy = model.energy(digits.train)
 order = torch.argsort(energy)

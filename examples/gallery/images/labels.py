@@ -14,7 +14,7 @@ from pscd.images.grids import grid
 
 digits = pscd.load_dataset("digits", seed=0)
 config = pscd.presets.PRESETS["digits"].changed({"updates": 700, "energy.width": 16, "energy.classes": 10})
-model = pscd.fit(digits.train, config, label=digits.train_labels)
+model = pscd.fit(digits.train, config=config, label=digits.train_labels)
 
 # %%
 # Eight samples of each label, one row for a label.

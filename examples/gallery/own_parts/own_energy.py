@@ -41,7 +41,7 @@ config = pscd.TrainConfig(
     rows=pscd.RowSettings(standardise="none"),  # angles stay angles
 )
 torch.manual_seed(0)
-model = pscd.fit(angles, config, energy=OnATorus())
+model = pscd.fit(angles, config=config, energy=OnATorus())
 
 # %%
 # The energy continues across the border, although chains never crossed it.

@@ -56,7 +56,7 @@ figure, axis = plt.subplots()
 axis.hist(dirty[:, 0].numpy(), bins=80, density=True, color="lightgrey", label="data")
 for name, objective in objectives.items():
     config = replace(settings, objective=objective)
-    energy = pscd.fit(dirty, config, energy=pscd.Quadratic(0.0, 1.5)).network
+    energy = pscd.fit(dirty, config=config, energy=pscd.Quadratic(0.0, 1.5)).network
     mean, deviation = energy.mu.item(), energy.sigma.item()
     q = torch.distributions.Normal(mean, deviation).log_prob(x).exp()
     axis.plot(x, q, linewidth=2, label=f"{name}: {mean:.2f} ± {deviation:.2f}")

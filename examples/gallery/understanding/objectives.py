@@ -35,7 +35,7 @@ figure, axis = plt.subplots(figsize=(8, 4))
 axis.fill_between(x[:, 0], MIXTURE_1D.log_prob(x).exp(), alpha=0.2, color="grey", label="data")
 for name, objective in objectives.items():
     config = replace(settings, objective=objective)
-    energy = pscd.fit(data, config, energy=pscd.Quadratic(1.0, 1.8)).network
+    energy = pscd.fit(data, config=config, energy=pscd.Quadratic(1.0, 1.8)).network
     mean, deviation = energy.mu.item(), energy.sigma.item()
     q = torch.distributions.Normal(mean, deviation).log_prob(x[:, 0]).exp()
     axis.plot(x[:, 0], q, label=f"{name}: {mean:.2f} ± {deviation:.2f}")

@@ -19,7 +19,7 @@ from pscd.energies import MLP, Architecture, Quadratic
 from pscd.errors import UserError
 from pscd.objectives import PseudoSpherical
 from pscd.rng import generator
-from pscd.training.loop import fit
+from pscd.training.fit import fit
 from studies.__main__ import main
 from studies.engine import SCHEMA, Experiment, Row, Run, mean_rows, run_experiment
 from studies.paper import EXPERIMENTS, reproduce
@@ -324,7 +324,7 @@ def test_training_by_quadrature_finds_the_truth_without_looking_at_data(gamma):
         optimizer=OptimizerSettings(lr=0.05),
         rows=RowSettings(standardise="none"),
     )
-    model = fit(torch.randn(100, 2, generator=generator(0)), config)
+    model = fit(torch.randn(100, 2, generator=generator(0)), config=config)
     assert model.network.mu.tolist() == pytest.approx(MEAN.tolist(), abs=0.01)
     assert model.network.sigma.tolist() == pytest.approx(SD.tolist(), abs=0.01)
 

@@ -14,7 +14,8 @@ from pscd.presets import PRESETS
 from pscd.recipes.tables import prepare
 from pscd.rng import Stream, generator, seeded
 from pscd.sampling import Chains, Mala
-from pscd.training.initial import check_label, checksum, init_state
+from pscd.training.rows import check_label
+from pscd.training.state import checksum, init_state
 
 SMALL = {"energy.width": 2, "chains.buffer_size": 50}
 CPU = torch.device("cpu")

@@ -17,8 +17,8 @@ from pscd.recipes import tables as prepare
 from pscd.rng import generator
 from pscd.run_folder import RunFolder
 from pscd.training import checkpoint, held_out, loop
-from pscd.training.given import Given
-from pscd.training.initial import init_state
+from pscd.training.rows import TrainingRows
+from pscd.training.state import init_state
 
 
 @pytest.fixture(autouse=True)
@@ -47,10 +47,10 @@ def weights(model):
 
 def test_memory_map_and_array_give_the_same_model(tiny, x, tmp_path):
     np.save(tmp_path / "x.npy", x.numpy())
-    expected = weights(pscd.fit(x, tiny))
+    expected = weights(pscd.fit(x, config=tiny))
     for rows in (x.numpy(), np.load(tmp_path / "x.npy", mmap_mode="r"), TensorDataset(x)):
-        assert torch.equal(weights(pscd.fit(rows, tiny)), expected)
-    assert not torch.equal(weights(pscd.fit(x, tiny.changed({"rows.stream": "no"}))), expected)
+        assert torch.equal(weights(pscd.fit(rows, config=tiny)), expected)
+    assert not torch.equal(weights(pscd.fit(x, config=tiny.changed({"rows.stream": "no"}))), expected)
 
 
 class Items(Dataset):
@@ -71,24 +71,24 @@ def test_datasets_loaders_and_batches_are_trained_on(tiny, x):
         list(x.split(20)),
         lambda: iter(x.numpy().reshape(-1, 20, 2)),
     ):
-        one, two = (pscd.fit(rows, replace(tiny, updates=18)) for _ in range(2))
+        one, two = (pscd.fit(rows, config=replace(tiny, updates=18)) for _ in range(2))
         assert torch.equal(weights(one), weights(two))
         assert torch.allclose(one.shift, x.double().mean(0), atol=1e-6)
 
 
 def test_a_run_goes_on_at_the_same_row(tiny, x, tmp_path):
-    whole = weights(pscd.fit(x, tiny, folder=tmp_path / "whole"))
+    whole = weights(pscd.fit(x, config=tiny, folder=tmp_path / "whole"))
 
     def stop(row):
         if row["step"] == 20:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pscd.fit(x, tiny, folder=tmp_path / "run", log=stop)
+        pscd.fit(x, config=tiny, folder=tmp_path / "run", callbacks=[lambda at: stop(at["stats"])])
     assert pscd.training.checkpoint.load(tmp_path / "run")["step"] == 16
-    assert torch.equal(weights(pscd.fit(x, tiny, folder=tmp_path / "run")), whole)
+    assert torch.equal(weights(pscd.fit(x, config=tiny, folder=tmp_path / "run")), whole)
     with pytest.raises(UserError, match="holds a run on other rows"):
-        pscd.fit(x + 1, tiny, folder=tmp_path / "run")
+        pscd.fit(x + 1, config=tiny, folder=tmp_path / "run")
 
 
 def shards(folder, x):
@@ -103,19 +103,15 @@ def test_a_shard_that_breaks_loses_nothing(tiny, x, tmp_path):
     whole = weights(pscd.load(pscd.train(config, tmp_path / "whole", progress=False)))
     good, broken = {}, []
 
-    class Breaks:
-        def logged(self, row):
-            if row["step"] == 10:
-                for path in (tmp_path / "x").iterdir():
-                    good[path] = path.read_bytes()
-                    path.write_bytes(good[path][:50] + bytes(len(good[path]) - 50))
-                broken.append(row)
-
-        def checkpointed(self, model, step):
-            pass
+    def breaks(at):
+        if at["step"] == 10:
+            for path in (tmp_path / "x").iterdir():
+                good[path] = path.read_bytes()
+                path.write_bytes(good[path][:50] + bytes(len(good[path]) - 50))
+            broken.append(at["stats"])
 
     with pytest.raises(UserError, match=r"\.parquet: damaged.*the same command goes on from update (16|32)"):
-        pscd.train(config, tmp_path / "run", progress=False, watch=Breaks())
+        pscd.train(config, tmp_path / "run", progress=False, callbacks=[breaks])
     assert broken
     for path, content in good.items():
         path.write_bytes(content)
@@ -129,10 +125,10 @@ def test_what_was_learnt_before_a_shard_broke_is_kept_by_the_first_process_alone
         for step, folder in ((7, None), (0, RunFolder(tmp_path))):  # nowhere to keep it, or nothing learnt
             state.step = step
             with pytest.raises(UserError, match=r"^broken$"):
-                loop._keep(state, UserError("broken"), folder)
+                loop._save_and_raise(state, UserError("broken"), folder)
         state.step = 7
         with pytest.raises(UserError, match=r"^broken; once that is done, the same command goes on from update 7$"):
-            loop._keep(state, UserError("broken"), RunFolder(tmp_path))
+            loop._save_and_raise(state, UserError("broken"), RunFolder(tmp_path))
         found = checkpoint.load(tmp_path)
         assert (found and found["step"]) == kept
 
@@ -177,16 +173,16 @@ def test_large_tables_in_memory_are_prepared_from_a_sample_and_copied_once(monke
 def test_what_a_sample_was_taken_from_is_told(monkeypatch):
     x = torch.randn(500, 2, generator=generator(0))
     config = pscd.TrainConfig(rows=pscd.RowSettings(stream="yes"))
-    given = Given.of(x, None, config)
-    assert given.notes(prepare.prepare(given.rows, config)[0]) == ()
-    assert torch.equal(given.rows, x)  # few rows: all of them, as in memory
-    monkeypatch.setattr("pscd.training.given.sample_size", lambda shape: 100)
-    given = Given.of(x, None, config)
-    assert given.notes(prepare.prepare(given.rows, config)[0]) == (prepare.sampled_note(100, 500),)
-    rest = given.without(torch.tensor([0, 5]))
+    rows = TrainingRows.of(x, None, stream="yes", seed=0, labelled=False)
+    assert rows.notes(prepare.prepare(rows.sample, config)[0]) == ()
+    assert torch.equal(rows.sample, x)  # few rows: all of them, as in memory
+    monkeypatch.setattr("pscd.training.rows.sample_size", lambda shape: 100)
+    rows = TrainingRows.of(x, None, stream="yes", seed=0, labelled=False)
+    assert rows.notes(prepare.prepare(rows.sample, config)[0]) == (prepare.sampled_note(100, 500),)
+    rest = rows.without(torch.tensor([0, 5]))
     assert rest.source.n_rows == 498
-    assert rest.source.left_out.tolist() == sorted(given.sample.position[[0, 5]].tolist())
+    assert rest.source.left_out.tolist() == sorted(rows.chosen.position[[0, 5]].tolist())
     with pytest.raises(UserError, match="needs a label for each row"):
-        given.check_label(
+        rows.check_label(
             torch.zeros(3), config.changed({"energy.name": "conv", "energy.classes": 2}), torch.device("cpu")
         )
