@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pscd.energies import MLP, Architecture, Quadratic
     from pscd.errors import Diverged, UserError
     from pscd.evaluation import evaluate
+    from pscd.loading import load
     from pscd.losses import contrastive_divergence, effective_sample_fraction, importance_weights, pseudo_spherical
     from pscd.metrics import mmd
     from pscd.model import Model
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
         Trimmed,
         WeightedNegatives,
     )
-    from pscd.runs import load, train
+    from pscd.runs import train
     from pscd.sampling.jumps import Jumps, jumps
     from pscd.sampling.langevin import Langevin, langevin
     from pscd.sampling.mala import Mala, mala
@@ -80,7 +81,8 @@ _HOMES = {
         "Trimmed",
         "WeightedNegatives",
     ),
-    "pscd.runs": ("load", "train"),
+    "pscd.loading": ("load",),
+    "pscd.runs": ("train",),
     "pscd.sampling": ("Jumps", "Langevin", "Mala", "jumps", "langevin", "mala"),
     "pscd.training.fit": ("fit",),
 }

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -25,7 +25,9 @@ from pscd.rng import Stream, generator
 from pscd.sampling import Callback, Chains, Proposal, Sampler
 from pscd.sampling.normalizing import LogZ, log_z
 from pscd.sampling.proposals import from_tensors
-from pscd.tables import Schema, encode
+
+if TYPE_CHECKING:
+    from pscd.tables import Schema
 
 SCORE_BLOCK = 16_384
 IMAGE_BLOCK = 500  # images at once: activations take far more memory than the images
@@ -122,7 +124,7 @@ class Model(nn.Module):
         columns: tuple[str, ...] | None = None,
         fingerprint: str | None = None,
         notes: tuple[str, ...] = (),
-        schema: Schema | None = None,
+        schema: "Schema | None" = None,
     ) -> None:
         super().__init__()
         self.network = fast.prefer_channels_last(energy)
@@ -204,6 +206,8 @@ class Model(nn.Module):
         """
         self._to_evaluation()
         if self.schema is not None and hasattr(x, "__dataframe__"):
+            from pscd.tables import encode  # imports pandas
+
             x = encode(x, self.schema).x
         block = IMAGE_BLOCK if self.is_image else SCORE_BLOCK
         if not isinstance(x, np.ndarray | Tensor) or x.ndim < 2 or len(x) <= block:
@@ -446,6 +450,8 @@ class Model(nn.Module):
             UserError: the weights belong to another network.
             Exception: of any kind, where parts are missing or do not fit together; call it inside of `reading`.
         """
+        from pscd.tables import Schema  # imports pandas
+
         config = TrainConfig.from_dict(json.loads(metadata["config"]))
         columns, fingerprint = json.loads(metadata["columns"]), json.loads(metadata["fingerprint"])
         known = {f.name: tensors[f.name] for f in fields(Coordinates) if f.name in tensors}
@@ -481,7 +487,7 @@ def describe(
     columns: tuple[str, ...] | None = None,
     fingerprint: str | None = None,
     notes: tuple[str, ...] = (),
-    schema: Schema | None = None,
+    schema: "Schema | None" = None,
 ) -> dict[str, str]:
     """What a file of a model holds beside its tensors, as texts or JSON."""
     return {

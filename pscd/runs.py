@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -35,9 +35,6 @@ from pscd.training.checkpoint import NOT_SHARED
 from pscd.training.finish import load_stopped
 from pscd.training.fit import fit
 from pscd.training.loop import Callback, count_modes, last_step
-
-if TYPE_CHECKING:
-    from pscd.detector.estimator import EnergyDetector
 
 
 def train(
@@ -109,7 +106,7 @@ def train_model(
                 if not finished:
                     model = _train_into(run, config, data, device, progress, tensorboard, callbacks)
             distributed.barrier()
-    return load(run.path, device=device) if finished else model
+    return load_run(run.path, device=device) if finished else model
 
 
 def _train_into(
@@ -142,40 +139,15 @@ def _train_into(
     return model
 
 
-def load(
-    run: Path | str, *, energy: nn.Module | None = None, device: torch.device | str = "cpu"
-) -> "Model | EnergyDetector":
-    """The model or the detector of a run folder or a file.
-
-    Of a run that was stopped, it is the model of the last checkpoint, with a warning.
-
-    Args:
-        run: a folder that `train`, `pscd detect` or `EnergyDetector.save` wrote, or a file that `Model.save` wrote.
-        energy: a network of your own, if the run trained one; its weights are overwritten.
-        device: where to put the model.
-
-    Returns:
-        The model with averaged weights, or the detector.
-
-    Raises:
-        UserError: there is no model and no checkpoint, or the file is damaged.
-
-    >>> import pscd, tempfile
-    >>> config = pscd.TrainConfig(updates=10, batch_size=32, rows=pscd.RowSettings("moon", n_data=100))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     model = pscd.load(pscd.train(config, f"{folder}/run", progress=False))
-    >>> model.shape
-    (2,)
-    """
+def load_run(run: Path | str, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Model:
+    """The model of a run folder or a file; of a run that was stopped, that of its last checkpoint, with a warning."""
     folder = RunFolder(Path(run))
     if folder.path.is_file():
         return Model.load(folder.path, energy=energy, device=device)
     if not folder.path.is_dir():
         raise UserError(f"{run}: no such run folder")
     if folder.is_detector:
-        from pscd.detector.estimator import EnergyDetector  # loads scikit-learn
-
-        return EnergyDetector.load(folder.path)
+        raise UserError(f"{run}: holds a detector, not a model")
     if not folder.model.is_file():
         stopped = load_stopped(folder.path, energy=energy, device=device)
         if stopped is not None:

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from pscd import load, train
 from pscd.errors import Diverged, UserError
 from pscd.metrics import auroc
 from pscd.presets import default_preset
-from pscd.runs import load, train
 from studies.engine import Experiment, Result, Run, Settings, run_experiment
 from studies.engine.markdown import markdown_table
 

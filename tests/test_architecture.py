@@ -34,7 +34,7 @@ LAYERS = [
     {"training"},
     {"images", "runs"},
     {"detector", "evaluation"},
-    {"engines", "plots", "report"},
+    {"engines", "loading", "plots", "report"},
     {"cli"},
     {"__main__"},
 ]

@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 import torch
 
+from pscd import load, train
 from pscd.data import TOYS
 from pscd.errors import UserError
 from pscd.evaluation import evaluate, load_run_data
 from pscd.metrics import mmd
 from pscd.presets import PRESETS
 from pscd.rng import generator
-from pscd.runs import load, train
 from pscd.training.fit import fit
 
 

@@ -235,11 +235,11 @@ def device(name: str) -> "torch.device":
 
 def load_model(run: Path, where: str) -> "Model":
     """The model of a run folder or file; warnings, such as that training was stopped, are printed as notes."""
-    from pscd.runs import load
+    from pscd.runs import load_run
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        model = load(run, device=device(where))
+        model = load_run(run, device=device(where))
     for warning in caught:
         say(f"note: {warning.message}")
     return model

@@ -22,7 +22,7 @@ from pscd.report.pictures import images_sections
 from pscd.report.plane import plane_section
 from pscd.report.training import evaluation_blocks, findings_blocks, settings_section, training_section
 from pscd.run_folder import RunFolder
-from pscd.runs import load
+from pscd.runs import load_run
 from pscd.tables import TableFile, open_table
 from pscd.training.loop import last_step
 
@@ -70,7 +70,7 @@ def _model(folder: RunFolder) -> tuple[Model | None, str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the page says that training was stopped
-            return load(folder.path), ""
+            return load_run(folder.path), ""
     except UserError as error:
         return None, str(error)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,11 @@ from pscd.objectives import Objective
 from pscd.presets import recipe_for
 from pscd.run_folder import RunFolder
 from pscd.sampling import Sampler
-from pscd.tables import Schema, encode, look
 from pscd.training.loop import Callback, train_on
 from pscd.training.rows import TrainingRows
+
+if TYPE_CHECKING:
+    from pscd.tables import Schema
 
 
 def fit(
@@ -44,7 +46,7 @@ def fit(
     callbacks: Sequence[Callback] = (),
     columns: tuple[str, ...] | None = None,
     fingerprint: str | None = None,
-    schema: Schema | None = None,
+    schema: "Schema | None" = None,
 ) -> Model:
     """Train an energy on rows and return the model, in memory.
 
@@ -157,8 +159,10 @@ def fit(
     )
 
 
-def read_frame(frame: Any) -> tuple[Tensor, Schema, tuple[str, ...]]:
+def read_frame(frame: Any) -> "tuple[Tensor, Schema, tuple[str, ...]]":
     """The numbers and dates of a data frame as rows, NaN where one is missing, and a note on the other columns."""
+    from pscd.tables import encode, look  # imports pandas
+
     schema = look(frame).numeric()
     if not schema.parts:
         raise UserError("no column of the table is a number or a date")

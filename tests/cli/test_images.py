@@ -6,11 +6,11 @@ import pytest
 import torch
 from PIL import Image
 
+from pscd import load
 from pscd.cli.main import main
 from pscd.data import load_dataset
 from pscd.images import grids
 from pscd.images.scores import OutlierScore
-from pscd.runs import load
 from tests.cli.helpers import refused
 
 

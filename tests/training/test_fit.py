@@ -107,12 +107,3 @@ def test_callbacks_see_the_run_and_may_end_it(rows):
     assert [step for step, _, _ in seen] == [50, 100]
     assert seen[0][2] == (2,)
     assert model.energy(rows).isfinite().all()
-
-
-def test_load_reads_runs_models_and_detectors(rows, tmp_path):
-    model = pscd.fit(rows, updates=2)
-    model.save(tmp_path / "m.safetensors")
-    assert isinstance(pscd.load(tmp_path / "m.safetensors"), pscd.Model)
-    detector = pscd.EnergyDetector(random_state=0).fit(rows.numpy())
-    detector.save(tmp_path / "detector")
-    assert isinstance(pscd.load(tmp_path / "detector"), pscd.EnergyDetector)
