@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from pscd.cli.flags import Extend, Parser, add_columns, add_ids, at_least, parse_kinds, parse_names
 from pscd.cli.output import say
@@ -26,7 +26,9 @@ N_FIT = 100_000  # rows of a table that a detector learns from: more hardly chan
 
 
 def add_reading_flags(parser: Parser, *, kinds: bool = True) -> None:
-    """Add the flags of `ReadOptions`, and `--as` where kinds of columns are inferred."""
+    """Add a flag for each of the `ReadOptions`, and `--as` where kinds of columns are inferred."""
+    from pscd.tables import ReadOptions
+
     group = parser.add_argument_group("how the table is read (default: inferred)")
     if kinds:
         group.add_argument(
@@ -38,25 +40,14 @@ def add_reading_flags(parser: Parser, *, kinds: bool = True) -> None:
             metavar="COLUMN=KIND,...",
             help="what columns are: number, integer, boolean, category, date, date:FORMAT or skip",
         )
-    group.add_argument(
-        "--missing",
-        action=Extend,
-        type=parse_names,
-        default=(),
-        metavar="WORD,...",
-        help="more spellings of a missing value, for all columns or one (-999,unknown or age=999), repeatable; known: "
-        "empty, NA, N/A, nan, null, None, -, ?, .",
-    )
-    group.add_argument(
-        "--delimiter", metavar="SIGN", help="between fields: one character, or tab, semicolon, space, bar"
-    )
-    group.add_argument("--decimal", choices=(".", ","), help="the decimal sign")
-    group.add_argument("--thousands", metavar="SIGN", help="what separates thousands")
-    group.add_argument("--encoding", metavar="NAME", help="of a text file: utf-8, utf-16, cp1252, latin-1 ...")
-    group.add_argument("--sheet", metavar="NAME", help="of a workbook (default: the first)")
-    yes_or_no = argparse.BooleanOptionalAction
-    group.add_argument("--header", action=yes_or_no, help="whether the first line has the names of the columns")
-    group.add_argument("--day-first", action=yes_or_no, help="whether 1/2/2020 is in February")
+    hints = get_type_hints(ReadOptions)
+    for f in fields(ReadOptions):
+        how: dict[str, Any] = {"metavar": "TEXT", "choices": get_args(get_args(hints[f.name])[0]) or None}
+        if f.default == ():
+            how = {"metavar": "A,B,...", "action": Extend, "type": parse_names}
+        elif bool in get_args(hints[f.name]):
+            how = {"action": argparse.BooleanOptionalAction}
+        group.add_argument(f"--{f.name.replace('_', '-')}", default=f.default, help=f.metadata["help"], **how)
 
 
 def read_options(args: argparse.Namespace) -> "ReadOptions":

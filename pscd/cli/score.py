@@ -68,16 +68,16 @@ def add_flags(parser: Parser) -> None:
     group = parser.add_argument_group("models of images")
     group.add_argument(
         "--by",
-        choices=tuple(SCORES),
+        choices=[name for name in SCORES if name != "background"],
         help=f"score (default: {DEFAULT}; energy without reference images): energy; typicality, an energy far "
         "from that of data; complexity, energy beyond what images that compress so well have; gradient, the norm of "
-        "dE/dx; background, energy beyond that of a model of noisy images; joint, energy and compressed length",
+        "dE/dx; joint, energy and compressed length",
     )
     group.add_argument(
         "--reference", type=Path, metavar="IMAGES", help="images like those of the training (default: held-out ones)"
     )
     group.add_argument(
-        "--background", type=Path, metavar="RUN", help="for --by background: a run on the same images with noise"
+        "--background", type=Path, metavar="RUN", help="score energy beyond that of a run on the same images with noise"
     )
     add_reading_flags(parser, kinds=False)
     add_machine(parser)
@@ -209,10 +209,6 @@ def _score_images(args: argparse.Namespace, model: "Model") -> None:
     from pscd.model import IMAGE_BLOCK
     from pscd.progress import progress_bar
 
-    if args.background and args.by != "background":
-        raise UserError("--background RUN is for --by background")
-    if args.by == "background" and not args.background:
-        raise UserError("--by background needs --background RUN, a run on the same images with noise")
     _check_picture(args)
     if args.log_density:
         model.log_z()  # raises: images have none
@@ -263,20 +259,21 @@ def _outlier_score(args: argparse.Namespace, model: "Model") -> "OutlierScore":
     """The score that the flags ask for, or the default."""
     from pscd.images.scores import DEFAULT, MIN_REFERENCE, OutlierScore
 
-    if args.by in ("energy", "gradient"):
-        return OutlierScore.fit(model, by=args.by)
+    by = "background" if args.background else args.by
+    if by in ("energy", "gradient"):
+        return OutlierScore.fit(model, by=by)
     try:
         reference = _reference(args, model)
     except UserError as error:
-        if args.by is not None or args.reference is not None:
+        if by is not None or args.reference is not None:
             raise
         say(f"by energy alone: {error}")
         return OutlierScore.fit(model)
-    if args.by is None and len(reference) < MIN_REFERENCE:
+    if by is None and len(reference) < MIN_REFERENCE:
         say(f"by energy alone: there are only {len(reference)} images to compare with")
         return OutlierScore.fit(model)
     background = load_model(args.background, args.device) if args.background else None
-    return OutlierScore.fit(model, reference[:2000], args.by or DEFAULT, background)
+    return OutlierScore.fit(model, reference[:2000], by or DEFAULT, background)
 
 
 def _reference(args: argparse.Namespace, model: "Model") -> "torch.Tensor":

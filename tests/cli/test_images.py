@@ -135,7 +135,7 @@ def test_images_are_scored_in_several_ways(run, tmp_path, capsys):
         assert capsys.readouterr().out.splitlines()[1].split()[:2] == [str(int(expected.argmax())), by]
     assert main(["score", str(run), str(images), "--out", str(out), "--force"]) == 0
     np.testing.assert_allclose(pd.read_csv(out)["joint"], OutlierScore.fit(model, known, "joint")(x), rtol=1e-5)
-    background = ["--by", "background", "--background", str(run), "--reference", str(images)]
+    background = ["--background", str(run), "--reference", str(images)]
     assert main(["score", str(run), str(images), *background, "--out", str(tmp_path / "b.npy")]) == 0
     assert not np.load(tmp_path / "b.npy").any()  # it is its own background
 
@@ -145,8 +145,6 @@ def test_scores_that_do_not_fit_are_one_line(run, tmp_path, capsys):
     np.save(images, np.zeros((20, 1, 9, 9), np.uint8))
     words = ["score", run, images, "--out", out, "--by"]
     assert "1 x 9 x 9 numbers, but the run was trained on 1 x 8 x 8" in refused([*words, "gradient"], capsys)
-    assert "needs --background RUN" in refused([*words, "background"], capsys)
-    assert "is for --by background" in refused([*words, "gradient", "--background", run], capsys)
     assert "invalid choice: 'beauty'" in refused([*words, "beauty"], capsys)
     assert "a folder of pictures, or an array" in refused(["score", run, __file__, "--out", out], capsys)
     np.save(images, np.zeros((20, 1, 8, 8), np.uint8))
