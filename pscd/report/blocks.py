@@ -45,13 +45,12 @@ class Picture:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a row; `cost` is what it adds to the energy, in nats, `suggestion` and `problem` may be empty."""
+    """A cell of a row; `cost` is what it adds to the energy, in nats; `suggestion` may be empty."""
 
     column: str
     value: str
     cost: float
     suggestion: str = ""
-    problem: str = ""
 
 
 @dataclass(frozen=True)

@@ -16,23 +16,20 @@ Floats = NDArray[np.float64]
 
 
 class CellCosts(NamedTuple):
-    """Cells of rows, `(n, d)` each: their content, their cost in nats, and suggestions and problems or None."""
+    """Cells of rows, `(n, d)` each: their content, their cost in nats, and the suggested content or None."""
 
     value: NDArray[np.object_]
     cost: Floats
     suggestion: NDArray[np.object_]
-    problem: NDArray[np.object_]
 
 
 def costs_by_detector(costs: "pd.DataFrame", frame: "pd.DataFrame", cells: "pd.DataFrame") -> CellCosts:
     """Costs as `detector.explain` has them for the rows of a frame, with the suggestions of `detector.cells`."""
     suggestion: NDArray[Any] = np.full(costs.shape, None, dtype=object)
-    problem = suggestion.copy()
     columns = {name: j for j, name in enumerate(costs.columns)}
     for cell in cells[cells["row"] < len(costs)].to_dict("records"):
-        at = cell["row"], columns[cell["column"]]
-        suggestion[at], problem[at] = cell["suggestion"], cell["problem"]
-    return CellCosts(frame[list(costs.columns)].to_numpy(object), costs.to_numpy(np.float64), suggestion, problem)
+        suggestion[cell["row"], columns[cell["column"]]] = cell["suggestion"]
+    return CellCosts(frame[list(costs.columns)].to_numpy(object), costs.to_numpy(np.float64), suggestion)
 
 
 def costs_by_model(model: Model, x: Floats, samples: Floats, *, most_energies: int = 1_000_000) -> CellCosts:
@@ -55,7 +52,6 @@ def costs_by_model(model: Model, x: Floats, samples: Floats, *, most_energies: i
             cost[better, j] = (energy - lowest)[better]
             best[better, j] = torch.from_numpy(tried)[at[better]]
             bar.update()
-    no_problem: NDArray[Any] = np.full(x.shape, None, dtype=object)
     suggestion = best.numpy().astype(object)
     suggestion[cost.numpy() <= 0] = None
-    return CellCosts(x.astype(object), cost.numpy(), suggestion, no_problem)
+    return CellCosts(x.astype(object), cost.numpy(), suggestion)

@@ -55,7 +55,7 @@ def _cells(table: RankedRows) -> list[dict[str, Any]]:
     names = list(dict.fromkeys(cell.column for row in table.rows for cell in row.cells))
     at = {name: i for i, name in enumerate(names)}
     rows = [
-        {"ids": row.ids, "cells": [[at[c.column], c.value, c.suggestion, c.cost, c.problem] for c in row.cells]}
+        {"ids": row.ids, "cells": [[at[c.column], c.value, c.suggestion, c.cost] for c in row.cells]}
         for row in table.rows
     ]
     return [{"names": names, "ids": table.id_names}, *rows]

@@ -110,8 +110,7 @@ def _top_rows(table: ScoredTable, costs: CellCosts, limits: Limits) -> Section:
         for j in np.argsort(-costs.cost[k], kind="stable")[: limits.cells].tolist():
             column, suggestion = table.columns[j], costs.suggestion[k, j]
             text = "" if suggestion is None else column.text(suggestion, 4)
-            cost, problem = round(float(costs.cost[k, j]), 2), costs.problem[k, j] or ""
-            cells.append(Cell(column.name, column.text(costs.value[k, j]), cost, text, problem))
+            cells.append(Cell(column.name, column.text(costs.value[k, j]), round(float(costs.cost[k, j]), 2), text))
         ids = tuple(shown(values[k]) for values in table.ids.values())
         number = int(table.number[k])
         rows.append(Row(number, ids, round(float(energy[k]), 2), bool(outlier[k]), weight, tuple(cells)))
@@ -199,8 +198,9 @@ def cells_section(cells: Any, table: ScoredTable, limits: Limits = LIMITS) -> Se
                 str(cell["problem"]),
                 text(cell["suggestion"], 4)[: limits.characters],
                 "" if shown(None) in ends else " to ".join(ends),
+                f"{cell['confidence']:.2f}" if cell["problem"] == "wrong" else "",
             )
         )
     blocks: list[Block] = [Text((f"{line} The first {len(rows)}:" if len(rows) < len(cells) else line,))]
-    blocks.append(Table(("row", "column", "value", "problem", "suggestion", "likely range"), tuple(rows)))
+    blocks.append(Table(("row", "column", "value", "problem", "suggestion", "likely range", "confidence"), tuple(rows)))
     return Section(title, tuple(blocks))

@@ -12,14 +12,11 @@ from pscd.report.cells import costs_by_detector, costs_by_model
 def test_suggestions_of_a_detector_stand_beside_the_costs_of_the_same_cells():
     frame = pd.DataFrame({"a": ["1", "2", "3"], "other": ["x", "y", "z"], "b": ["4", "5", ""]})
     costs = pd.DataFrame({"a": [0.5, 9.0], "b": [0.0, 1.0]})
-    cells = pd.DataFrame(
-        {"row": [1, 2], "column": ["a", "b"], "problem": ["10 times too large", "missing"], "suggestion": [0.2, 4.0]}
-    )
+    cells = pd.DataFrame({"row": [1, 2], "column": ["a", "b"], "suggestion": [0.2, 4.0]})
     found = costs_by_detector(costs, frame[:2], cells)
     assert found.value.tolist() == [["1", "4"], ["2", "5"]]
     assert found.cost.tolist() == costs.to_numpy().tolist()
     assert found.suggestion.tolist() == [[None, None], [0.2, None]]
-    assert found.problem.tolist() == [[None, None], ["10 times too large", None]]
 
 
 def test_a_model_compares_each_cell_with_the_best_value():

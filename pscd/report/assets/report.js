@@ -62,12 +62,11 @@
       });
       if (names.childElementCount) panel.append(names);
       const grid = make("ul", undefined, "grid");
-      for (const [column, value, suggestion, nats, problem] of row.cells) {
+      for (const [column, value, suggestion, nats] of row.cells) {
         const cell = make("li", undefined, "cell");
         cell.style.setProperty("--part", darkness(nats));
         cell.append(make("bdi", head.names[column], "column"), make("b", value));
         if (suggestion) cell.append(make("span", `suggested ${suggestion}`, "suggestion"));
-        if (problem) cell.append(make("span", problem, "problem"));
         const cost = nats.toLocaleString("en", nats < 100 ? { minimumFractionDigits: 1, maximumFractionDigits: 1 } : { maximumFractionDigits: 0 });
         if (nats >= 0.05) cell.append(make("small", `+${cost} nats`));
         grid.append(cell);
