@@ -25,7 +25,6 @@ from pscd.errors import UserError
 from pscd.files import write_json, write_text_atomic
 from pscd.images.scores import SCORES, compressed_bits
 from pscd.metrics import auroc
-from pscd.presets import preset
 from pscd.rng import generator
 from pscd.training.fit import fit
 from pscd.version import machine, versions
@@ -48,6 +47,7 @@ from studies.paper.ood_scores import (
     measure_sets,
     sets_to_judge,
 )
+from studies.presets import preset
 
 NAME = "ood-choice"
 OBJECTIVE = "CD"  # the one that every table has

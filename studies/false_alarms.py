@@ -13,12 +13,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 from pscd.files import write_text_atomic
-from pscd.presets import PRESETS
 from pscd.recipes.tables import prepare
 from pscd.rng import generator
 from pscd.version import machine
 from studies.engine import with_reading
 from studies.engine.markdown import markdown_table
+from studies.presets import PRESETS
 
 Draw = Callable[[int, int, torch.Generator], Tensor]
 

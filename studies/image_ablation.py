@@ -21,7 +21,7 @@ from pscd.errors import Diverged
 from pscd.images.features import FeatureMap
 from pscd.metrics import aupr, frechet_distance, prdc
 from pscd.model import Model
-from pscd.presets import preset, recovering
+from pscd.recipes.configs import recovering
 from pscd.training.fit import fit
 from studies import ablation
 from studies.ablation import add_only, key_of
@@ -30,6 +30,7 @@ from studies.images.classifier import load_feature_map
 from studies.images.contamination import junk
 from studies.images.sets import load_dataset, load_images
 from studies.paper.images import encode
+from studies.presets import preset
 
 NAME = "image-ablation"
 SHOWN = 100  # samples of what was chosen

@@ -19,7 +19,6 @@ from pscd.config import TrainConfig
 from pscd.data import to_bytes
 from pscd.errors import Diverged
 from pscd.metrics import frechet_distance
-from pscd.presets import preset
 from pscd.training.fit import fit
 from studies import ablation
 from studies.ablation import add_only, key_of
@@ -28,6 +27,7 @@ from studies.images.cache import cached_features
 from studies.images.classifier import load_feature_map
 from studies.images.sets import load_dataset
 from studies.paper.images import encode
+from studies.presets import preset
 
 NAME = "photo-ablation"
 FEATURES = "inception/fid-inception-2015.pt@bfloat16"

@@ -22,7 +22,7 @@ import torch
 from pscd import load, train
 from pscd.errors import Diverged, UserError
 from pscd.metrics import auroc
-from pscd.presets import default_preset
+from pscd.recipes.configs import for_data
 from studies.engine import Experiment, Result, Run, Settings, run_experiment
 from studies.engine.markdown import markdown_table
 
@@ -64,7 +64,7 @@ def compute(tables: Path, settings: Settings) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table.npy"
         np.save(path, x)
-        config = default_preset(str(path), x.shape[1]).changed({"rows.data": str(path), "seed": settings["seed"]})
+        config = for_data(str(path), x.shape[1]).changed({"rows.data": str(path), "seed": settings["seed"]})
         config = config.changed({"objective.gamma": settings["gamma"]})
         if settings["updates"]:
             config = config.changed({"updates": settings["updates"]})

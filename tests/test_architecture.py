@@ -29,7 +29,7 @@ LAYERS = [
     {"sampling"},
     {"objectives"},
     {"config"},
-    {"model", "presets"},
+    {"model"},
     {"recipes"},
     {"training"},
     {"images", "runs"},

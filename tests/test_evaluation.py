@@ -7,7 +7,7 @@ from pscd.data import TOYS
 from pscd.errors import UserError
 from pscd.evaluation import evaluate, load_run_data
 from pscd.metrics import mmd
-from pscd.presets import PRESETS
+from pscd.recipes.configs import RECIPES
 from pscd.rng import generator
 from pscd.training.fit import fit
 
@@ -76,7 +76,7 @@ def test_passed_rows_replace_those_of_the_run(trained):
 def test_constant_columns_and_heavy_tails_are_measured_in_the_coordinates_of_the_network():
     x = torch.randn(300, 4, generator=generator(0), dtype=torch.float64).sinh()
     x[:, 1] = 5.0
-    model = fit(x, config=PRESETS["table"].changed({"updates": 3}))
+    model = fit(x, config=RECIPES["table"].changed({"updates": 3}))
     samples, _ = evaluate(model, n=100, seed=1, real=x)
 
     def seen(rows):

@@ -15,7 +15,7 @@ from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
 from pscd.model import SCORE_BLOCK, Model, _check_fits, run_chains
-from pscd.presets import PRESETS
+from pscd.recipes.configs import RECIPES
 from pscd.rng import Stream, generator
 from pscd.sampling import Chains, Langevin
 
@@ -130,10 +130,10 @@ def by_hand(tails=True, bent=False):
         assert coordinates.skew is not None
     factors = torch.tensor([[1.0, 0, 0], [0.5, 0.8, 0], [0.1, -0.4, 1.2]]).expand(2, 3, 3).contiguous()
     mixture = Mixture(torch.tensor([0.4, 0.6]), torch.tensor([[0.0, 0, 0], [1, -1, 0.5]]), factors)
-    energy = PRESETS["table"].energy.correct(mixture, torch.empty(3, 0))
+    energy = RECIPES["table"].energy.correct(mixture, torch.empty(3, 0))
     model = Model(
         energy,
-        PRESETS["table"].changed({"objective.gamma": 0.3}),
+        RECIPES["table"].changed({"objective.gamma": 0.3}),
         coordinates=coordinates,
         step_size=torch.tensor(1.0),
         proposal=copy.deepcopy(mixture),
@@ -198,7 +198,7 @@ def test_notes_and_everything_else_survive_the_file(tmp_path):
 
 def test_images_have_no_log_z(small):
     images = torch.rand(30, 1, 8, 8, generator=generator(0))
-    config = PRESETS["digits"].changed({"energy.width": 2, "updates": 1, "chains.buffer_size": 30, "batch_size": 8})
+    config = RECIPES["digits"].changed({"energy.width": 2, "updates": 1, "chains.buffer_size": 30, "batch_size": 8})
     with pytest.raises(UserError, match="models of tables only"):
         pscd.fit(images, config=config).log_z()
 
@@ -246,7 +246,7 @@ def test_one_sample_and_one_step_are_the_least(trained):
 def test_labels_of_samples_are_those_asked_for():
     x = torch.randint(256, (40, 1, 8, 8), generator=generator(0)).to(torch.uint8)
     small = {"energy.width": 2, "energy.classes": 3, "chains.buffer_size": 30, "batch_size": 8, "updates": 1}
-    model = pscd.fit(x, config=PRESETS["digits"].changed(small), label=torch.arange(40) % 3)
+    model = pscd.fit(x, config=RECIPES["digits"].changed(small), label=torch.arange(40) % 3)
     seen = []
     run = Langevin.run
 
@@ -274,7 +274,7 @@ def test_images_are_evaluated_and_sampled_in_blocks(monkeypatch):
     monkeypatch.setattr("pscd.model.IMAGE_BLOCK", 7)
     x = torch.randint(256, (20, 1, 8, 8), generator=generator(0)).to(torch.uint8)
     small = {"energy.width": 2, "chains.buffer_size": 30, "batch_size": 8, "updates": 1}
-    model = pscd.fit(x, config=PRESETS["digits"].changed(small))
+    model = pscd.fit(x, config=RECIPES["digits"].changed(small))
     sizes = []
     model.network.register_forward_hook(lambda module, args, out: sizes.append(len(args[0])))
     assert model.energy(x).shape == (20,)

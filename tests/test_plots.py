@@ -4,7 +4,7 @@ import torch
 from matplotlib import image
 
 from pscd.plots import plot_run, plot_scores
-from pscd.presets import PRESETS
+from pscd.recipes.configs import RECIPES
 from pscd.rng import generator
 from pscd.training.fit import fit
 
@@ -39,5 +39,5 @@ def test_constant_columns_and_time_stamps_have_a_histogram(tmp_path, constant):
     x = torch.randn(300, 3, generator=generator(0), dtype=torch.float64)
     x[:, 1] = constant
     x[:, 2] += 1.7e9
-    model = fit(x, config=PRESETS["table"].changed({"updates": 2}))
+    model = fit(x, config=RECIPES["table"].changed({"updates": 2}))
     assert plot_run(model, x, model.sample(50), tmp_path / "plot.png").exists()

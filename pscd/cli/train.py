@@ -53,7 +53,7 @@ def add_flags(parser: Parser) -> None:
     """Add the flags of `pscd train`."""
     from pscd.config import TrainConfig
     from pscd.objectives import OBJECTIVES
-    from pscd.presets import PRESETS
+    from pscd.recipes.configs import RECIPES
     from pscd.sampling import SAMPLERS
 
     parser.add_argument(
@@ -69,7 +69,7 @@ def add_flags(parser: Parser) -> None:
     group = parser.add_argument_group("settings (default: those of the recipe for the data)")
     add_columns(group)
     add_settings(group, TrainConfig, FLAGS)
-    group.add_argument("--preset", metavar="NAME", help=f"start from another recipe: {', '.join(PRESETS)}")
+    group.add_argument("--recipe", metavar="NAME", help=f"start from another recipe: {', '.join(RECIPES)}")
     group.add_argument(
         "--objective", metavar="NAME", help=f"{', '.join(OBJECTIVES)}, or your own as package.module:Name"
     )
@@ -151,7 +151,7 @@ def _base(args: argparse.Namespace, shape: tuple[int, ...] | None) -> "TrainConf
     from pscd.config import TrainConfig
     from pscd.data import TOYS
     from pscd.objectives import OBJECTIVES, name_of
-    from pscd.presets import default_preset, for_rows, preset, recovering
+    from pscd.recipes.configs import for_data, for_rows, recipe, recovering
     from pscd.sampling import SAMPLERS
 
     if args.data and is_path(args.data) and not Path(args.data).exists():
@@ -159,8 +159,8 @@ def _base(args: argparse.Namespace, shape: tuple[int, ...] | None) -> "TrainConf
     objective = args.objective and find_part("objective", args.objective, OBJECTIVES)
     data = "" if args.data is None or args.data in TOYS else args.data  # a folder may be called moon, too
     n_columns = shape[0] if shape is not None and len(shape) == 1 else None
-    base = preset(args.preset) if args.preset else default_preset(data, n_columns)
-    if not args.preset and shape is not None and len(shape) == 3 and Path(data).is_file():
+    base = recipe(args.recipe) if args.recipe else for_data(data, n_columns)
+    if not args.recipe and shape is not None and len(shape) == 3 and Path(data).is_file():
         base = for_rows(shape)
     if {args.objective, name_of(base.objective)} <= {"cd", "ps-cd"}:
         # The same objective, at gamma 0 for cd: its other settings are those of the recipe.

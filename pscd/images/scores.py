@@ -54,7 +54,7 @@ class OutlierScore:
 
     >>> import pscd
     >>> x = torch.randint(256, (50, 1, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
-    >>> config = pscd.presets.PRESETS["digits"].changed({"updates": 2, "batch_size": 8, "chains.buffer_size": 20})
+    >>> config = pscd.recipes.configs.recipe("digits").changed({"updates": 2, "batch_size": 8})
     >>> score = OutlierScore.fit(pscd.fit(x, config=config), x[:25], "complexity")
     >>> score(x[25:]).shape
     torch.Size([25])

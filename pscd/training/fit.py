@@ -16,7 +16,7 @@ from pscd.errors import UserError
 from pscd.mixtures import Mixture
 from pscd.model import Model
 from pscd.objectives import Objective
-from pscd.presets import recipe_for
+from pscd.recipes.configs import NOTES, RECIPES, name_for_rows
 from pscd.run_folder import RunFolder
 from pscd.sampling import Sampler
 from pscd.training.loop import Callback, train_on
@@ -119,8 +119,8 @@ def fit(
         if rows.sample.ndim == 2:
             check_enough(len(rows.sample))
         is_free = own is not None or (architecture is not None and architecture.name != "corrected")
-        config, note = recipe_for(tuple(rows.sample.shape[1:]), own=is_free)
-        notes = (note, *notes)
+        name = name_for_rows(tuple(rows.sample.shape[1:]), own=is_free)
+        config, notes = RECIPES[name], (NOTES[name], *notes)
     given = {
         "objective": objective,
         "energy": architecture,

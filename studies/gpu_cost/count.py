@@ -12,10 +12,10 @@ from torch.utils.flop_counter import flop_registry
 
 from pscd.config import TrainConfig
 from pscd.energies import as_function
-from pscd.presets import preset
 from pscd.rng import generator
 from pscd.training.loop import train_step
 from pscd.training.state import TrainState, init_state
+from studies.presets import preset
 
 SHAPES = {"paper-cifar10": (3, 32, 32), "paper-celeba": (3, 64, 64)}
 FLOAT = 4  # bytes

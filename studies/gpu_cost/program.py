@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from pscd.files import write_json, write_text_atomic
-from pscd.presets import preset
 from pscd.version import machine, versions
 from studies.engine.markdown import markdown_table
 from studies.gpu_cost.count import SHAPES, Cost, count, one_update
+from studies.presets import preset
 
 DOCS = Path(__file__).parents[2] / "docs"
 DATA = {"paper-cifar10": ("cifar10", 50_000), "paper-celeba": ("celeba", 162_770)}  # and its training images
@@ -206,7 +206,7 @@ on top.
 - A compiled network goes through the trainer as it is, and keeps the names of its weights, so checkpoints fit both:
 
   ```python
-  config = pscd.presets.preset("paper-cifar10")
+  config = studies.presets.preset("paper-cifar10")
   data = pscd.load_dataset("cifar10", seed=0)
   energy = config.energy.build((3, 32, 32))
   energy.compile()

@@ -38,7 +38,7 @@ def measure(folder: Path, n_rows: int) -> dict[str, Any]:
 
 def settings(steps: int, stream: str) -> Any:
     """The preset for tables, with the gamma that it chooses where there is junk."""
-    from pscd.presets import preset
+    from studies.presets import preset
 
     return preset("table").changed({"updates": steps, "rows.stream": stream, "objective.gamma": 0.3})
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pscd.errors import UserError
-from pscd.presets import PRESETS
 from studies.engine import Experiment, run_experiment
 from studies.images.contamination import JUNK
 from studies.paper.ablations_2d import ABLATIONS_2D
@@ -26,6 +25,7 @@ from studies.paper.rivals_images import rivals_images
 from studies.paper.scratch_images import scratch_images
 from studies.paper.theory import THEORY
 from studies.paper.toys_2d import TOYS_2D_TABLE
+from studies.presets import PRESETS
 
 __all__ = ["EXPERIMENTS", "TABLES", "WITH_IMAGES", "Choice", "Experiment", "flags", "listed", "reproduce", "run"]
 

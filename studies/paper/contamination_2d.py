@@ -15,13 +15,13 @@ from pscd.data import TOYS_2D, contaminate
 from pscd.errors import Diverged, UserError
 from pscd.metrics import auroc
 from pscd.objectives import PseudoSpherical, Trimmed
-from pscd.presets import PRESETS
 from pscd.rng import Stream, generator
 from pscd.training.fit import fit
 from studies.baselines.tables import FlowDensity
 from studies.engine import Experiment, Result, Row, Run, Settings, mean_rows, number
 from studies.engine.markdown import markdown_table
 from studies.engine.streams import StudyStream
+from studies.presets import PRESETS
 
 N_DATA, STEPS = 20_000, 2_000
 N_GRID, N_FRESH = 512, 5_000

@@ -13,7 +13,7 @@ from torch import Tensor
 from pscd.errors import Diverged, UserError
 from pscd.metrics import auroc
 from pscd.mixtures import dequantise
-from pscd.presets import for_rows
+from pscd.recipes.configs import for_rows
 from pscd.rng import generator
 from pscd.training.fit import fit
 from studies.baselines.tables import FlowDensity, GaussianMixtureDensity, KernelDensity

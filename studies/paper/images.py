@@ -18,7 +18,6 @@ from pscd.data import Dataset, to_bytes
 from pscd.errors import Diverged, UserError
 from pscd.metrics import frechet_distance, prdc
 from pscd.objectives import PseudoSpherical
-from pscd.presets import MEASURED, PRESETS
 from pscd.rng import Stream, generator
 from pscd.training.fit import fit
 from studies.engine import Experiment, Result, Row, Run, Settings, digest, mean_rows
@@ -37,6 +36,7 @@ from studies.paper.ood_scores import (
     sets_to_judge,
 )
 from studies.paper.ood_scores import score_rows as scores_of
+from studies.presets import PRESET_OF, PRESETS
 
 GAMMAS = (0.0, -0.5, 0.5, 1.0, 2.0)
 SHOWN = 64  # samples of each model that a figure shows
@@ -58,7 +58,7 @@ class Choice:
 
     def config(self, gamma: float, seed: int, *, quick: bool) -> TrainConfig:
         """The preset with a gamma and a seed."""
-        name = self.preset or MEASURED.get(self.data, self.data)
+        name = self.preset or PRESET_OF.get(self.data, self.data)
         if name not in PRESETS:
             raise UserError(f"there is no preset for {self.data!r}; choose one with --preset: {', '.join(PRESETS)}")
         changes = {"rows.data": self.data, "objective.gamma": gamma, "seed": seed}

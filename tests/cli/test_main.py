@@ -23,7 +23,7 @@ from tests.cli.helpers import help_of, refused
         (["train", "moon", "--gamma"], "argument --gamma: expected one argument"),
         (["train", "moon", "--objective", "gan"], "unknown objective 'gan'; there are: ps-cd, cd"),
         (["train", "moon", "--sampler", "gibbs"], "unknown sampler 'gibbs'; there are: mala, langevin"),
-        (["train", "moon", "--preset", "huge"], "unknown preset 'huge'"),
+        (["train", "moon", "--recipe", "huge"], "unknown recipe 'huge'"),
         (["train", "moon", "--updates", "0"], "updates must be at least 1"),
         (["train", "moon", "--set", "energy.name=huge"], "'huge'"),
         (["train", "moon", "--device", "tpu9"], "device 'tpu9' is not available"),

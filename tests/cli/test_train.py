@@ -13,7 +13,7 @@ from pscd.config import RowSettings, TrainConfig
 from pscd.errors import UserError
 from pscd.files import sealed
 from pscd.objectives import FEBM, OBJECTIVES, NoiseContrastive, PseudoSpherical
-from pscd.presets import PRESETS, recovering
+from pscd.recipes.configs import RECIPES, recovering
 from pscd.sampling import Langevin
 from tests.cli.helpers import SMALL, TOY, help_of, parse, refused, write_module
 
@@ -53,7 +53,7 @@ PLAIN = TrainConfig(rows=RowSettings(data="moon"))
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        # Folders and presets have these names; none of the words is the data.
+        # Folders and recipes have these names; none of the words is the data.
         ("train moon", PLAIN),
         ("train moon --out train", PLAIN),
         ("train --out=train moon", PLAIN),
@@ -63,14 +63,11 @@ PLAIN = TrainConfig(rows=RowSettings(data="moon"))
         ("train --tensorboard moon --seed 4", replace(PLAIN, seed=4)),
         ("train --device cpu -- moon", PLAIN),
         # And these are.
-        ("train digits --out moon", PRESETS["digits"]),
-        ("train --batch-size 7 --out moon digits", replace(PRESETS["digits"], batch_size=7)),
-        ("train --set sampler.noise_scale=0.5 digits", PRESETS["digits"].changed({"sampler.noise_scale": 0.5})),
-        (
-            "train train",
-            PRESETS["cifar10-small"].changed({"rows.data": "train", "energy.classes": 0, "rows.start": "glance"}),
-        ),
-        ("train --preset mnist digits", PRESETS["mnist"].changed({"rows.data": "digits"})),
+        ("train digits --out moon", RECIPES["digits"]),
+        ("train --batch-size 7 --out moon digits", replace(RECIPES["digits"], batch_size=7)),
+        ("train --set sampler.noise_scale=0.5 digits", RECIPES["digits"].changed({"sampler.noise_scale": 0.5})),
+        ("train train", RECIPES["images"].changed({"rows.data": "train"})),
+        ("train --recipe images digits", RECIPES["images"].changed({"rows.data": "digits"})),
     ],
 )
 def test_the_data_are_what_stands_in_their_place(line, expected, tmp_path, monkeypatch):
@@ -91,21 +88,20 @@ def test_train_beside_a_folder_called_train(tmp_path, monkeypatch, capsys):
 def test_help_has_few_flags_and_help_all_lists_every_setting(capsys):
     text = help_of(["train", "--help"], capsys)
     flags = {word for line in text.splitlines() for word in line.split()[:1] if word[:2] == "--"}
-    assert {"--out", "--gamma", "--objective", "--preset", "--updates", "--seed", "--columns", "--set"} <= flags
+    assert {"--out", "--gamma", "--objective", "--recipe", "--updates", "--seed", "--columns", "--set"} <= flags
     assert len(flags) <= 21
     assert main(["train", "--help-all", "--objective", "nce"]) == 0
     listed = capsys.readouterr().out
     assert "    objective.ratio=4\n" in listed
     assert main(["train", "digits", "--help-all"]) == 0
-    assert f"    optimizer.lr={PRESETS['digits'].optimizer.lr}\n" in capsys.readouterr().out
+    assert f"    optimizer.lr={RECIPES['digits'].optimizer.lr}\n" in capsys.readouterr().out
 
 
-def test_recovery_likelihood_changes_the_preset_of_images():
-    config = parse("train mnist --objective recovery --gamma 0.3 --set energy.levels=4 --set objective.n_steps=3")
-    assert config == recovering(PRESETS["mnist"]).changed(
-        {"objective.gamma": 0.3, "energy.levels": 4, "objective.n_steps": 3, "rows.start": "glance"}
+def test_recovery_likelihood_changes_the_recipe_of_images():
+    config = parse("train digits --objective recovery --gamma 0.3 --set energy.levels=4 --set objective.n_steps=3")
+    assert config == recovering(RECIPES["digits"]).changed(
+        {"objective.gamma": 0.3, "energy.levels": 4, "objective.n_steps": 3}
     )
-    assert parse("train cifar10 --objective recovery").compute.precision == "float32"
     with pytest.raises(UserError, match="need a network for images"):
         parse("train moon --objective recovery")
 
@@ -123,7 +119,7 @@ def test_parts_of_ones_own_by_import_path_with_their_flags(mine):
     assert config.objective == module.Mine(gamma=0.5, softness=3.0, mood="wild", updates=8)
     assert config.sampler == module.Slow(n_steps=2, patience=4)
     assert (config.rows.data, config.updates) == ("moon", 9)
-    assert parse(f"train --objective {mine}:Mine digits").optimizer.lr == PRESETS["digits"].optimizer.lr
+    assert parse(f"train --objective {mine}:Mine digits").optimizer.lr == RECIPES["digits"].optimizer.lr
 
 
 def test_a_toy_of_ones_own_is_imported_when_it_is_named(mine):

@@ -4,7 +4,7 @@ import torch
 import pscd
 from pscd.errors import UserError
 from pscd.images.chains import chain_frames
-from pscd.presets import preset
+from pscd.recipes.configs import recipe
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def model():
         "sampler.n_steps": 2,
     }
     x = torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    return pscd.fit(x, config=preset("digits").changed(changes))
+    return pscd.fit(x, config=recipe("digits").changed(changes))
 
 
 def test_a_strip_goes_from_noise_to_the_last_step(model):

@@ -8,9 +8,9 @@ from pscd.energies import MaskedEnergy
 from pscd.errors import UserError
 from pscd.images.restoration import denoise, half_mask, inpaint
 from pscd.model import Model
-from pscd.presets import PRESETS
 from pscd.rng import generator
 from pscd.sampling import Chains
+from studies.presets import PRESETS
 
 SHAPE = (1, 4, 4)
 

@@ -8,13 +8,13 @@ import pscd
 from pscd.data import to_bytes
 from pscd.errors import UserError
 from pscd.images.scores import MIN_REFERENCE, SCORES, OutlierScore, combined, compressed_bits, gradient_norms, measures
-from pscd.presets import PRESETS
+from pscd.recipes.configs import RECIPES
 from pscd.rng import generator
 
 
 def model_of(x, *, classes=0, seed=0):
     small = {"updates": 3, "batch_size": 8, "chains.buffer_size": 20, "energy.width": 4, "sampler.n_steps": 2}
-    config = PRESETS["digits"].changed({**small, "energy.classes": classes, "seed": seed})
+    config = RECIPES["digits"].changed({**small, "energy.classes": classes, "seed": seed})
     return pscd.fit(x, config=config, label=torch.arange(len(x)) % classes if classes else None)
 
 

@@ -8,12 +8,12 @@ from pscd.config import RowSettings, TrainConfig
 from pscd.data import to_bytes
 from pscd.data.looks import COLUMNS, numbers_of
 from pscd.errors import UserError
-from pscd.presets import PRESETS
 from pscd.recipes.images import _edge, copies, find_majority, weigh_images
 from pscd.recipes.tables import prepare
 from pscd.rng import generator
 from pscd.training.fit import fit
 from studies.images.contamination import near_duplicates, shifted
+from studies.presets import PRESETS
 
 ROBUST = PRESETS["mnist-robust"]
 

@@ -9,7 +9,7 @@ from pscd.config import TrainConfig
 from pscd.coordinates import LINEAR
 from pscd.data.streams import distinct
 from pscd.errors import UserError
-from pscd.presets import PRESETS, for_rows
+from pscd.recipes.configs import RECIPES, for_rows
 from pscd.recipes.tables import TableSettings, coordinates_of, prepare, sampled_note, split_rows
 from pscd.rng import Stream, generator
 from pscd.training.held_out import hold_out
@@ -62,14 +62,14 @@ def plane(n, seed):
 
 @pytest.mark.parametrize("table", [two_modes, even, plane, skewed])
 def test_on_clean_tables_gamma_is_small_and_hardly_any_row_is_ignored(table):
-    prepared, config = prepare(table(800, 0), PRESETS["table"])
+    prepared, config = prepare(table(800, 0), RECIPES["table"])
     assert config.objective.gamma < 0.08
     assert prepared.clean is None or prepared.clean.mean() > 0.92
 
 
 @pytest.mark.parametrize("table", [heavy, squares])
 def test_on_tables_with_long_tails_some_rows_are_ignored(table):
-    prepared, _ = prepare(table(800, 0), PRESETS["table"])
+    prepared, _ = prepare(table(800, 0), RECIPES["table"])
     assert prepared.clean.mean() > 0.8
 
 
@@ -80,7 +80,7 @@ def test_a_tenth_of_uniform_contamination(name, d):
         x = clean_rows(1000, d, seed)
         k = 100
         x[:k] = 10 + 60 * (torch.rand(k, d, generator=generator(seed, 7), dtype=torch.float64) - 0.5)
-        prepared, config = prepare(x, PRESETS[name])
+        prepared, config = prepare(x, RECIPES[name])
         assert config.objective.gamma == pytest.approx(0.1, abs=0.05)
         assert prepared.mixture.contamination == pytest.approx(0.1, abs=5 * (0.09 / 1000) ** 0.5)
         # Contamination evenly in a box of 60 lies within 3 deviations, 18 wide, with a chance of .3^d: .09 in 2-D.
@@ -95,7 +95,7 @@ def test_broad_contamination_of_fine_structure_is_recognised():
     x = torch.randn(4000, 2, generator=rng, dtype=torch.float64) * torch.tensor([2.0, 0.05])
     x[:, 1] += torch.arange(4000) % 3 - 1.0
     x[:400] = 4 * torch.randn(400, 2, generator=rng, dtype=torch.float64)
-    prepared, _ = prepare(x, PRESETS["plane"])
+    prepared, _ = prepare(x, RECIPES["plane"])
     assert prepared.mixture.contamination == pytest.approx(0.1, abs=5 * (0.09 / 4000) ** 0.5 + 0.01)
 
 
@@ -103,7 +103,7 @@ def test_a_far_group_is_kept_as_data_and_named():
     """As dense as everything else: nothing says that it is contamination, so it stays and the notes name it."""
     x = clean_rows(1000, 2)
     x[:150] = torch.tensor([80.0, 70.0]) + 0.5 * torch.randn(150, 2, generator=generator(3), dtype=torch.float64)
-    prepared, _ = prepare(x, PRESETS["plane"], ("width", "height"))
+    prepared, _ = prepare(x, RECIPES["plane"], ("width", "height"))
     assert prepared.clean[:150].mean() > 0.9
     assert prepared.notes[1].startswith("a group of 15.0% of the rows, around width = 80, height = 7")
 
@@ -113,7 +113,7 @@ def test_skewed_columns_are_unskewed_and_even_contamination_among_them_is_still_
     x = skewed(1800, 0)
     k = 180
     x[:k] = x.amin(0) + (x.amax(0) - x.amin(0)) * torch.rand(k, 6, generator=generator(9), dtype=torch.float64)
-    prepared, _ = prepare(x, PRESETS["table"])
+    prepared, _ = prepare(x, RECIPES["table"])
     assert prepared.coordinates.skew is not None
     assert (prepared.clean[:k] < 0.5).double().mean() > 0.8
     assert (prepared.clean[k:] < 0.5).double().mean() < 0.05
@@ -123,7 +123,7 @@ def test_gamma_auto_is_the_share_of_contamination_per_spread():
     for k in (0, 600):
         x = clean_rows(3000, 6)
         x[:k] = 10 + 60 * (torch.rand(k, 6, generator=generator(7), dtype=torch.float64) - 0.5)
-        prepared, config = prepare(x, PRESETS["table"])
+        prepared, config = prepare(x, RECIPES["table"])
         assert config.objective.unit == "spread"
         assert config.objective.gamma == pytest.approx(k / 3000, abs=5 * (0.16 / 3000) ** 0.5)
         assert config.objective.gamma == pytest.approx(prepared.mixture.contamination, abs=0.006)
@@ -133,7 +133,7 @@ def test_missing_values_are_completed_by_draws():
     x = clean_rows(800, 4)
     gappy = x.masked_fill(torch.rand(x.shape, generator=generator(1)) < 0.1, torch.nan)
     gappy[:, 3] = gappy[:, 3].round()  # with ties
-    prepared, _ = prepare(gappy, PRESETS["table"])
+    prepared, _ = prepare(gappy, RECIPES["table"])
     assert prepared.z.isfinite().all()
     back = prepared.coordinates.inverse(prepared.z.double())
     there = ~gappy.isnan()
@@ -163,16 +163,16 @@ def test_a_gamma_of_ones_own_trains_on_dirty_rows(gamma, d):
 
 
 def test_images_have_no_mixture():
-    config = PRESETS["table"]
+    config = RECIPES["table"]
     with pytest.raises(UserError, match="needs a table, not images"):
         prepare(torch.rand(10, 1, 4, 4), config)
 
 
 def test_heavy_tails_are_drawn_in_and_straight_columns_stay_straight():
     """By the log density of held-out rows in the units of the data."""
-    straight, _ = prepare(torch.rand(800, 3, generator=generator(0), dtype=torch.float64), PRESETS["table"])
+    straight, _ = prepare(torch.rand(800, 3, generator=generator(0), dtype=torch.float64), RECIPES["table"])
     wild = torch.randn(800, 3, generator=generator(0), dtype=torch.float64).mul(3).sinh()
-    drawn_in, _ = prepare(wild, PRESETS["table"])
+    drawn_in, _ = prepare(wild, RECIPES["table"])
     assert straight.coordinates.linear is None
     assert drawn_in.coordinates.linear is not None
 
@@ -181,7 +181,7 @@ def test_a_column_of_two_values_has_no_tail_to_draw_in():
     """Beside heavy tails, which are: the rarer value stays as far out as it is."""
     wild = torch.randn(800, 3, generator=generator(0), dtype=torch.float64).mul(3).sinh()
     x = torch.cat([wild, (torch.arange(800) % 20 == 0).double()[:, None]], 1)
-    coordinates = prepare(x, PRESETS["table"])[0].coordinates
+    coordinates = prepare(x, RECIPES["table"])[0].coordinates
     assert (coordinates.linear[:3] == LINEAR).all()
     assert coordinates.linear[3] > 1e5
 
@@ -189,7 +189,7 @@ def test_a_column_of_two_values_has_no_tail_to_draw_in():
 def test_rows_are_prepared_the_same_way_twice_and_the_global_generator_is_left_alone():
     x = clean_rows(300).round()
     state = torch.get_rng_state()
-    (first, _), (again, _), (other, _) = (prepare(x, replace(PRESETS["table"], seed=s)) for s in (0, 0, 1))
+    (first, _), (again, _), (other, _) = (prepare(x, replace(RECIPES["table"], seed=s)) for s in (0, 0, 1))
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(first.z, again.z)
     assert not torch.equal(first.z, other.z)
@@ -198,7 +198,7 @@ def test_rows_are_prepared_the_same_way_twice_and_the_global_generator_is_left_a
 def test_an_explicit_gamma_is_kept():
     x, _ = dirty_rows()
     for gamma in (0.0, 1.0):
-        prepared, config = prepare(x, PRESETS["table"].changed({"objective.gamma": gamma}))
+        prepared, config = prepare(x, RECIPES["table"].changed({"objective.gamma": gamma}))
         assert config.objective.gamma == gamma
         assert (prepared.clean is None) == (gamma == 0)
 
@@ -215,25 +215,25 @@ def test_constant_and_integer_columns_are_taken_as_they_come():
     x = clean_rows()
     x[:, 2] = 7.0
     x[:, 3] = x[:, 3].round()
-    prepared, _ = prepare(x, PRESETS["table"])
+    prepared, _ = prepare(x, RECIPES["table"])
     assert prepared.z.shape == (600, 3)
     assert len(prepared.z[:, 2].unique()) == 600  # ties are spread
-    model = pscd.fit(x, config=PRESETS["table"].changed({"updates": 20}))
+    model = pscd.fit(x, config=RECIPES["table"].changed({"updates": 20}))
     assert model.shape == (4,)
     assert (model.sample(10)[:, 2] == 7.0).all()
     assert torch.isfinite(model.log_density(x)).all()
 
 
 def test_rows_without_a_configuration_get_a_robust_one():
-    assert for_rows((2,)) == PRESETS["plane"]
-    assert for_rows((3,)) == PRESETS["table"]
+    assert for_rows((2,)) == RECIPES["plane"]
+    assert for_rows((3,)) == RECIPES["table"]
     assert for_rows((3, 32, 32)).energy.name == "cnn"
-    assert for_rows((5,), own=True) == PRESETS["free"]
+    assert for_rows((5,), own=True) == RECIPES["free"]
 
 
 def test_a_network_of_ones_own_needs_no_configuration_in_any_number_of_columns(monkeypatch):
-    short = PRESETS["free"].changed({"updates": 20, "chains.buffer_size": 200})
-    monkeypatch.setitem(PRESETS, "free", short)
+    short = RECIPES["free"].changed({"updates": 20, "chains.buffer_size": 200})
+    monkeypatch.setitem(RECIPES, "free", short)
     x = clean_rows(200, 4)
     net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.SiLU(), torch.nn.Linear(8, 1), torch.nn.Flatten(0))
     model = pscd.fit(x, energy=net)
@@ -257,14 +257,14 @@ def test_constant_columns_are_told_by_name_or_number():
 def test_other_rows_are_brought_into_the_same_form():
     x = clean_rows(200).float()
     x[:, 3] = x[:, 3].round()
-    prepared, _ = prepare(x, PRESETS["table"].changed({"objective.gamma": 0.3}))
+    prepared, _ = prepare(x, RECIPES["table"].changed({"objective.gamma": 0.3}))
     z, clean = prepared.transform(x[:20], generator(5))
     spread = prepared.ties.spread(x[:20].double(), generator(5))
     exact = prepared.coordinates.forward(spread, torch.float64)
     assert torch.equal(z, exact.float())
     assert torch.equal(clean, prepared.mixture.p_clean(exact))
     assert z.dtype == torch.float32
-    plain, _ = prepare(x, PRESETS["table"].changed({"objective.gamma": 0.0}))
+    plain, _ = prepare(x, RECIPES["table"].changed({"objective.gamma": 0.0}))
     assert plain.transform(x[:20], generator(5))[1] is None
     without, _ = prepare(x, TrainConfig())
     assert torch.equal(without.transform(x[:20], generator(5))[0], without.coordinates.forward(x[:20]))
@@ -275,7 +275,7 @@ def test_a_large_table_is_prepared_from_a_sample_and_then_in_blocks(monkeypatch)
     for name, value in (("SAMPLE_ROWS", 100), ("BLOCK", 64)):
         monkeypatch.setattr(f"pscd.recipes.tables.{name}", value)
     x = clean_rows(250)
-    config = replace(PRESETS["table"].changed({"objective.gamma": 0.3}), seed=2)
+    config = replace(RECIPES["table"].changed({"objective.gamma": 0.3}), seed=2)
     large, _ = prepare(x, config)
     some = distinct(250, 100, generator(2, Stream.STREAM_SAMPLE))
     small, _ = prepare(x[some], config)
@@ -293,7 +293,7 @@ def test_a_row_that_no_chain_reaches_is_left_out():
     """Nothing would hold its energy up: it would become the likeliest of all."""
     x = torch.cat([5 + 2 * torch.randn(500, 1, generator=generator(1), dtype=torch.float64), torch.tensor([[60.0]])])
     for gamma in ("auto", 0.0):
-        prepared, _ = prepare(x, PRESETS["free"].changed({"objective.gamma": gamma}), ("height",))
+        prepared, _ = prepare(x, RECIPES["free"].changed({"objective.gamma": gamma}), ("height",))
         assert prepared.clean[-1] < 1e-3
         assert prepared.clean[:-1].mean() > 0.92
     assert prepared.notes == ("gamma 0: 1 of the rows lie too far from the others and are ignored",)
@@ -305,7 +305,7 @@ def test_a_row_that_no_chain_reaches_is_left_out():
 def test_a_bounded_network_leaves_no_row_out():
     x = clean_rows(400, 4)
     x[0] = 1e4
-    prepared, _ = prepare(x, PRESETS["table"].changed({"objective.gamma": 0.0}))
+    prepared, _ = prepare(x, RECIPES["table"].changed({"objective.gamma": 0.0}))
     assert prepared.clean is None
     assert not prepared.beyond(prepared.z.double()).any()
 
@@ -314,7 +314,7 @@ def test_a_bounded_network_leaves_no_row_out():
 def test_the_density_to_correct_has_not_seen_the_rows_that_are_held_out(d):
     """Rows held out are 6 deviations off: the mixture of all rows knows them, the one to correct does not."""
     x = clean_rows(400, d)
-    config = PRESETS["table"].changed({"objective.gamma": 0.0, "rows.hold_out": 0.1})
+    config = RECIPES["table"].changed({"objective.gamma": 0.0, "rows.hold_out": 0.1})
     rest, held = split_rows(400, config)
     assert (len(rest), len(held)) == (360, 40)
     assert torch.equal(torch.cat([rest, held]).sort().values, torch.arange(400))
@@ -332,7 +332,7 @@ def test_the_density_to_correct_has_not_seen_the_rows_that_are_held_out(d):
 
 
 def test_rows_out_of_reach_are_few_draws_of_the_proposal():
-    prepared, _ = prepare(clean_rows(500, 2), PRESETS["free"].changed({"objective.gamma": 0.0}))
+    prepared, _ = prepare(clean_rows(500, 2), RECIPES["free"].changed({"objective.gamma": 0.0}))
     draws = tables.proposal_of(prepared.mixture).sample(50_000, generator(3))
     beyond = prepared.beyond(draws).double().mean().item()
     # Five standard errors of a share of two in ten thousand among 50,000, of either sample.

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 import pscd
-from pscd.presets import preset
+from pscd.recipes.configs import recipe
 from pscd.report import pictures, write_report
 from pscd.run_folder import RunFolder
 from tests.report.helpers import read
@@ -35,7 +35,7 @@ def test_a_run_on_images_shows_grids_chains_and_outliers(tmp_path):
         "chains.sample_steps": 3,
         "guard.log_every": 2,
     }
-    config = preset("digits").changed(changes)
+    config = recipe("digits").changed(changes)
     run = pscd.train(config, tmp_path / "run", progress=False)
     page = read(write_report(run))
     alternatives = [attrs["alt"] for tag, attrs in page.tags if tag == "img"]

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from pscd.errors import UserError
-from pscd.presets import preset
+from pscd.recipes.configs import recipe
 from pscd.rng import generator
 from pscd.sampling import Langevin, langevin
 from pscd.sampling.spectrum import spectrum
@@ -98,7 +98,7 @@ def test_a_preconditioned_chain_has_the_same_target():
 def test_training_hands_the_slope_to_the_start_of_chains():
     x = torch.rand(40, 1, 8, 8, generator=generator(0))
     for slope in (0.0, 1.3):
-        state = init_state(x, preset("digits").changed({"sampler.slope": slope, "chains.buffer_size": 8}), None, CPU)
+        state = init_state(x, recipe("digits").changed({"sampler.slope": slope, "chains.buffer_size": 8}), None, CPU)
         assert isinstance(state.start, BoxStart)
         assert state.start.slope == slope
 

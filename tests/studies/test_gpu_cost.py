@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import pscd
-from pscd.presets import PRESETS, preset
 from studies.__main__ import main
 from studies.gpu_cost import count as counting
 from studies.gpu_cost import program
 from studies.gpu_cost.count import Cost
+from studies.presets import PRESETS, preset
 
 DOCS = Path(__file__).parents[2] / "docs"
 KEPT = json.loads((DOCS / "results" / "gpu-cost.json").read_text())

@@ -5,10 +5,10 @@ import torch
 
 from pscd.data import Dataset
 from pscd.errors import Diverged
-from pscd.presets import PRESETS
 from studies import image_ablation
 from studies.__main__ import main
 from studies.image_ablation import CD, DIRTY, FINAL, VARIANTS, WINNER, key_of, measure, page
+from studies.presets import PRESETS
 
 CELL = {"fid": 12.34, "precision": 0.8, "coverage": 0.7, "training": 90.0, "total": 101.4}
 

@@ -6,11 +6,11 @@ import torch
 
 from pscd.data import Dataset
 from pscd.errors import Diverged
-from pscd.presets import PRESETS
 from studies import photo_ablation
 from studies.__main__ import main
 from studies.engine import with_reading
 from studies.photo_ablation import CD, CHOSEN, FINAL, LAST, VARIANTS, key_of, measure, page
+from studies.presets import PRESETS
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 CELL = {"fid": 150.04, "training": 90.0, "total": 101.4}

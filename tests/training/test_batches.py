@@ -7,7 +7,7 @@ import torch
 from pscd.data.chunks import ArrayChunks
 from pscd.data.streams import ChunkedSource
 from pscd.errors import UserError
-from pscd.presets import PRESETS
+from pscd.recipes.configs import RECIPES
 from pscd.recipes.tables import prepare
 from pscd.rng import generator
 from pscd.training import batches
@@ -63,7 +63,7 @@ def test_junk_is_as_rare_as_it_is_in_memory():
     rng = generator(0)
     x = torch.randn(4000, 3, generator=rng).double()
     x[:800] = 24 * torch.rand(800, 3, generator=rng).double() - 12
-    config = PRESETS["table"].changed({"objective.gamma": 0.3, "batch_size": 64})
+    config = RECIPES["table"].changed({"objective.gamma": 0.3, "batch_size": 64})
     rows = of(x, config, window=1000)
     prepared = rows.prepared
     far = prepared.z.abs().amax(1) > 5
@@ -81,7 +81,7 @@ def test_junk_is_as_rare_as_it_is_in_memory():
 def test_ties_are_spread_anew_whenever_a_row_comes():
     x = torch.randint(4, (2000, 2), generator=generator(0)).double()
     x[:, 1] += torch.rand(2000, generator=generator(1)).double()
-    config = PRESETS["table"].changed({"objective.gamma": 0.0, "batch_size": 50, "rows.standardise": "none"})
+    config = RECIPES["table"].changed({"objective.gamma": 0.0, "batch_size": 50, "rows.standardise": "none"})
     with of(x, config, window=500) as rows:
         z = torch.cat([rows.batch(step)[0] for step in range(80)])
     assert len(z[:, 0].unique()) == len(z)

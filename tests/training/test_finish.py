@@ -7,12 +7,12 @@ from pscd import losses
 from pscd.coordinates import Coordinates
 from pscd.model import Model
 from pscd.objectives import OBJECTIVES
-from pscd.presets import PRESETS
 from pscd.rng import Stream, generator
 from pscd.sampling import Langevin, Mala
 from pscd.sampling.proposals import Chains
 from pscd.training.finish import settled
 from pscd.training.fit import fit
+from studies.presets import PRESETS
 
 
 def test_the_step_settles_without_chains_only_and_at_the_sampler_s_target(small):

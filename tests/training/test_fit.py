@@ -9,7 +9,7 @@ from torch import nn
 import pscd
 from pscd.errors import UserError
 from pscd.objectives import OBJECTIVES
-from pscd.presets import PRESETS
+from pscd.recipes.configs import RECIPES
 from pscd.rng import generator
 
 
@@ -25,7 +25,7 @@ def with_gamma(config, model):
 
 def test_keywords_change_one_setting_of_the_same_recipe(rows):
     model = pscd.fit(rows, updates=3)
-    recipe = PRESETS["table"].changed({"updates": 3})
+    recipe = RECIPES["table"].changed({"updates": 3})
     assert model.config == with_gamma(recipe, model)
     assert model.config.rows.start == "mixture"
     assert model.notes[0] == "recipe for tables: a robust mixture, corrected by a bounded network"
@@ -40,7 +40,7 @@ def test_keywords_change_one_setting_of_the_same_recipe(rows):
 
 def test_each_shape_has_its_recipe():
     plane = pscd.fit(torch.randn(60, 2, generator=generator(0)), updates=1)
-    assert plane.config == with_gamma(PRESETS["plane"].changed({"updates": 1}), plane)
+    assert plane.config == with_gamma(RECIPES["plane"].changed({"updates": 1}), plane)
     images = torch.randint(0, 256, (30, 1, 8, 8), dtype=torch.uint8)
     config = pscd.fit(images, updates=1, batch_size=4, energy=pscd.Architecture("conv", width=2, depth=2)).config
     assert (config.energy.width, config.rows.start, config.chains.base) == (2, "glance", "box")

@@ -12,7 +12,7 @@ from pscd.data.streams import distinct
 from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
-from pscd.presets import PRESETS
+from pscd.recipes.configs import RECIPES
 from pscd.recipes.tables import Prepared, prepare
 from pscd.rng import Stream, generator
 from pscd.training import checkpoint
@@ -72,7 +72,7 @@ def test_the_error_is_how_far_gains_of_other_rows_and_draws_lie_apart(gamma, n, 
 
 @pytest.mark.parametrize("d", [1, 3])
 def test_a_gain_must_exceed_its_error(d):
-    config = PRESETS["table"].changed({"updates": 20, "optimizer.lr": 0.02})
+    config = RECIPES["table"].changed({"updates": 20, "optimizer.lr": 0.02})
     x = curved()[:, 3 - d :]
     prepared, config = prepare(x, config.changed({"objective.gamma": 0.0}))
     judges = hold_out(prepared, config)[1]
@@ -101,7 +101,7 @@ def small_table(n=40, d=8):
 
 def test_a_network_that_memorises_is_not_kept():
     """Forty rows of noise in eight columns leave nothing to learn; the mixture alone is the better model."""
-    config = PRESETS["table"].changed({"updates": 100, "optimizer.lr": 0.01, "guard.log_every": 20})
+    config = RECIPES["table"].changed({"updates": 100, "optimizer.lr": 0.01, "guard.log_every": 20})
     rows = []
     model = pscd.fit(small_table(), config=config, callbacks=[lambda at: rows.append(at["stats"])])
     gains = [row["gain"] for row in rows]
@@ -128,7 +128,7 @@ def test_the_best_weights_are_those_that_the_model_gets(tmp_path, monkeypatch):
         return next(looks)
 
     monkeypatch.setattr(HeldOut, "gain", gain)
-    config = PRESETS["table"].changed({"updates": 40, "guard.log_every": 10, "guard.checkpoint_every": 40})
+    config = RECIPES["table"].changed({"updates": 40, "guard.log_every": 10, "guard.checkpoint_every": 40})
     rows = []
     model = pscd.fit(curved(), config=config, folder=tmp_path, callbacks=[lambda at: rows.append(at["stats"])])
     assert [row["gain"] for row in rows] == [0.1, 0.7, 0.4, 0.6]
@@ -145,7 +145,7 @@ def test_the_best_weights_are_those_that_the_model_gets(tmp_path, monkeypatch):
 def test_held_out_rows_and_their_chances_stay_together_and_no_row_is_lost():
     z = torch.randn(500, 3, generator=generator(0))
     prepared = Prepared(z, Coordinates.identity((3,)), clean=z[:, 0].sigmoid())
-    config = PRESETS["table"]
+    config = RECIPES["table"]
     train, held, _ = hold_out(prepared, config)
     assert (len(train.z), len(held.z)) == (400, 100)
     for part in (train, held):
@@ -161,7 +161,7 @@ def test_held_out_rows_and_their_chances_stay_together_and_no_row_is_lost():
 @pytest.mark.parametrize("gamma", [0.0, 0.3])
 def test_a_correction_learnt_without_the_held_out_rows_is_laid_on_the_mixture_of_all(gamma):
     x = curved(300)
-    config = PRESETS["table"].changed({"updates": 30, "guard.log_every": 10, "objective.gamma": gamma})
+    config = RECIPES["table"].changed({"updates": 30, "guard.log_every": 10, "objective.gamma": gamma})
     model = pscd.fit(x, config=config)
     prepared, _ = prepare(x, config)
     z = model.coordinates.forward(x)
@@ -180,7 +180,7 @@ def test_the_network_learns_to_correct_the_mixture_that_has_not_seen_its_judges(
         return 0.0
 
     monkeypatch.setattr(HeldOut, "gain", gain)
-    config = PRESETS["table"].changed({"updates": 2, "guard.log_every": 1, "objective.gamma": 0.0})
+    config = RECIPES["table"].changed({"updates": 2, "guard.log_every": 1, "objective.gamma": 0.0})
     pscd.fit(x, config=config)
     prepared, _ = prepare(x, config)
     _, held, _ = hold_out(prepared, config)
@@ -200,7 +200,7 @@ def test_the_updates_draw_training_rows_by_their_chances(monkeypatch):
     monkeypatch.setattr("pscd.training.loop._draw_rows", spy)
     x = curved()
     x[:60] = 12 * torch.rand(60, 3, generator=generator(2), dtype=torch.float64) - 6
-    config = PRESETS["table"].changed({"updates": 2, "objective.gamma": 0.3})
+    config = RECIPES["table"].changed({"updates": 2, "objective.gamma": 0.3})
     pscd.fit(x, config=config)
     prepared, _ = prepare(x, config)
     train, _, _ = hold_out(prepared, config)
@@ -261,7 +261,7 @@ def test_the_gain_is_the_difference_of_exact_gamma_scores():
 
 
 def test_two_fits_of_one_seed_are_equal_to_the_last_bit():
-    x, config = curved(200), PRESETS["table"].changed({"updates": 30, "guard.log_every": 10})
+    x, config = curved(200), RECIPES["table"].changed({"updates": 30, "guard.log_every": 10})
     state = torch.get_rng_state()
     first, again, other = (pscd.fit(x, config=replace(config, seed=seed)) for seed in (0, 0, 1))
     assert torch.equal(torch.get_rng_state(), state)
@@ -272,7 +272,7 @@ def test_two_fits_of_one_seed_are_equal_to_the_last_bit():
 
 
 def test_the_best_weights_survive_a_stop(tmp_path):
-    config = PRESETS["table"].changed({"updates": 200, "guard.log_every": 10, "guard.checkpoint_every": 20})
+    config = RECIPES["table"].changed({"updates": 200, "guard.log_every": 10, "guard.checkpoint_every": 20})
     x = curved(2000)
     whole = pscd.fit(x, config=config)
     assert whole.network.network.net[-1].weight.abs().max() > 0  # not the mixture alone
@@ -295,7 +295,7 @@ def impatient(monkeypatch, gains):
     """Looks after every 10 updates, 30 of which may pass without a better one."""
     looks = iter(gains)
     monkeypatch.setattr(HeldOut, "gain", lambda self, energy: next(looks))
-    return PRESETS["table"].changed(
+    return RECIPES["table"].changed(
         {"updates": 100, "guard.log_every": 10, "guard.checkpoint_every": 20, "rows.idle_updates": 30}
     )
 
@@ -389,7 +389,7 @@ def test_a_checkpoint_that_does_not_tell_when_the_best_was_found_can_be_read(tmp
 
 def test_such_models_are_saved_loaded_and_drawn_from_to_the_same_bits(tmp_path):
     x = torch.randn(200, 3, generator=generator(2), dtype=torch.float64)
-    model = pscd.fit(x, config=PRESETS["table"].changed({"updates": 30}))
+    model = pscd.fit(x, config=RECIPES["table"].changed({"updates": 30}))
     model.save(tmp_path / "model.safetensors", step=30)
     again = pscd.Model.load(tmp_path / "model.safetensors")
     assert torch.equal(model.energy(x), again.energy(x))
@@ -402,7 +402,7 @@ def test_such_models_are_saved_loaded_and_drawn_from_to_the_same_bits(tmp_path):
 def test_log_densities_integrate_to_one_in_the_units_of_the_data():
     """A Riemann sum over a grid of the plane, drawn-in tails included."""
     x = 100 * torch.randn(400, 2, generator=generator(3), dtype=torch.float64)
-    config = PRESETS["table"].changed({"updates": 40})
+    config = RECIPES["table"].changed({"updates": 40})
     model = pscd.fit(x, config=config)
     axis = torch.linspace(-1500, 1500, 100, dtype=torch.float64)
     points = torch.cartesian_prod(axis, axis)
@@ -413,7 +413,7 @@ def test_log_densities_integrate_to_one_in_the_units_of_the_data():
 
 
 def test_holding_rows_out_needs_a_network_that_corrects():
-    config = PRESETS["free"].changed({"rows.hold_out": 0.2, "updates": 5})
+    config = RECIPES["free"].changed({"rows.hold_out": 0.2, "updates": 5})
     with pytest.raises(UserError, match="hold_out judges a network that corrects a mixture"):
         pscd.fit(small_table(60, 2), config=config)
 
@@ -438,7 +438,7 @@ def test_of_very_many_rows_a_share_of_the_sample_is_held_out_and_the_last_take_t
     monkeypatch.setattr("pscd.training.held_out.SAMPLE_ROWS", 20)
     z = torch.arange(50.0)[:, None].expand(-1, 2).clone()
     prepared = Prepared(z.clone(), Coordinates.identity((2,)), clean=z[:, 0].clone() / 100)
-    config = PRESETS["table"].changed({"rows.hold_out": share})
+    config = RECIPES["table"].changed({"rows.hold_out": share})
     train, held, index = hold_out(prepared, config)
     if share == 0:
         assert (train is prepared, held, len(index)) == (True, None, 0)
@@ -458,7 +458,7 @@ def test_of_very_many_rows_a_share_of_the_sample_is_held_out_and_the_last_take_t
 def test_up_to_the_size_of_the_sample_rows_are_held_out_in_a_random_order(monkeypatch):
     monkeypatch.setattr("pscd.training.held_out.SAMPLE_ROWS", 20)
     z = torch.arange(20.0)[:, None]
-    config = PRESETS["table"].changed({"rows.hold_out": 0.3})
+    config = RECIPES["table"].changed({"rows.hold_out": 0.3})
     train, held, index = hold_out(Prepared(z, Coordinates.identity((1,))), config)
     order = torch.randperm(20, generator=generator(config.seed, Stream.HOLD_OUT))
     assert torch.equal(index, order[:6])
@@ -469,7 +469,7 @@ def test_up_to_the_size_of_the_sample_rows_are_held_out_in_a_random_order(monkey
 def test_rows_that_are_held_out_may_be_among_the_last(monkeypatch):
     monkeypatch.setattr("pscd.training.held_out.SAMPLE_ROWS", 20)
     z = torch.arange(24.0)[:, None]
-    config = PRESETS["table"].changed({"rows.hold_out": 0.5})
+    config = RECIPES["table"].changed({"rows.hold_out": 0.5})
     train, held, index = hold_out(Prepared(z.clone(), Coordinates.identity((1,))), config)
     assert 0 < (index >= 14).sum() < 10
     assert sorted([*train.z[:, 0].tolist(), *held.z[:, 0].tolist()]) == list(range(24))

@@ -19,7 +19,7 @@ from pscd.errors import Diverged, UserError
 from pscd.fast import cpp, gradients
 from pscd.model import Model
 from pscd.objectives import OBJECTIVES, DenoisingScoreMatching, PseudoSpherical
-from pscd.presets import PRESETS
+from pscd.recipes.configs import RECIPES
 from pscd.recipes.tables import Prepared, prepare
 from pscd.rng import generator
 from pscd.sampling import Langevin, Mala
@@ -368,7 +368,7 @@ def test_a_conditional_model_of_images_resumes_to_the_last_bit(tmp_path):
     x = torch.randint(256, (40, 1, 8, 8), generator=generator(0)).to(torch.uint8)
     label = torch.arange(40) % 3
     small = {"energy.width": 2, "energy.classes": 3, "chains.buffer_size": 30, "batch_size": 8, "guard.log_every": 1}
-    config = PRESETS["digits"].changed({**small, "updates": 6, "guard.checkpoint_every": 3})
+    config = RECIPES["digits"].changed({**small, "updates": 6, "guard.checkpoint_every": 3})
 
     def stop(row):
         if row["step"] == 5:
@@ -387,7 +387,7 @@ def test_chains_of_a_conditional_model_run_under_their_labels(monkeypatch):
     x = torch.rand(40, 1, 8, 8, generator=generator(0))
     label = torch.arange(40) % 3
     small = {"energy.width": 2, "energy.classes": 3, "chains.buffer_size": 30, "batch_size": 8, "chains.start": "data"}
-    config = PRESETS["digits"].changed(small)
+    config = RECIPES["digits"].changed(small)
     state = init_state(x, config, None, torch.device("cpu"))
     seen, run = [], loop.run_chains
 
@@ -404,7 +404,7 @@ def test_chains_of_a_conditional_model_run_under_their_labels(monkeypatch):
 
 def test_branching_begins_where_another_run_stands(tmp_path):
     x = torch.randint(256, (40, 1, 8, 8), generator=generator(0)).to(torch.uint8)
-    config = PRESETS["digits"].changed({"energy.width": 2, "chains.buffer_size": 30, "batch_size": 8, "updates": 3})
+    config = RECIPES["digits"].changed({"energy.width": 2, "chains.buffer_size": 30, "batch_size": 8, "updates": 3})
     fit(x, config=config, folder=tmp_path / "first")
     checkpoint.branch(tmp_path / "first", tmp_path / "second")
     before, after = checkpoint.load(tmp_path / "first"), checkpoint.load(tmp_path / "second")
@@ -431,7 +431,7 @@ def test_phases_that_are_many_spreads_apart_are_noticed(tmp_path):
             return self.weight * torch.where(e > 0.4, 0.1 + 0.001 * e, 0.001 * e)  # noise against black images
 
     x = torch.rand(40, 1, 8, 8, generator=generator(0)) * 0.2
-    config = PRESETS["digits"].changed(
+    config = RECIPES["digits"].changed(
         {"chains.buffer_size": 30, "batch_size": 8, "updates": 2, "guard.max_retries": 0}
     )
     with pytest.raises(Diverged, match="spreads apart"):
@@ -560,7 +560,7 @@ def test_labels_are_checked_and_an_energy_without_classes_refuses_them(small, x)
     with pytest.raises(UserError, match="labels need an energy with classes"):
         fit(x, config=small, label=torch.arange(len(x)))
     images = torch.zeros(30, 1, 8, 8, dtype=torch.uint8)
-    conditional = PRESETS["digits"].changed(
+    conditional = RECIPES["digits"].changed(
         {"energy.width": 2, "energy.classes": 3, "chains.buffer_size": 8, "updates": 1}
     )
     with pytest.raises(UserError, match="labels must lie between 0 and 2"):
@@ -568,7 +568,7 @@ def test_labels_are_checked_and_an_energy_without_classes_refuses_them(small, x)
 
 
 def test_what_is_known_of_the_rows_goes_along_with_the_model(x):
-    config = PRESETS["table"].changed({"updates": 2})
+    config = RECIPES["table"].changed({"updates": 2})
     model = fit(x, config=config, columns=("a", "b"), fingerprint="of the rows")
     assert model.notes == prepare(x, config)[0].notes != ()
     assert (model.columns, model.fingerprint) == (("a", "b"), "of the rows")

@@ -12,8 +12,8 @@ import pscd
 from pscd import distributed
 from pscd.data import chunks, streams
 from pscd.errors import UserError
-from pscd.presets import PRESETS
 from pscd.recipes import tables as prepare
+from pscd.recipes.configs import RECIPES
 from pscd.rng import generator
 from pscd.run_folder import RunFolder
 from pscd.training import checkpoint, held_out, loop
@@ -147,7 +147,7 @@ def test_a_streamed_run_is_measured_and_drawn(tiny, x, tmp_path):
 def test_large_tables_in_memory_are_prepared_from_a_sample_and_copied_once(monkeypatch):
     x = torch.randn(3000, 3, generator=generator(0))
     x[:, 2] = x[:, 2].round()
-    config = PRESETS["table"].changed({"objective.gamma": 0.3, "rows.hold_out": 0.2})
+    config = RECIPES["table"].changed({"objective.gamma": 0.3, "rows.hold_out": 0.2})
     before = x.clone()
     for module in (prepare, held_out):
         monkeypatch.setattr(module, "SAMPLE_ROWS", 1000)

@@ -10,7 +10,7 @@ from pscd.energies import local_waves
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
 from pscd.objectives import OBJECTIVES
-from pscd.presets import PRESETS
+from pscd.recipes.configs import RECIPES
 from pscd.recipes.tables import prepare
 from pscd.rng import Stream, generator, seeded
 from pscd.sampling import Chains, Mala
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 def test_chains_in_the_box_start_evenly_and_take_a_byte_each():
     x = torch.rand(30, 1, 8, 8, generator=generator(0))
-    config = PRESETS["digits"].changed(SMALL)
+    config = RECIPES["digits"].changed(SMALL)
     state = init_state(x, config, None, CPU)
     assert state.buffer.x.dtype == torch.uint8
     assert state.buffer.x.float().mean() == pytest.approx(127.5, abs=5 * 73.9 / (50 * 64) ** 0.5)  # sd of a byte
@@ -34,7 +34,7 @@ def test_chains_in_the_box_start_evenly_and_take_a_byte_each():
 
 def test_labelled_chains_keep_to_the_classes():
     x = torch.rand(30, 1, 8, 8, generator=generator(0))
-    config = PRESETS["digits"].changed({**SMALL, "energy.classes": 3})
+    config = RECIPES["digits"].changed({**SMALL, "energy.classes": 3})
     label = init_state(x, config, None, CPU).buffer.label
     assert set(label.tolist()) == {0, 1, 2}
 
@@ -49,11 +49,11 @@ def test_rows_of_numbers_get_a_mixture():
 
 def test_data_outside_the_box_are_told():
     with pytest.raises(UserError, match=r"\[0, 1\]"):
-        init_state(2 * torch.ones(30, 1, 8, 8), PRESETS["digits"].changed(SMALL), None, CPU)
+        init_state(2 * torch.ones(30, 1, 8, 8), RECIPES["digits"].changed(SMALL), None, CPU)
 
 
 def test_labels_are_checked():
-    config = PRESETS["digits"].changed({"energy.classes": 3})
+    config = RECIPES["digits"].changed({"energy.classes": 3})
     assert check_label(torch.tensor([5, 6]), 2, TrainConfig(), CPU) is None
     assert check_label(torch.tensor([0, 2]), 2, config, CPU).tolist() == [0, 2]
     with pytest.raises(UserError, match="label for each row"):
@@ -66,7 +66,7 @@ def test_a_proposal_of_ones_own_is_where_chains_jump_to():
     x = torch.randn(80, 3, generator=generator(0)).double()
     own = Mixture.standard(3)
     for start in ("none", "mixture"):
-        config = PRESETS["table"].changed(
+        config = RECIPES["table"].changed(
             {"rows.start": start, "objective.gamma": 0.0, "chains.buffer_size": 20, "rows.hold_out": 0.0}
         )
         config = config.changed({"objective.negatives": "auto"})
@@ -129,7 +129,7 @@ def test_what_is_trained_beside_the_energy_is_moved_by_the_same_optimiser():
 
 def test_labels_of_chains_are_equally_likely_and_seeded():
     x = torch.rand(30, 1, 8, 8, generator=generator(0))
-    config = PRESETS["digits"].changed({"energy.width": 2, "chains.buffer_size": 900, "energy.classes": 3})
+    config = RECIPES["digits"].changed({"energy.width": 2, "chains.buffer_size": 900, "energy.classes": 3})
     label = init_state(x, config, None, CPU).buffer.label
     # 900 labels of 3 kinds: 300 each, with a deviation of 14.
     assert (torch.bincount(label) - 300).abs().max() <= 5 * 14.2
@@ -139,7 +139,7 @@ def test_labels_of_chains_are_equally_likely_and_seeded():
 def test_rows_are_drawn_by_their_chance_of_being_clean():
     x = torch.randn(100, 2, generator=generator(0)).double()
     x[:15] += 40 * torch.rand(15, 2, generator=generator(1)).double()
-    config = PRESETS["plane"].changed({"objective.gamma": 0.3, "chains.buffer_size": 10})
+    config = RECIPES["plane"].changed({"objective.gamma": 0.3, "chains.buffer_size": 10})
     prepared, config = prepare(x, config)
     state = init_state(x, config, None, CPU, prepared=prepared)
     torch.testing.assert_close(state.chances, prepared.clean.double().cumsum(0))
@@ -149,7 +149,7 @@ def test_rows_are_drawn_by_their_chance_of_being_clean():
 @pytest.mark.parametrize(("d", "waves"), [(10, True), (11, False)])
 def test_up_to_ten_columns_have_waves_beside_them(d, waves):
     x = torch.randn(60, d, generator=generator(0), dtype=torch.float64)
-    config = PRESETS["table"].changed({**SMALL, "objective.gamma": 0.0})
+    config = RECIPES["table"].changed({**SMALL, "objective.gamma": 0.0})
     prepared, config = prepare(x, config)
     energy = init_state(x, config, None, CPU, prepared=prepared).energy
     n_waves = config.energy.fourier if waves else 0
@@ -159,7 +159,7 @@ def test_up_to_ten_columns_have_waves_beside_them(d, waves):
 
 
 def test_labels_at_the_edges_of_their_range():
-    config = PRESETS["digits"].changed({"energy.classes": 3})
+    config = RECIPES["digits"].changed({"energy.classes": 3})
     for label in (torch.tensor([-1, 0]), torch.tensor([0, 3])):
         with pytest.raises(UserError, match="labels must lie between 0 and 2"):
             check_label(label, 2, config, CPU)

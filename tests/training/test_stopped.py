@@ -13,13 +13,13 @@ from pscd.errors import UserError
 from pscd.files import read_tensors, tensors_digest
 from pscd.objectives import OBJECTIVES
 from pscd.objectives.gamma import PseudoSpherical
-from pscd.presets import PRESETS
+from pscd.recipes.configs import RECIPES
 from pscd.rng import generator
 from pscd.training import checkpoint
 from pscd.training.finish import load_stopped, settled
 from pscd.training.fit import fit
 
-IMAGES = PRESETS["digits"].changed(
+IMAGES = RECIPES["digits"].changed(
     {
         "energy.width": 4,
         "energy.classes": 10,
@@ -108,7 +108,7 @@ def test_images_go_on_from_their_chains_and_labels(tmp_path):
 
 
 def test_the_best_weights_by_held_out_rows_and_the_gamma_that_was_chosen(x, tmp_path):
-    config = PRESETS["table"].changed({"updates": 8, "batch_size": 32, "chains.buffer_size": 64, "guard.log_every": 2})
+    config = RECIPES["table"].changed({"updates": 8, "batch_size": 32, "chains.buffer_size": 64, "guard.log_every": 2})
     there = stopped_run(tmp_path, x, config, 6)
     values = checkpoint.load(tmp_path)
     values["best"]["weights"] = {name: t + 1 for name, t in values["best"]["weights"].items()}

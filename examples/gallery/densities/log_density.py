@@ -19,7 +19,7 @@ waiting = np.where(long, 80, 54) + 6 * (lasting - np.where(long, 4.3, 2.0)) + rn
 rows = np.c_[lasting, waiting]
 rows[:150] = np.c_[rng.uniform(0, 7, 150), rng.uniform(20, 120, 150)]  # wrong entries
 
-config = pscd.presets.for_rows((2,)).changed({"updates": 400})  # the recipe, shorter
+config = pscd.recipes.configs.for_rows((2,)).changed({"updates": 400})  # the recipe, shorter
 model = pscd.fit(rows, config=config)
 print("\n".join(model.notes))
 print(f"log Z = {model.log_z().value:.3f} +- {model.log_z().error:.1e}")

@@ -13,7 +13,7 @@ from pscd.data import to_unit
 from pscd.images.grids import grid
 
 digits = pscd.load_dataset("digits", seed=0)
-config = pscd.presets.PRESETS["digits"].changed({"updates": 700, "energy.width": 16})
+config = pscd.recipes.configs.RECIPES["digits"].changed({"updates": 700, "energy.width": 16})
 model = pscd.fit(digits.train, config=config)
 
 energy = model.energy(digits.train)

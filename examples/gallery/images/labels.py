@@ -13,7 +13,7 @@ import pscd
 from pscd.images.grids import grid
 
 digits = pscd.load_dataset("digits", seed=0)
-config = pscd.presets.PRESETS["digits"].changed({"updates": 700, "energy.width": 16, "energy.classes": 10})
+config = pscd.recipes.configs.RECIPES["digits"].changed({"updates": 700, "energy.width": 16, "energy.classes": 10})
 model = pscd.fit(digits.train, config=config, label=digits.train_labels)
 
 # %%

@@ -9,7 +9,6 @@ from pscd.config import TrainConfig
 from pscd.data import Dataset
 from pscd.images.scores import combined
 from pscd.metrics import auroc
-from pscd.presets import PRESETS
 from pscd.rng import generator
 from studies.engine import Row, Run, mean_rows, objective_label
 from studies.paper.ood_scores import (
@@ -30,6 +29,7 @@ from studies.paper.ood_scores import (
     score_summary,
     sets_to_judge,
 )
+from studies.presets import PRESETS
 
 
 def kept(**named):

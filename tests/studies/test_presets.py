@@ -7,9 +7,9 @@ from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.images.features import Pixels
 from pscd.metrics import auroc, frechet_distance
-from pscd.presets import DEFAULT_OF, MEASURED, PRESETS, default_preset, for_rows, preset
 from pscd.rng import generator
 from pscd.training.fit import fit
+from studies.presets import PRESET_OF, PRESETS, preset
 
 SHAPES = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "fashion-mnist": (1, 28, 28), "paper-celeba": (3, 64, 64)}
 
@@ -132,41 +132,8 @@ def test_the_paper_s_plain_network():
     assert [m.negative_slope for m in between] == [0.2] * 5
 
 
-@pytest.mark.parametrize(
-    ("shape", "own", "name"),
-    [
-        ((1,), False, "plane"),
-        ((2,), False, "plane"),
-        ((3,), False, "table"),
-        ((3,), True, "free"),
-        ((2, 2), True, "table"),
-    ],
-)
-def test_rows_find_their_preset(shape, own, name):
-    assert for_rows(shape, own=own) is PRESETS[name]
-
-
-def test_images_and_files_of_ones_own_find_their_preset(tmp_path):
-    weighed = PRESETS["cifar10-small"].changed({"energy.classes": 0, "rows.start": "glance"})
-    assert for_rows((3, 32, 32)) == weighed.changed({"rows.data": ""})
-    assert default_preset(str(tmp_path)) == weighed
-    assert default_preset("x.csv") is PRESETS["table"]
-    assert default_preset("x.csv", 2) is PRESETS["plane"]
-    assert default_preset("x.csv", 3) is PRESETS["table"]
-    assert default_preset("") == default_preset("own.module:toy") == TrainConfig()
-    assert {data: default_preset(data) for data in ("celeba", "svhn", "notmnist", "digits")} == {
-        "celeba": PRESETS["paper-celeba"],
-        "svhn": PRESETS["cifar10-small"],
-        "notmnist": PRESETS["mnist-robust"],
-        "digits": PRESETS["digits"],
-    }
-
-
 def test_data_find_their_preset():
-    assert default_preset("mnist") is PRESETS["mnist-robust"]
-    assert default_preset("cifar10") is PRESETS["cifar10-small"]
-    assert default_preset("moon") == TrainConfig()
-    assert {*DEFAULT_OF.values(), *MEASURED.values()} <= set(PRESETS)
+    assert set(PRESET_OF.values()) <= set(PRESETS)
     with pytest.raises(UserError, match="digits"):
         preset("nonsense")
 
