@@ -60,12 +60,10 @@ def start(device: torch.device, timeout: float = 600.0) -> bool:
 
 
 def _token_of_attempt(store: Any, rank: int, world_size: int, timeout: float, pause: float = 0.01) -> str:
-    """A token that the processes of this start share and that no earlier start used.
-
-    After a restart the store of torchrun still holds the addresses of dead processes, and a process that starts early
-    would connect to those (pytorch issue 135712); the restart counter does not help, because every machine has its own.
-    So each process announces itself under a new name, and process 0 answers until all processes have the token.
-    """
+    """A token that the processes of this start share and that no earlier start used."""
+    # After a restart the store of torchrun still holds the addresses of dead processes, and a process that starts early
+    # would connect to those (pytorch issue 135712); the restart counter does not help: every machine has its own. So
+    # each process announces itself under a new name, and process 0 answers until all processes have the token.
     name = uuid.uuid4().hex
     if rank:
         store.set(f"hello {rank}", name)

@@ -65,23 +65,14 @@ class _Network(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution and its activation; a fully connected layer is one whose kernel covers all of its input.
+    """A convolution and its activation; a fully connected layer is one whose kernel covers all of its input."""
 
-    Args:
-        weight: `(out, channels, height, width)` of the kernel, float32, on the CPU.
-        bias: `(out,)`, or None.
-        size: height and width of the input; a row of numbers is an image of one pixel.
-        stride: down and across.
-        padding: zeros above and below, and left and right.
-        activation: its kind and slope.
-    """
-
-    weight: Tensor
-    bias: Tensor | None
-    size: tuple[int, int] = (1, 1)
-    stride: tuple[int, int] = (1, 1)
-    padding: tuple[int, int] = (0, 0)
-    activation: tuple[int, float] = NONE
+    weight: Tensor  # `(out, channels, height, width)` of the kernel, float32, on the CPU
+    bias: Tensor | None  # `(out,)`
+    size: tuple[int, int] = (1, 1)  # height and width of the input; a row of numbers is an image of one pixel
+    stride: tuple[int, int] = (1, 1)  # down and across
+    padding: tuple[int, int] = (0, 0)  # zeros above and below, and left and right
+    activation: tuple[int, float] = NONE  # its kind and slope
 
     @property
     def output(self) -> tuple[int, int, int]:
@@ -99,30 +90,19 @@ class Layer:
 
 
 class Network:
-    """An energy in C++, with a copy of the current weights.
-
-    Args:
-        layers: the hidden layers.
-        last: weights of the last layer, `(outputs, n)`; with several outputs, calls say which one each row means.
-        last_bias: `(outputs,)`, or None.
-        frequencies: `(inputs, waves)` of Fourier features; the first layer sees inputs, sines and cosines.
-        precision: precision |x|^2 / 2 is added to the energy.
-        bound: the rest of the energy is f, or bound tanh(f / bound) if this is not 0.
-        threads: the most to use; results do not depend on it.
-        min_shared_work: multiply-adds below which starting threads does not pay.
-    """
+    """An energy in C++, with a copy of the current weights."""
 
     def __init__(
         self,
-        layers: Sequence[Layer],
-        last: Tensor,
-        last_bias: Tensor | None,
+        layers: Sequence[Layer],  # the hidden ones
+        last: Tensor,  # weights of the last layer, `(outputs, n)`; with several outputs, calls choose one for each row
+        last_bias: Tensor | None,  # `(outputs,)`
         *,
-        frequencies: Tensor | None = None,
-        precision: float = 0.0,
-        bound: float = 0.0,
-        threads: int = 1,
-        min_shared_work: int = 500_000,
+        frequencies: Tensor | None = None,  # `(inputs, waves)`; the first layer also sees sines and cosines
+        precision: float = 0.0,  # precision |x|^2 / 2 is added to the energy
+        bound: float = 0.0,  # the rest of the energy is f, or bound tanh(f / bound) if this is not 0
+        threads: int = 1,  # the most to use; results do not depend on it
+        min_shared_work: int = 500_000,  # multiply-adds below which starting threads does not pay
     ) -> None:
         self._min_shared_work = min_shared_work
         self._alive: list[Any] = []  # tensors that C++ has pointers to

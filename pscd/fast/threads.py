@@ -113,26 +113,19 @@ def _without_gradients(work: Callable[[Item], Result], item: Item) -> Result:
 
 
 class Threads:
-    """Chooses between one thread and all that are allowed, by timing repeated work.
+    """Chooses between one thread and all that are allowed, by timing repeated work."""
 
-    How much a second thread gains depends on the load of the machine: nearly a factor of two on an idle one, while on a
-    busy one threads wait for each other. So both are timed again from time to time, ever more rarely while the choice
-    remains the same. The result of the work must not depend on the choice.
-
-    Args:
-        clock: time in seconds.
-        first_pause: seconds between two comparisons after a change.
-        longest_pause: seconds between two comparisons in the long run.
-        clear_ratio: of times, below which to change.
-    """
+    # How much a second thread gains depends on the load of the machine: nearly a factor of two on an idle one, while on
+    # a busy one threads wait for each other. So both are timed again from time to time, ever more rarely while the
+    # choice remains the same. The result of the work must not depend on the choice.
 
     def __init__(
         self,
         clock: Callable[[], float] = time.perf_counter,
         *,
-        first_pause: float = 0.25,
-        longest_pause: float = 60.0,
-        clear_ratio: float = 0.9,
+        first_pause: float = 0.25,  # seconds between two comparisons after a change
+        longest_pause: float = 60.0,  # and in the long run
+        clear_ratio: float = 0.9,  # of times, below which to change
     ) -> None:
         self._clock = clock
         self._many = False

@@ -80,10 +80,10 @@ def layers_of(net: nn.Module) -> Iterator[Layer | None]:
 
 
 class LayerChain:
-    """Layers in sequence: one output per row of a batch, and its gradient.
+    """Layers in sequence: one output per row of a batch, and its gradient."""
 
-    Intermediate values are overwritten by the next call; returned values are not.
-    """
+    # Intermediate values are overwritten by the next call; returned values are not. `output`, `(n,)` with n >= B, is
+    # which output each row means if there are several.
 
     def __init__(self, hidden: list[Layer], last: "Linear", output: Tensor | None = None) -> None:
         self.hidden, self.last, self.output = hidden, last, output

@@ -104,11 +104,8 @@ class FEBM(Objective):
 
 
 def with_new_weights(module: nn.Module) -> nn.Module:
-    """A copy on the CPU with new random weights, each tensor drawn with the mean and deviation of its entries.
-
-    It works for any module, spectrally normalised ones included. Weights are drawn from torch's global generator. Where
-    all entries of a tensor are equal, the deviation is 0.1.
-    """
+    """A copy on the CPU with new random weights, each tensor drawn with the mean and deviation of its entries."""
+    # It works for any module, spectrally normalised ones included; where all entries are equal, the deviation is 0.1.
     module = copy.deepcopy(module).cpu()
     with torch.no_grad():
         for p in module.parameters():

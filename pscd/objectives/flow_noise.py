@@ -33,11 +33,10 @@ def zuko_flows() -> Any:
 
 
 class FlowNoise(nn.Module):
-    """A neural spline flow (Durkan et al. 2019) fitted by maximum likelihood, and a broad Gaussian.
+    """A neural spline flow (Durkan et al. 2019) fitted by maximum likelihood, and a broad Gaussian."""
 
-    The broad component keeps the noise from vanishing at data that the flow was not fitted to. The flow consists of
-    coupling layers, so that both directions take one pass whatever the dimension.
-    """
+    # The broad component keeps the noise from vanishing at data that the flow was not fitted to. The flow consists of
+    # coupling layers, so that both directions take one pass whatever the dimension.
 
     centre: Tensor
     spread: Tensor

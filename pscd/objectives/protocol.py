@@ -14,7 +14,15 @@ from pscd.types import Energy
 class Objective(Protocol):
     """What training needs of an objective: a loss of a batch, and how its negatives are drawn.
 
-    An objective is a frozen dataclass that inherits these defaults; only `__call__` has none.
+    An objective is a frozen dataclass that inherits these defaults; only the call has none. It returns the loss, a
+    scalar, and statistics for the log.
+
+    Args:
+        energy: maps `(B, *shape)` to `(B,)`.
+        aux: what `init` returned.
+        x_pos: a batch of data, `(B, *shape)`.
+        x_neg: samples of the model, `(B, *shape)`; empty if the objective needs none.
+        generator: source of randomness.
     """
 
     @property
@@ -63,18 +71,7 @@ class Objective(Protocol):
         x_neg: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss over the batches of all processes together.
-
-        Args:
-            energy: maps `(B, *shape)` to `(B,)`.
-            aux: what `init` returned.
-            x_pos: a batch of data, `(B, *shape)`.
-            x_neg: samples of the model, `(B, *shape)`; empty if the objective needs none.
-            generator: source of randomness.
-
-        Returns:
-            The loss, a scalar, and statistics for the log.
-        """
+        """The loss over the batches of all processes together."""
         ...
 
     def sample(

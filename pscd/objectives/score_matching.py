@@ -14,12 +14,10 @@ from pscd.types import Energy, documented, option
 
 
 def noise_at(sigma: float, first: float, warmup: float, progress: float, least: float = 0.05) -> float:
-    """Noise that falls geometrically from `first` to `sigma` over the first part of the run.
-
-    Gradients at the data do not determine the energy between and around them, and samples that start there are wrong.
-    Large noise at the start puts data there. Geometric decay cannot reach 0, so below `least` the noise drops to its
-    final value.
-    """
+    """Noise that falls geometrically from `first` to `sigma` over the first part of the run."""
+    # Gradients at the data do not determine the energy between and around them, and samples that start there are wrong.
+    # Large noise at the start puts data there. Geometric decay cannot reach 0, so below `least` the noise drops to its
+    # final value.
     done = warmed_up(1.0, warmup, progress)
     least = max(sigma, least)
     return sigma if done == 1 else least * (first / least) ** (1 - done)

@@ -9,24 +9,37 @@ from pscd.sampling.buffer import ReplayBuffer
 from pscd.sampling.jumps import Jumps, jumps
 from pscd.sampling.langevin import Langevin, langevin
 from pscd.sampling.mala import Mala, adapt_step_size, mala
+from pscd.sampling.normalizing import LogZ, log_z
 from pscd.sampling.proposals import Chains
 from pscd.sampling.protocol import Callback, Proposal, Sampler
+from pscd.sampling.spectrum import Spectrum, spectrum
+from pscd.sampling.starts import STARTS, BoxStart, GaussianStart, MixtureStart, PlainStart, Start
 
 # By name; a custom sampler is named by its import path, `package.module:Name`.
 SAMPLERS: dict[str, type[Sampler]] = {"mala": Mala, "langevin": Langevin, "jumps": Jumps}
 
 __all__ = [
     "SAMPLERS",
+    "STARTS",
+    "BoxStart",
     "Callback",
     "Chains",
+    "GaussianStart",
     "Jumps",
     "Langevin",
+    "LogZ",
     "Mala",
+    "MixtureStart",
+    "PlainStart",
     "Proposal",
     "ReplayBuffer",
     "Sampler",
+    "Spectrum",
+    "Start",
     "adapt_step_size",
     "jumps",
     "langevin",
+    "log_z",
     "mala",
+    "spectrum",
 ]
