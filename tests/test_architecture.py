@@ -41,15 +41,15 @@ LAYERS = [
 ONLY_IN = {"matplotlib": {"plots.py"}, "argparse": {"cli"}, "altair": {"report/charts.py"}}
 
 # Budgets. Where the second number is larger than the first it is today's, and may only fall to the first.
-LINES = max(24_000, 28_800)
-CONSTANTS = max(200, 400)
-PACKAGE_LINES = {"(most)": 2_500, "cli": 3_700, "tables": 4_000, "data": 2_900, "detector": 2_700}
+LINES = max(24_000, 25_300)
+CONSTANTS = 180  # the number only falls
+PACKAGE_LINES = {"(most)": 2_500, "tables": 3_300}
 FILE_LINES = 350
-LONGER_FILES = max(0, 11)  # files above FILE_LINES; losses.py and exact.py are one idea each and exempt
-LONG_DOCSTRINGS = max(0, 310)  # of names that are not exported
-FLAGS_OUTSIDE = max(0, 30)
+LONGER_FILES = max(0, 3)  # files above FILE_LINES; losses.py and exact.py are one idea each and exempt
+LONG_DOCSTRINGS = max(0, 114)  # of names that are not exported
+FLAGS_OUTSIDE = max(0, 12)
 NAMES_OUTSIDE = max(0, 40)  # of benchmark data sets, other libraries that are compared with, lemmas
-CYCLES = max(0, 4)
+CYCLES = max(0, 1)
 
 
 def modules():
@@ -158,7 +158,7 @@ FOREIGN = re.compile(
     r"mnist|cifar|celeba|svhn|quickdraw|adbench|pendigits|keel|pyod|torchebm|ebmkit|miceforest|robpy|cellmcd|\blemma",
     re.IGNORECASE,
 )
-FLAG = re.compile(r"(?<![\w(-])--[a-z][a-z-]+")  # not `var(--data)` of a style sheet
+FLAG = re.compile(r"(?<![\w(-])(?<!torchrun )--[a-z][a-z-]+")  # not `var(--data)` of a style sheet
 
 
 def matches(pattern, paths):
@@ -217,12 +217,14 @@ def definitions(path):
 
 
 def test_docstrings_of_names_that_are_not_exported_are_one_line():
+    """An example may follow it."""
     exported = set(exported_names())
     long = []
     for path in modules():
         for outer, node in definitions(path):
             is_exported = outer in exported and not node.name.startswith("_")
-            if not is_exported and "\n" in (ast.get_docstring(node) or ""):
+            prose = (ast.get_docstring(node) or "").split(">>>")[0].strip()
+            if not is_exported and "\n" in prose:
                 long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
     assert len(long) <= LONG_DOCSTRINGS, "\n".join(long)
 
