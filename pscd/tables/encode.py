@@ -69,9 +69,17 @@ def encode(frame: Any, schema: Schema) -> Encoded:
     if absent:
         raise UserError(f"no column {listed(absent)}; there are {listed(table.columns)}")
     n, n_source = len(table), len(schema.columns)
-    x = np.empty((n, len(schema.parts)))
+    x = np.full((n, len(schema.parts)), np.nan)
     stray, missing = np.zeros((n, n_source), bool), np.zeros((n, n_source), bool)
-    cells = _cells(table, schema)
+    parts = [[j for j, part in enumerate(schema.parts) if part.source == i] for i in range(n_source)]
+    cells = {}
+    for i, column in _present(table, schema).items():
+        plain = _plain_numbers(table[column.name], column, schema)
+        if plain is None:
+            cells[i] = cells_of(table[column.name], column_missing(column.name, schema.missing))
+        else:
+            x[:, parts[i][0]], missing[:, i] = plain
+            stray[:, i] = np.isnan(plain[0]) & ~plain[1]
     schema = _adapted(cells, schema, _stated_in(frame))
     for i, of_column in cells.items():
         column = schema.columns[i]
@@ -80,9 +88,9 @@ def encode(frame: Any, schema: Schema) -> Encoded:
             values = _values(of_column, column)
             bad = np.isnat(values) if values.dtype.kind == "M" else np.isnan(values)
             stray[:, i] = of_column.spread(bad, False)
-            for j, part in enumerate(schema.parts):
-                if part.source == i:
-                    x[:, j] = of_column.spread(date_values(values, part.role) if column.kind == "date" else values)
+            for j in parts[i]:
+                role = schema.parts[j].role
+                x[:, j] = of_column.spread(date_values(values, role) if column.kind == "date" else values)
     return Encoded(x, stray, missing)
 
 
@@ -98,15 +106,13 @@ def adapted(frame: Any, schema: Schema, options: ReadOptions | None = None) -> S
         A schema that encodes all blocks of the file alike.
     """
     options = options or _stated_in(frame)
-    return _adapted(_cells(as_frame(frame), schema), schema, options)
-
-
-def other_decimal(frame: Any, schema: Schema) -> str | None:
-    """The decimal sign of a table of text, if its numbers show that it is not that of the first."""
-    cells = _cells(as_frame(frame), schema)
-    numeric = {i: c for i, c in cells.items() if schema.columns[i].kind in ("number", "integer") and c.kind == "text"}
-    stated = _stated_in(frame)
-    return stated_marks(stated.decimal, stated.thousands)[0] or _shown_decimal(numeric, schema)
+    table = as_frame(frame)
+    cells = {
+        i: cells_of(table[column.name], column_missing(column.name, schema.missing))
+        for i, column in _present(table, schema).items()
+        if column.kind in ("number", "integer")
+    }
+    return _adapted(cells, schema, options)
 
 
 def _stated_in(frame: Any) -> ReadOptions:
@@ -114,18 +120,32 @@ def _stated_in(frame: Any) -> ReadOptions:
     return ReadOptions(decimal=about.get("decimal"), thousands=about.get("thousands"))
 
 
-def _cells(table: "nw.DataFrame[Any]", schema: Schema) -> dict[int, Cells]:
-    columns = {i: column for i, column in enumerate(schema.columns) if column.name in table.columns}
-    return {i: _cells_of(table[column.name], column, schema) for i, column in columns.items()}
+def _present(table: "nw.DataFrame[Any]", schema: Schema) -> dict[int, Column]:
+    return {i: column for i, column in enumerate(schema.columns) if column.name in table.columns}
 
 
-def _cells_of(series: "nw.Series[Any]", column: Column, schema: Schema) -> Cells:
-    """The cells of a column; those of plain numbers as they are, since to find the distinct ones takes far longer."""
-    spellings = column_missing(column.name, schema.missing)
-    if column.kind not in ("number", "integer") or not series.dtype.is_numeric() or spellings:
-        return cells_of(series, spellings)
-    values = series.cast(nw.Float64).to_numpy()
-    return Cells("number", values, np.where(np.isnan(values), -1, np.arange(len(values))))
+def _plain_numbers(series: "nw.Series[Any]", column: Column, schema: Schema) -> tuple[np.ndarray, np.ndarray] | None:
+    """The numbers of a column and which cells are missing, at once and not by distinct cells, which takes far longer.
+
+    None where most cells are no plain numbers, so that there may be more to infer about them.
+    """
+    if column.kind not in ("number", "integer") or column_missing(column.name, schema.missing):
+        return None
+    if series.dtype.is_numeric():
+        values = series.cast(nw.Float64).to_numpy()
+        return np.where(np.abs(values) < LARGEST, values, np.nan), np.isnan(values)
+    if series.dtype != nw.String or column.decimal != ".":
+        return None
+    text = series.to_pandas()
+    values = pd.to_numeric(text, errors="coerce").to_numpy(np.float64, na_value=np.nan).copy()
+    rest = np.flatnonzero(~(np.abs(values) < LARGEST))
+    if 2 * len(rest) > len(values):
+        return None
+    cells = cells_of(nw.from_native(text.iloc[rest], series_only=True))
+    values[rest] = cells.spread(_format_of(column).parse(cells.values))
+    missing = np.zeros(len(values), bool)
+    missing[rest] = cells.codes < 0
+    return values, missing
 
 
 def _adapted(cells: Mapping[int, Cells], schema: Schema, options: ReadOptions) -> Schema:

@@ -138,7 +138,8 @@ class TableFile:
             return self.frame()
         if isinstance(self._source, TextSource):  # lines before a place have to be read anyway
             step = -(-self.n_rows_estimate // n)
-            return pd.concat([block.iloc[::step] for block in self.blocks()], ignore_index=True)
+            with reading(self.path, f"not a readable {suffix_of(self.path)} file"):
+                return next(self._source.blocks(n, 0, None, [], step))
         starts = np.linspace(0, self.n_rows_estimate - n // pieces, pieces).astype(int).tolist()
         return pd.concat([next(self.blocks(n // pieces, start)) for start in starts], ignore_index=True)
 

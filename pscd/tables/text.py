@@ -4,10 +4,10 @@ import codecs
 import csv
 import gzip
 import io
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -54,57 +54,59 @@ class TextSource:
     n_rows: int | None = None
 
     def blocks(
-        self, size: int | None, start: int, columns: Sequence[str] | None, notes: list[str]
+        self, size: int | None, start: int, columns: Sequence[str] | None, notes: list[str], step: int = 1
     ) -> Iterator[pd.DataFrame]:
         """Frames of text cells; what is noticed on the way is added to `notes` at the end of the file."""
         if size is None:
             check_fits(self.path, 8 * self.n_characters)  # bytes that a frame needs for each
         chosen = [j for j, name in enumerate(self.names) if columns is None or name in columns]
         ragged = Ragged()
-        with open_text(self.path, self.layout.encoding) as file:
-            last: deque[list[str]] = deque(maxlen=1)
-            rows = self._rows(file, notes, last)
+        with open_text(self.path, self.layout.encoding) as file, _long_fields():
+            last: list[list[str]] = []
+            rows: Iterator[list[str]] = chain.from_iterable(self._chunks(file, notes, last))
             n = sum(1 for _ in islice(rows, start))
+            rows = rows if step == 1 else islice(rows, 0, None, step)
             while (record := next(rows, None)) is not None:
-                series = _columns([record], islice(rows, None if size is None else size - 1), chosen, n, ragged, self)
-                n += len(series[0]) if series else 0
+                part = chain([record], islice(rows, None if size is None else size - 1))
+                series, n = self._columns(part, chosen, n, ragged)
                 yield pd.DataFrame({self.names[j]: values for j, values in zip(chosen, series, strict=True)})
         if last and is_summary(last[-1]) and n > 2:
             notes.append(f"the last row looks like a summary ({is_summary(last[-1])!r}): remove it if it is one")
         notes += ragged.notes()
 
-    def _rows(self, file: IO[str], notes: list[str], last: deque[list[str]]) -> Iterator[list[str]]:
+    def _chunks(
+        self, file: IO[str], notes: list[str], last: list[list[str]], size: int = 20_000
+    ) -> Iterator[list[list[str]]]:
         """The records that are rows: without header, lines before it, and a footer."""
-        held: deque[list[str]] = deque()
-        for record, _, _ in islice(table_records(file, self.layout), int(self.layout.header), None):
-            held.append(record)
-            if len(held) > 3:
-                yield held.popleft()
-        footer = find_footer(list(held), self.layout.width)
+        held: list[list[str]] = []
+        rows = islice(_table_rows(file, self.layout), int(self.layout.header), None)
+        while chunk := list(islice(rows, size)):
+            held += chunk
+            yield held[:-3]
+            held = held[-3:]
+        footer = find_footer(held, self.layout.width)
         if footer:
             notes.append(f"last line left out, it is no row: {listed([''.join(held[-1])])}")
-        rest = list(held)[: len(held) - footer]
-        last.extend(rest[-1:])
-        yield from rest
+        held = held[: len(held) - footer]
+        last += held[-1:]
+        yield held
 
-
-def _columns(
-    first: list[list[str]], rows: Iterator[list[str]], chosen: list[int], n: int, ragged: Ragged, source: TextSource
-) -> list[pd.Series]:
-    """The chosen columns of records: missing fields are empty, a surplus is cut off."""
-    width = source.layout.width
-    parts: list[list[pd.Series]] = []
-    while chunk := [*first, *islice(rows, 20_000)]:
-        first = []
-        for i, record in enumerate(chunk):
-            if len(record) < width:
-                ragged.fewer.append(n + i + 1)
-                chunk[i] = [*record, *[""] * (width - len(record))]
-            elif len(record) > width and any(value.strip() for value in record[width:]):
-                ragged.more.append(n + i + 1)
-        n += len(chunk)
-        parts.append([pd.Series([record[j] for record in chunk], dtype="str") for j in chosen])
-    return [pd.concat(column, ignore_index=True) for column in zip(*parts, strict=True)]
+    def _columns(
+        self, rows: Iterator[list[str]], chosen: list[int], n: int, ragged: Ragged, size: int = 20_000
+    ) -> tuple[list[pd.Series], int]:
+        """The chosen columns of records, the first of them row n, and the number of the row after them."""
+        width = self.layout.width
+        parts: list[list[pd.Series]] = []
+        while chunk := list(islice(rows, size)):
+            for i, record in enumerate(chunk):
+                if len(record) < width:
+                    ragged.fewer.append(n + i + 1)
+                    chunk[i] = [*record, *[""] * (width - len(record))]
+                elif len(record) > width and any(value.strip() for value in record[width:]):
+                    ragged.more.append(n + i + 1)
+            n += len(chunk)
+            parts.append([pd.Series([record[j] for record in chunk], dtype="str") for j in chosen])
+        return [pd.concat(column, ignore_index=True) for column in zip(*parts, strict=True)], n
 
 
 def open_text_source(
@@ -263,15 +265,34 @@ def table_records(file: Iterable[str], layout: Layout) -> Iterator[tuple[list[st
         yield record, begin, end
 
 
+def _table_rows(file: IO[str], layout: Layout) -> Iterator[list[str]]:
+    """The fields of `table_records`, without counting lines where the table is wide."""
+    if layout.width == 1:
+        return (record for record, _, _ in table_records(file, layout))
+    reader = _reader(file, layout.delimiter, layout.quoted)
+    return islice((record for record in reader if _is_filled(record)), layout.skip, None)
+
+
 def _every_record(file: Iterable[str], delimiter: str, quoted: bool) -> Iterator[tuple[list[str], int, int]]:
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    limit = csv.field_size_limit(LONGEST_LINE)
-    try:
-        reader = csv.reader(file, delimiter=delimiter, quoting=quoting, skipinitialspace=True)
-        begin = 0
+    reader = _reader(file, delimiter, quoted)
+    begin = 0
+    with _long_fields():
         for record in reader:
             yield record, begin, reader.line_num
             begin = reader.line_num
+
+
+def _reader(file: Iterable[str], delimiter: str, quoted: bool) -> Any:
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    return csv.reader(file, delimiter=delimiter, quoting=quoting, skipinitialspace=True)
+
+
+@contextmanager
+def _long_fields() -> Iterator[None]:
+    """Let the csv module take fields as long as the longest line."""
+    limit = csv.field_size_limit(LONGEST_LINE)
+    try:
+        yield
     finally:
         csv.field_size_limit(limit)
 
