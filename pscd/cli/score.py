@@ -158,7 +158,7 @@ def _model_reader(
     args: argparse.Namespace, model: "Model", table: "TableFile"
 ) -> "tuple[list[str], Callable[[pd.DataFrame], np.ndarray]]":
     """The columns that a model needs, and what makes numbers of a block: by name, or by place if one has no names."""
-    from pscd.tables import encode
+    from pscd.tables import adapted, encode
     from pscd.tables.levels import listed
 
     schema = model.schema
@@ -171,7 +171,10 @@ def _model_reader(
     absent = [name for name in names if name not in table.names]
     if absent:
         raise UserError(f"{table.path}: has no column {listed(absent)}; it has {listed(list(table.names))}")
-    return names, numbers_reader(table, names) if schema is None else lambda block: encode(block[names], schema).x
+    if schema is None:
+        return names, numbers_reader(table, names)
+    own = adapted(next(table.blocks(columns=names)), schema, table.options)
+    return names, lambda block: encode(block[names], own).x
 
 
 def _where(valid: "np.ndarray", x: "np.ndarray", compute: "Callable[[np.ndarray], np.ndarray]") -> "np.ndarray":

@@ -268,17 +268,36 @@ def split_rows(n: int, seed: int) -> tuple[Tensor, Tensor]:
     return order[:n_held_out], order[n_held_out:]
 
 
-def rows_of(table: "TableFile", names: Sequence[str] | None = None, ids: Sequence[str] = ()) -> Tensor:
-    """The rows of a table for a model of numbers: its columns by name, or all but the ids; NaN for missing values."""
-    from pscd.tables import encode, numeric_schema
+def rows_of(
+    table: "TableFile",
+    names: Sequence[str] | None = None,
+    ids: Sequence[str] = (),
+    schema: "Schema | None" = None,
+) -> Tensor:
+    """The rows of a table for a model of numbers, NaN for missing values.
+
+    Args:
+        table: the file.
+        names: of the columns to take; None: all but the ids.
+        ids: columns that name a row.
+        schema: of the table that the model was trained on, if it has one; `names` are not looked at then.
+
+    Returns:
+        `(n, columns)` in float64, `(n, *shape)` of arrays.
+
+    Raises:
+        UserError: a column is not there, or holds no numbers.
+    """
+    from pscd.tables import adapted, encode, numeric_schema
 
     if table.shape is not None:
         if ids:
             raise UserError(f"{table.path}: has no column names, so none can be an id")
         return torch.from_numpy(np.array(table.frame(), np.float64).reshape(-1, *table.shape))
     names = [name for name in table.names if name not in ids] if names is None else names
-    schema, _ = numeric_schema(table, names)
-    return torch.from_numpy(encode(table.frame(), schema).x)
+    frame = table.frame()
+    schema = numeric_schema(table, names)[0] if schema is None else adapted(frame, schema, table.options)
+    return torch.from_numpy(encode(frame, schema).x)
 
 
 def read_table(path: Path | str, options: "ReadOptions | None" = None) -> "pd.DataFrame":

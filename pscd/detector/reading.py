@@ -77,7 +77,13 @@ class Reader:
         plain = not has_text(table) if frame is None else all(dtype.is_numeric() for dtype in frame.schema.dtypes())
         if plain and not (kinds or missing):
             return cls.plain(np.shape(table)[1] if frame is None else frame.columns)
-        return cls(look(table if frame is not None else np.asarray(table, object), kinds=kinds, missing=missing))
+        return cls(
+            look(
+                table if frame is not None else np.asarray(table, object),
+                kinds=kinds,
+                options=ReadOptions(missing=tuple(missing)),
+            )
+        )
 
     @classmethod
     def plain(cls, names: Sequence[str] | int) -> "Reader":

@@ -143,7 +143,7 @@ def _rows(
     """The rows to show in the order of their file, the columns that name them, and where they come from."""
     if data is not None:
         table = open_table(data)
-        x = rows_of(table, model.columns, ids or ())
+        x = rows_of(table, model.columns, ids or (), model.schema)
         if tuple(x.shape[1:]) != model.shape:
             raise UserError(f"{data}: rows of {tuple(x.shape[1:])}, trained on {model.shape}")
         return x.double().numpy(), _ids(table, ids), f"{data}, given for this report"

@@ -1,20 +1,18 @@
 """Tables as they come: what each column is, and the numbers and codes that a model sees of it.
 
-`read_frame` reads a file, `look` finds out what its columns are, `encode` makes a matrix of them with NaN where a cell
-is missing, `decode` goes back, and `write_like` copies a csv with some cells changed and every other byte kept.
+`open_table` reads a file at once or in blocks, `look` infers what its columns are, `encode` makes a matrix of them with
+NaN for missing cells, `decode` goes back, and `write_like` copies a csv with some cells changed.
 """
 
 from pscd.tables.cells import as_frame
 from pscd.tables.encode import Encoded, adapted, decode, encode, spell
 from pscd.tables.infer import look, numeric_schema
 from pscd.tables.read import TEXT_SUFFIXES, ReadOptions, TableFile, open_table
-from pscd.tables.reading import FRAME_SUFFIXES, read_frame
 from pscd.tables.schema import KINDS, Column, Part, Schema
 from pscd.tables.typed import read_array
 from pscd.tables.write import write_like
 
 __all__ = [
-    "FRAME_SUFFIXES",
     "KINDS",
     "TEXT_SUFFIXES",
     "Column",
@@ -31,7 +29,6 @@ __all__ = [
     "numeric_schema",
     "open_table",
     "read_array",
-    "read_frame",
     "spell",
     "write_like",
 ]

@@ -80,7 +80,7 @@ def encode(frame: Any, schema: Schema) -> Encoded:
         else:
             x[:, parts[i][0]], missing[:, i] = plain
             stray[:, i] = np.isnan(plain[0]) & ~plain[1]
-    schema = _adapted(cells, schema, _stated_in(frame))
+    schema = _adapted(cells, schema, ReadOptions())
     for i, of_column in cells.items():
         column = schema.columns[i]
         missing[:, i] = of_column.codes < 0
@@ -105,19 +105,13 @@ def adapted(frame: Any, schema: Schema, options: ReadOptions | None = None) -> S
     Returns:
         A schema that encodes all blocks of the file alike.
     """
-    options = options or _stated_in(frame)
     table = as_frame(frame)
     cells = {
         i: cells_of(table[column.name], column_missing(column.name, schema.missing))
         for i, column in _present(table, schema).items()
         if column.kind in ("number", "integer")
     }
-    return _adapted(cells, schema, options)
-
-
-def _stated_in(frame: Any) -> ReadOptions:
-    about = getattr(frame, "attrs", {}).get("pscd", {})
-    return ReadOptions(decimal=about.get("decimal"), thousands=about.get("thousands"))
+    return _adapted(cells, schema, options or ReadOptions())
 
 
 def _present(table: "nw.DataFrame[Any]", schema: Schema) -> dict[int, Column]:

@@ -45,7 +45,6 @@ def look(
     kinds: Mapping[str, str] | None = None,
     ids: Sequence[str] = (),
     options: ReadOptions | None = None,
-    missing: Sequence[str] = (),
 ) -> Schema:
     """Infer what each column of a table is.
 
@@ -55,7 +54,6 @@ def look(
         ids: columns that name a row, and are left out.
         options: decimal sign, separator of thousands, missing values and order of dates, where they are stated; None:
             those of the `TableFile`.
-        missing: spellings of a missing value, if there are no options.
 
     Returns:
         The schema, with what is odd about each column.
@@ -75,10 +73,7 @@ def look(
     if isinstance(table, TableFile):
         file, table = table, table.frame()
         options, notes = options or file.options, file.notes
-    options = options or _options_in(table) or ReadOptions(missing=tuple(missing))
-    if missing and not options.missing:
-        options = replace(options, missing=tuple(missing))
-    notes = notes or tuple(getattr(table, "attrs", {}).get("pscd", {}).get("notes", ()))
+    options = options or ReadOptions()
     frame = as_frame(table)
     kinds = dict(kinds or {})
     _check_names(frame.columns, kinds, ids)
@@ -137,12 +132,6 @@ def numeric_schema(
         raise UserError(f"{table.path}: no column of numbers or dates is left to learn from: {what}")
     shown = ", ".join(others[:8]) + ", ..." * (len(others) > 8)
     return numeric, (f"not learnt from: {shown}",) if others else ()
-
-
-def _options_in(frame: Any) -> ReadOptions | None:
-    about = getattr(frame, "attrs", {}).get("pscd", {})
-    names = ("delimiter", "decimal", "thousands", "missing", "day_first")
-    return ReadOptions(**{name: about[name] for name in names if name in about}) if about else None
 
 
 def _check_names(names: Sequence[str], kinds: Mapping[str, str], ids: Sequence[str]) -> None:

@@ -3,8 +3,8 @@ import pandas as pd
 import pytest
 
 from pscd import EnergyDetector, UserError
-from pscd.detector.blocks import fitting_blocks
-from pscd.tables.blocks import open_blocks
+from pscd.detector.blocks import reader_for
+from pscd.tables import open_table
 
 
 @pytest.fixture(scope="module")
@@ -21,9 +21,9 @@ def test_all_blocks_are_read_as_the_first(tmp_path, frame, columns):
     frame = frame.copy()
     frame.loc[50:, ["a", "b"]] = 1.25
     frame.to_csv(tmp_path / "x.csv", index=False, sep=";", decimal=",", float_format="%.3f")
-    source = open_blocks(tmp_path / "x.csv", size=10)
-    fitting = fitting_blocks(detector.reader_, source)
-    found = np.concatenate([detector.score_samples(fitting(block)) for block in source.blocks()])
+    table = open_table(tmp_path / "x.csv")
+    reader = reader_for(detector.reader_, table)
+    found = np.concatenate([detector.score_samples(reader.read(block[columns])) for block in table.blocks(10)])
     np.testing.assert_allclose(found, detector.score_samples(frame[columns]), rtol=1e-12)
     at_once = detector.read_file(tmp_path / "x.csv")
     assert set(at_once.columns) == {"a", "b", "colour"}
@@ -35,8 +35,8 @@ def test_infinite_numbers_are_impossible_cells(tmp_path, frame):
     detector = EnergyDetector(n_updates=5).fit(x)
     x[3, 1], x[4, 0] = np.inf, -1e31
     np.save(tmp_path / "x.npy", x)
-    source = open_blocks(tmp_path / "x.npy", size=10)
-    rows = fitting_blocks(detector.reader_, source)(next(source.blocks()))
+    table = open_table(tmp_path / "x.npy")
+    rows = reader_for(detector.reader_, table).read(next(table.blocks(10)))
     assert rows.impossible.nonzero().tolist() == [[3, 1], [4, 0]]
     assert np.isfinite(detector.score_samples(rows)).all()
 
@@ -45,7 +45,7 @@ def test_other_columns_are_refused(tmp_path, frame):
     frame.to_csv(tmp_path / "x.csv", index=False)
     np.save(tmp_path / "x.npy", np.zeros((20, 5)))
     detector = EnergyDetector(n_updates=1).fit(frame.rename(columns={"a": "c"})[["b", "c"]])
-    for read in (detector.read_file, lambda path: fitting_blocks(detector.reader_, open_blocks(path, size=10))):
+    for read in (detector.read_file, lambda path: reader_for(detector.reader_, open_table(path))):
         with pytest.raises(UserError, match="has no column 'c'; it has 'a', 'b', 'colour'"):
             read(tmp_path / "x.csv")
         with pytest.raises(UserError, match="5 numbers a row, but the detector was fitted to 2 columns"):

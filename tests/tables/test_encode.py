@@ -62,7 +62,9 @@ def test_the_decimal_sign_that_was_told_counts(tmp_path):
 
 
 def test_the_missing_values_that_were_told_are_remembered():
-    schema = look(pd.DataFrame({"a": ["1", "2", "none", "4"], "b": ["x", "y", "x", "y"]}), missing=["b=x"])
+    schema = look(
+        pd.DataFrame({"a": ["1", "2", "none", "4"], "b": ["x", "y", "x", "y"]}), options=ReadOptions(missing=("b=x",))
+    )
     encoded = encode(pd.DataFrame({"a": ["x", "1"], "b": ["x", "y"]}), schema)
     assert encoded.missing.tolist() == [[False, True], [False, False]]
     assert encoded.stray.tolist() == [[True, False], [False, False]]

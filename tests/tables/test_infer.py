@@ -112,9 +112,9 @@ def test_corrections():
 
 def test_missing_by_column():
     frame = pd.DataFrame({"a": [1.0, 999.0, 3.0, 4.0], "b": [999.0, 2.0, 1.0, 7.0]})
-    schema = look(frame, missing=["a=999"])
+    schema = look(frame, options=ReadOptions(missing=("a=999",)))
     assert [column.missing for column in schema.columns] == [1, 0]
-    assert [column.missing for column in look(frame, missing=["999"]).columns] == [1, 1]
+    assert [column.missing for column in look(frame, options=ReadOptions(missing=("999",))).columns] == [1, 1]
 
 
 def test_tables_with_nothing_in_them():
