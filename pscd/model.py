@@ -19,7 +19,7 @@ from pscd.energies import as_function
 from pscd.errors import UserError
 from pscd.files import read_tensors, reading, under, write_tensors
 from pscd.html import facts_html
-from pscd.mixtures import Mixture
+from pscd.mixtures import Mixture, imputed
 from pscd.progress import progress_bar
 from pscd.rng import Stream, generator
 from pscd.sampling import Callback, Chains, Proposal, Sampler
@@ -192,7 +192,9 @@ class Model(nn.Module):
 
     @torch.no_grad()
     def energy(self, x: Rows) -> Tensor:
-        """E(x) for any number of rows, in blocks on all cores: the higher, the stranger.
+        """E(x) for any number of rows, in blocks on all cores; higher energy = more anomalous.
+
+        A missing value of a table, NaN, is taken at its conditional mean given the others of its row.
 
         Args:
             x: rows `(n, *shape)` as a tensor, an array or a DataFrame; images as bytes. An array may be memory-mapped:
@@ -211,14 +213,14 @@ class Model(nn.Module):
             x = encode(x, self.schema).x
         block = IMAGE_BLOCK if self.is_image else SCORE_BLOCK
         if not isinstance(x, np.ndarray | Tensor) or x.ndim < 2 or len(x) <= block:
-            x = as_rows(x)
+            x = as_rows(x, missing=self.completes)
         if len(x) <= block:
             return self._energy(x)
         blocks = (x[i : i + block] for i in range(0, len(x), block))
         try:
             parts = list(fast.in_order(self._energy, blocks, threads=self._threads))
         except UserError:
-            as_rows(x)  # which tells of all rows, not of a block
+            as_rows(x, missing=self.completes)  # which tells of all rows, not of a block
             raise
         return torch.cat(parts)
 
@@ -252,10 +254,24 @@ class Model(nn.Module):
 
     def _energy(self, x: Rows) -> Tensor:
         """E(x) of a block of rows."""
-        x = as_rows(x)
+        x = as_rows(x, missing=self.completes)
         if tuple(x.shape[1:]) != self.shape:
             raise UserError(f"rows have shape {tuple(x.shape[1:])}, the model was trained on {self.shape}")
+        if self.completes and x.isnan().any():
+            x = self.completed(x)
         return self(x.to(self.shift.device)).cpu()
+
+    @property
+    def completes(self) -> bool:
+        """Whether rows may have missing values: where a mixture fitted to the table says what is to be expected."""
+        return isinstance(self.proposal, Mixture) and self.config.rows.start == "mixture"
+
+    def completed(self, x: Tensor) -> Tensor:
+        """Rows `(n, d)` with missing values at their conditional mean under the proposal, in the units of the data."""
+        assert isinstance(self.proposal, Mixture)
+        coordinates = self.coordinates
+        z = imputed(self.proposal, coordinates.forward(x.to(self.shift.device), torch.float64))
+        return torch.where(x.isnan(), coordinates.inverse(z).to(x), x)
 
     def log_z(self) -> LogZ:
         """Log of the integral of exp(-E) over the network's coordinates, with its standard error; computed once.

@@ -4,7 +4,7 @@ from pscd.mixtures.cells import Cells
 from pscd.mixtures.em import MixtureSettings
 from pscd.mixtures.mixture import Mixture
 from pscd.mixtures.robust import RobustMixture, fit_mixture
-from pscd.mixtures.table_mixture import TableMixture
+from pscd.mixtures.table_mixture import TableMixture, imputed
 from pscd.mixtures.ties import Ties, dequantise
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "Ties",
     "dequantise",
     "fit_mixture",
+    "imputed",
 ]

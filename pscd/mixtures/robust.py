@@ -152,6 +152,11 @@ def fit_mixture(
             best, worse = replace(candidate, held_out=score), 0
         elif not (candidate.is_full or best.is_full) and (worse := worse + 1) == 2:
             break
+    k = len(best.components.weights)
+    if k > settings.clusters and len(held):
+        again = converged(start(first, likely, k, rng), train)
+        score = float(again.log_density(held).mean())
+        best = replace(again, held_out=score) if score > best.held_out else best
     if best.is_full and not settings.wrong_cells:  # what is as large as the majority is no contamination
         return fit_mixture(x, sizes, seed=seed, settings=replace(settings, background=False), coordinates=coordinates)
     final = replace(converged(best, rows), held_out=best.held_out)

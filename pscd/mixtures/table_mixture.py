@@ -295,6 +295,11 @@ class TableMixture(nn.Module):
         return trusted_cells(self, x, false_alarms)
 
 
+def imputed(mixture: Mixture, z: Tensor) -> Tensor:
+    """Rows of numbers `(n, d)`, NaN where missing, with missing cells at their conditional mean, in float64."""
+    return TableMixture(mixture.weights, mixture.means, mixture.factors).to(z.device).expected(z)
+
+
 def join(parts: Sequence[tuple[float, TableMixture]]) -> TableMixture:
     """The mixture of mixtures with so much weight each; spread and bounds are those of the first."""
     weights = torch.cat([weight * part.weights for weight, part in parts])

@@ -138,6 +138,8 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
         UserError: a column is constant, gamma cannot be chosen, or the start is for tables and these are images, or the
             other way round.
     """
+    if x.isnan().any() and not (config.rows.start == "mixture" and x.ndim == 2):
+        raise UserError("missing values need a table and a mixture that completes them; set rows.start to mixture")
     if config.rows.start == "glance":
         return _prepare_images(x, config), config
     if x.ndim == 2 and len(x) > SAMPLE_ROWS:
@@ -145,8 +147,6 @@ def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = No
     if config.rows.start == "none":
         if is_auto(config):
             raise UserError("gamma auto follows from a robust mixture; set start to mixture, or give gamma a number")
-        if x.isnan().any():
-            raise UserError("missing values need a mixture that completes them; set start to mixture")
         coordinates = coordinates_of(x, config, columns)
         return Prepared(coordinates.forward(x), coordinates), config
     if x.ndim != 2:

@@ -145,7 +145,7 @@ def test_missing_values_are_completed_by_draws():
     z, clean = prepared.transform(gappy[:50], generator(0))
     assert z.isfinite().all()
     assert clean.isfinite().all()
-    with pytest.raises(UserError, match="missing values need a mixture"):
+    with pytest.raises(UserError, match="missing values need a table and a mixture"):
         prepare(gappy, TrainConfig())
 
 
@@ -337,3 +337,22 @@ def test_rows_out_of_reach_are_few_draws_of_the_proposal():
     beyond = prepared.beyond(draws).double().mean().item()
     # Five standard errors of a share of two in ten thousand among 50,000, of either sample.
     assert beyond == pytest.approx(TableSettings().reach_share, abs=5 * (2 * 2e-4 / 50_000) ** 0.5)
+
+
+def test_a_model_of_rows_with_missing_values_knows_their_energies():
+    x = clean_rows(400, 3)
+    gappy = x.masked_fill(torch.rand(x.shape, generator=generator(1)) < 0.1, torch.nan)
+    model = pscd.fit(gappy, PRESETS["table"].changed({"updates": 20}))
+    energy = model.energy(gappy)
+    assert energy.isfinite().all()
+    whole = ~gappy.isnan().any(1)
+    torch.testing.assert_close(energy[whole], model.energy(x[whole]))
+    completed = model.completed(gappy)
+    torch.testing.assert_close(completed[~gappy.isnan()], gappy[~gappy.isnan()])
+    # Given the first column, the second is .8 times it and noise of 3; unconditionally its deviation is 3.8.
+    error = (completed - x)[gappy[:, 1].isnan() & ~gappy[:, 0].isnan(), 1]
+    assert error.std() < 3.5
+    with pytest.raises(UserError, match="missing or infinite"):
+        model.log_density(gappy)
+    with pytest.raises(UserError, match="are infinite"):
+        model.energy(x / 0)
