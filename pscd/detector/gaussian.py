@@ -72,7 +72,9 @@ def fit_gaussian(
         # EM finds the optimum nearest to its start: the half of the rows nearest to the median is mostly clean.
         distance = (z - z.median(0).values).square().sum(1)
         middle = z[distance.topk(max(2, (n + 1) // 2), largest=False).indices]
-        levels, em = torch.zeros(k, dtype=torch.long), MixtureSettings(spiked_variance=0.0)  # regularised below
+        levels = torch.zeros(k, dtype=torch.long)
+        # Shrunk: a covariance that is too narrow calls ordinary rows outliers, since the background takes them.
+        em = MixtureSettings(spiked_variance=0.0, pseudo_rows=4.0, ridge=1e-4)
         every, start = (first_component(rows, levels, em, None) for rows in (z, middle))
         frame = replace(start.frame, background=every.frame.background)
         component = converged(replace(start, frame=frame), z).components
