@@ -2,7 +2,7 @@
 
 from pscd.images.chains import chain_frames
 from pscd.images.features import load_feature_map
-from pscd.images.grids import contact_sheet, grid
+from pscd.images.grids import contact_sheet, grid, read_image
 from pscd.images.restoration import denoise, half_mask, inpaint
 from pscd.images.scores import OutlierScore
 from pscd.images.thumbnails import describe, near_duplicates
@@ -18,4 +18,5 @@ __all__ = [
     "inpaint",
     "load_feature_map",
     "near_duplicates",
+    "read_image",
 ]

@@ -91,8 +91,19 @@ def save(picture: np.ndarray, path: Path | str) -> Path:
     return path
 
 
-def read(path: Path | str, shape: tuple[int, ...]) -> Tensor:
-    """A picture as one image in [0, 1], as training would read it: cropped to a square and scaled if needed."""
+def read_image(path: Path | str, shape: tuple[int, ...]) -> Tensor:
+    """A picture as one image, as training would read it.
+
+    Args:
+        path: any file that Pillow reads.
+        shape: (channels, height, width) of the model's images; others are cropped to a square and scaled.
+
+    Returns:
+        Floats in [0, 1] of this shape.
+
+    Raises:
+        UserError: the file is not a picture, or has another size than images that are not square.
+    """
     channels, height, width = shape
     try:
         x = decode_picture(Path(path), channels, height if height == width else None)

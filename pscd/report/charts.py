@@ -128,7 +128,7 @@ def energies(data: Floats, samples: Floats, threshold: float | None = None) -> S
         edges = np.sign(even) * constant * np.expm1(np.abs(even))
         edges[0], edges[-1] = low, high
         scale = {"type": "symlog", "constant": constant, "nice": False, "domain": [low, high]}
-    axis = alt.Axis(tickCount=8, labelOverlap="greedy", labelSeparation=6)
+    axis = alt.Axis(tickCount=8, labelOverlap="greedy", labelSeparation=6, labelBound=True)
     x = alt.X("low:Q", title="energy", scale=alt.Scale(**scale), axis=axis)
     # A square root makes bins of few rows visible.
     layers = _histograms(x, title="share of rows", scale=alt.Scale(type="sqrt", domainMin=0))

@@ -28,14 +28,14 @@ def test_colours_and_floats_are_kept_and_small_grids_enlarged():
 def test_what_is_written_is_read_again(tmp_path):
     x = torch.randint(256, (1, 3, 8, 8), generator=generator(0)).to(torch.uint8)
     path = grids.save(x[0].permute(1, 2, 0).numpy(), tmp_path / "new" / "x.png")
-    torch.testing.assert_close(grids.read(path, (3, 8, 8)), x[0] / 255)
-    assert grids.read(path, (1, 4, 4)).shape == (1, 4, 4)
+    torch.testing.assert_close(grids.read_image(path, (3, 8, 8)), x[0] / 255)
+    assert grids.read_image(path, (1, 4, 4)).shape == (1, 4, 4)
 
 
 def test_files_that_are_not_pictures_are_refused(tmp_path):
     (tmp_path / "x.png").write_text("no picture")
     with pytest.raises(UserError, match="cannot read"):
-        grids.read(tmp_path / "x.png", (1, 8, 8))
+        grids.read_image(tmp_path / "x.png", (1, 8, 8))
     with pytest.raises(UserError, match="cannot write"):
         grids.save(np.zeros((2, 2, 3), np.uint8), tmp_path / "x.nonsense")
 
@@ -51,10 +51,10 @@ def test_other_sizes_are_cut_as_training_cuts_them(tmp_path):
     x = np.zeros((4, 12), np.uint8)
     x[:, 4:8] = 200  # the square in the middle
     path = grids.save(x, tmp_path / "wide.png")
-    assert grids.read(path, (1, 4, 4)).mul(255).tolist() == [[[200.0] * 4] * 4]
-    assert grids.read(path, (1, 4, 12)).mul(255).round()[0].tolist() == x.tolist()
+    assert grids.read_image(path, (1, 4, 4)).mul(255).tolist() == [[[200.0] * 4] * 4]
+    assert grids.read_image(path, (1, 4, 12)).mul(255).round()[0].tolist() == x.tolist()
     with pytest.raises(UserError, match="12 x 4; the model's images are 12 x 8"):
-        grids.read(path, (1, 8, 12))
+        grids.read_image(path, (1, 8, 12))
 
 
 def test_a_contact_sheet_shows_whole_pictures_and_cuts_labels(tmp_path):
