@@ -110,7 +110,7 @@ def _say_fit(detector: "EnergyDetector", n_rows: int) -> None:
     for column in detector.reader_.schema.columns:
         if not column.is_learnt and column.notes and "stated" not in column.notes[0]:
             say(f"  left out: {column.name} ({'; '.join(column.notes)})")
-        elif column.stray or any("as stated" in note for note in column.notes):
+        elif column.invalid or any("as stated" in note for note in column.notes):
             say(f"  {column.name}: {'; '.join(column.notes)}")
     say(f"gamma {detector.gamma:.3g}: {detector.n_ignored:,} rows have a weight below 0.1")
     where = "which 99 % of the model's samples, or of these rows, stay below (--contamination)"

@@ -210,7 +210,7 @@ def _load_table(path: Path, seed: int, columns: Sequence[str] | None, options: "
     else:
         schema, left_out = numeric_schema(table, columns)
         encoded = encode(table.frame(), schema)
-        values, notes = encoded.x, (*table.notes, *left_out, *_about_cells(encoded.stray, encoded.missing, schema))
+        values, notes = encoded.x, (*table.notes, *left_out, *_about_cells(encoded.invalid, encoded.missing, schema))
     x = torch.from_numpy(values)
     check_enough(len(x), path)
     is_whole = ~x.isnan().flatten(1).any(1)

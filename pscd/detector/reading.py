@@ -160,7 +160,7 @@ class Reader:
         learnt[self.sources] = True
         missing = torch.from_numpy(encoded.missing) & learnt
         return Rows(
-            x.masked_fill(x == self._rare_codes, torch.nan), torch.from_numpy(encoded.stray), missing, table, self
+            x.masked_fill(x == self._rare_codes, torch.nan), torch.from_numpy(encoded.invalid), missing, table, self
         )
 
     def names(self, table: Any) -> list[str]:

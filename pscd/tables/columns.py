@@ -102,7 +102,7 @@ def _unless_identifier(column: Column, cells: Cells, distinct: np.ndarray) -> Co
     if ID_NAME.fullmatch(name) or ID_NAME.fullmatch(name.lower()):
         if all_differ and n >= LIMITS.rows:
             return left_out(name, cells, "identifier: different in every row")
-        if len(distinct) < n / 2 and few_levels(cells) and column.stray == 0:
+        if len(distinct) < n / 2 and few_levels(cells) and column.invalid == 0:
             return replace(as_category(name, cells), notes=("numbers that name something, by the column's name",))
     return column
 
@@ -113,14 +113,14 @@ def number_column(name: str, cells: Cells, values: np.ndarray, form: NumberForma
     counts = cells.counts
     decimals = decimals_of(values[good], counts[good])
     words = tuple(cells.texts()[~good][np.argsort(-counts[~good], kind="stable")])
-    n_stray = int(counts[~good].sum())
+    n_invalid = int(counts[~good].sum())
     code = missing_code(values[good], counts[good])
     return Column(
         name,
         "integer" if decimals == 0 else "number",
         decimals=decimals,
-        stray=n_stray,
-        notes=odd_numbers(values[good], counts[good], words, n_stray, decimals),
+        invalid=n_invalid,
+        notes=odd_numbers(values[good], counts[good], words, n_invalid, decimals),
         missing_code="" if code is None else number_text(code),
         source=cells.kind,
         lowest=float(values[good].min()),
@@ -139,14 +139,14 @@ def date_column(name: str, cells: Cells, dates: np.ndarray, formats: tuple[str, 
     counts = cells.counts
     resolution = resolution_of(dates[good])
     days = date_values(dates[good], "days")
-    n_stray = int(counts[~good].sum())
-    if n_stray:
-        are = "cell is" if n_stray == 1 else "cells are"
-        odd = (f"{n_stray} {are} no date: {listed(cells.texts()[~good], 3)}", *odd)
+    n_invalid = int(counts[~good].sum())
+    if n_invalid:
+        are = "cell is" if n_invalid == 1 else "cells are"
+        odd = (f"{n_invalid} {are} no date: {listed(cells.texts()[~good], 3)}", *odd)
     return Column(
         name,
         "date",
-        stray=n_stray,
+        invalid=n_invalid,
         notes=odd,
         source=cells.kind,
         lowest=float(days.min()),

@@ -30,14 +30,14 @@ class Encoded:
     """A table as a model sees it.
 
     Args:
-        x: `(n, D)` in float64, one column for each of the schema's parts; NaN where a cell is missing or stray.
-        stray: `(n, n_source)`: cells that do not belong in their column, such as a word among numbers, a category that
-            was not there before, or a date that there is not. `n_source` counts all columns of the schema.
-        missing: `(n, n_source)`: cells that hold nothing.
+        x: `(n, D)` in float64, one column for each of the schema's parts; NaN where a cell is missing or invalid.
+        invalid: `(n, n_source)`: cells that do not belong in their column, such as a word among numbers, a new category
+            or an impossible date. `n_source` counts all columns of the schema.
+        missing: `(n, n_source)`: cells without a value.
     """
 
     x: np.ndarray
-    stray: np.ndarray
+    invalid: np.ndarray
     missing: np.ndarray
 
 
@@ -70,7 +70,7 @@ def encode(frame: Any, schema: Schema) -> Encoded:
         raise UserError(f"no column {listed(absent)}; there are {listed(table.columns)}")
     n, n_source = len(table), len(schema.columns)
     x = np.full((n, len(schema.parts)), np.nan)
-    stray, missing = np.zeros((n, n_source), bool), np.zeros((n, n_source), bool)
+    invalid, missing = np.zeros((n, n_source), bool), np.zeros((n, n_source), bool)
     parts = [[j for j, part in enumerate(schema.parts) if part.source == i] for i in range(n_source)]
     cells = {}
     for i, column in _present(table, schema).items():
@@ -79,7 +79,7 @@ def encode(frame: Any, schema: Schema) -> Encoded:
             cells[i] = cells_of(table[column.name], column_missing(column.name, schema.missing))
         else:
             x[:, parts[i][0]], missing[:, i] = plain
-            stray[:, i] = np.isnan(plain[0]) & ~plain[1]
+            invalid[:, i] = np.isnan(plain[0]) & ~plain[1]
     schema = _adapted(cells, schema, ReadOptions())
     for i, of_column in cells.items():
         column = schema.columns[i]
@@ -87,11 +87,11 @@ def encode(frame: Any, schema: Schema) -> Encoded:
         if column.is_learnt:
             values = _values(of_column, column)
             bad = np.isnat(values) if values.dtype.kind == "M" else np.isnan(values)
-            stray[:, i] = of_column.spread(bad, False)
+            invalid[:, i] = of_column.spread(bad, False)
             for j in parts[i]:
                 role = schema.parts[j].role
                 x[:, j] = of_column.spread(date_values(values, role) if column.kind == "date" else values)
-    return Encoded(x, stray, missing)
+    return Encoded(x, invalid, missing)
 
 
 def adapted(frame: Any, schema: Schema, options: ReadOptions | None = None) -> Schema:

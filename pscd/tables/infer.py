@@ -64,7 +64,7 @@ def look(
     >>> import pandas as pd
     >>> table = pd.DataFrame({"age": ["31", "?", "unknown", "45", "1,020"], "smokes": ["yes", "no", "no", "yes", "no"]})
     >>> schema = look(table)
-    >>> [(column.name, column.kind, column.missing, column.stray) for column in schema.columns]
+    >>> [(column.name, column.kind, column.missing, column.invalid) for column in schema.columns]
     [('age', 'integer', 1, 1), ('smokes', 'boolean', 0, 0)]
     >>> look(table, kinds={"age": "skip"}).learnt()[0].levels
     ('no', 'yes')

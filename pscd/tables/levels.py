@@ -37,11 +37,11 @@ def few_levels(cells: Cells, common: int = 5, covered: float = 0.5) -> bool:
 def as_category(name: str, cells: Cells) -> Column:
     """A column of categories: the commonest values are levels, in their order; all others share one more code."""
     texts, counts = cells.texts(), cells.counts
-    wrong = slips(texts.tolist(), counts)
+    wrong = misspellings(texts.tolist(), counts)
     if len(wrong) > len(texts) - 2:  # a column without them would be constant
         wrong = {}
     right = ~np.isin(texts, list(wrong))
-    stray = int(counts[~right].sum())
+    invalid = int(counts[~right].sum())
     texts, counts = texts[right], counts[right]
     others = len(texts) > MOST_LEVELS
     top = np.argsort(-counts, kind="stable")[: MOST_LEVELS - 1 if others else MOST_LEVELS]
@@ -51,7 +51,9 @@ def as_category(name: str, cells: Cells) -> Column:
         notes = (f"{len(texts) - len(top):,} rare values ({rare:,} cells) are treated as one",)
     levels = tuple(_ordered(texts[top].tolist()))
     slipped = tuple(sorted(wrong))
-    return Column(name, "category", levels, stray=stray, notes=notes, source=cells.kind, slips=slipped, others=others)
+    return Column(
+        name, "category", levels, invalid=invalid, notes=notes, source=cells.kind, misspelt=slipped, others=others
+    )
 
 
 def as_boolean(name: str, cells: Cells, flags: tuple[str, str], values: np.ndarray | None = None) -> Column:
@@ -59,10 +61,10 @@ def as_boolean(name: str, cells: Cells, flags: tuple[str, str], values: np.ndarr
     column = Column(name, "boolean", flags, source=cells.kind)
     codes = level_codes(cells, column) if values is None else values
     bad = ~np.isfinite(codes)
-    stray = int(cells.counts[bad].sum())
-    are = "cell is" if stray == 1 else "cells are"
-    notes = (f"{stray} {are} neither: {listed(cells.texts()[bad], 3)}",) if stray else ()
-    return Column(name, "boolean", flags, stray=stray, notes=notes, source=cells.kind)
+    invalid = int(cells.counts[bad].sum())
+    are = "cell is" if invalid == 1 else "cells are"
+    notes = (f"{invalid} {are} neither: {listed(cells.texts()[bad], 3)}",) if invalid else ()
+    return Column(name, "boolean", flags, invalid=invalid, notes=notes, source=cells.kind)
 
 
 def level_codes(cells: Cells, column: Column) -> np.ndarray:
@@ -72,7 +74,7 @@ def level_codes(cells: Cells, column: Column) -> np.ndarray:
         code |= {level.casefold(): i for i, level in enumerate(column.levels)}
         # Whatever the flag was spelled like, True and 1 mean the same.
         code = {word: i for pair in (FLAGS[0], ("0", "1")) for i, word in enumerate(pair)} | code
-    code |= dict.fromkeys(column.slips, np.nan)
+    code |= dict.fromkeys(column.misspelt, np.nan)
     unknown = float(len(column.levels)) if column.others else np.nan
     codes = [code.get(text, code.get(_other_spelling(text, column.kind), unknown)) for text in cells.texts()]
     return np.array(codes, dtype=np.float64)
@@ -137,7 +139,7 @@ def meant(text: str, levels: Iterable[str]) -> list[str]:
     return [level for level in levels if is_slip(text, level)]
 
 
-def slips(
+def misspellings(
     texts: Sequence[str], counts: np.ndarray, *, rare: float = 0.01, times: int = 10, most: int = 2_000
 ) -> dict[str, str]:
     """For each misspelt value of a column the common one that is meant.
@@ -152,7 +154,7 @@ def slips(
     Returns:
         Pairs of texts.
 
-    >>> slips(["Male", "Female", "Femal"], np.array([100, 90, 1]))
+    >>> misspellings(["Male", "Female", "Femal"], np.array([100, 90, 1]))
     {'Femal': 'Female'}
     """
     if len(texts) > most:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from pscd.tables.cells import number_text
-from pscd.tables.levels import listed, slips
+from pscd.tables.levels import listed, misspellings
 
 CODES = (9, 99, 999, 9999, 99999, 999999, -1, -9, -99, -999, -9999, -99999)  # that people write for a missing value
 
@@ -34,13 +34,14 @@ def copied_rows(frame: pd.DataFrame, *, fewest: int = 20, distinct: float = 0.9)
 
 
 def odd_numbers(
-    values: np.ndarray, counts: np.ndarray, words: Sequence[str], n_stray: int, decimals: int | None
+    values: np.ndarray, counts: np.ndarray, words: Sequence[str], n_invalid: int, decimals: int | None
 ) -> tuple[str, ...]:
     """What is odd about a column of numbers."""
     notes = []
-    if n_stray:
+    if n_invalid:
         notes.append(
-            f"{n_stray} {'word' if n_stray == 1 else 'words'}: {', '.join(words[:3])}" + (", ..." * (len(words) > 3))
+            f"{n_invalid} {'word' if n_invalid == 1 else 'words'}: {', '.join(words[:3])}"
+            + (", ..." * (len(words) > 3))
         )
     order = np.argsort(values)
     values, counts = values[order], counts[order]
@@ -110,7 +111,7 @@ def odd_levels(texts: np.ndarray, counts: np.ndarray) -> tuple[str, ...]:
     if same:
         notes.append("differ in case or blanks alone: " + "; ".join(" / ".join(group) for group in same[:3]))
     often = dict(zip(texts, counts, strict=True))
-    wrong = [f"{text} x {often[text]} (like {meant})" for text, meant in slips(texts.tolist(), counts).items()]
+    wrong = [f"{text} x {often[text]} (like {meant})" for text, meant in misspellings(texts.tolist(), counts).items()]
     if wrong:
         notes.append("misspelt: " + ", ".join(wrong[:3]) + (", ..." * (len(wrong) > 3)))
     return tuple(notes)

@@ -19,10 +19,10 @@ class Column:
         levels: the values of a category; of a boolean the false and the true one.
         decimals: places after the decimal point that suffice for the column's numbers; None: as many as it takes.
         missing: number of missing cells in the table that was looked at.
-        stray: number of invalid cells: a word among numbers, an impossible date, a misspelt category.
+        invalid: number of invalid cells: a word among numbers, an impossible date, a misspelt category.
         notes: what is odd about it, or why it is left out.
         source: what the cells were: `text`, `number`, `boolean` or `date`.
-        slips: misspelt values of a category, which are invalid cells.
+        misspelt: misspelt values of a category, which are invalid cells.
         others: whether one more code stands for all values without a level of their own.
         lowest: the smallest number; of dates, in days since 1970.
         highest: the largest.
@@ -44,10 +44,10 @@ class Column:
     levels: tuple[str, ...] = ()
     decimals: int | None = None
     missing: int = 0
-    stray: int = 0
+    invalid: int = 0
     notes: tuple[str, ...] = ()
     source: str = "text"
-    slips: tuple[str, ...] = ()
+    misspelt: tuple[str, ...] = ()
     others: bool = False
     lowest: float | None = None
     highest: float | None = None

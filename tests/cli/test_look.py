@@ -46,7 +46,7 @@ def test_what_is_told_is_believed(csv, capsys):
     columns = {column["name"]: column for column in found["columns"]}
     assert columns["zip"]["levels"] == ["10115", "20095", "80331"]
     assert columns["age"]["missing"] == 4
-    assert "stray" not in columns["age"]
+    assert "invalid" not in columns["age"]
     assert columns["id"]["notes"] == ["stated to be left out"]
 
 

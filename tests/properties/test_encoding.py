@@ -89,7 +89,7 @@ def test_what_a_model_sees_goes_back_to_the_same_table(frame):
     seen = encode(frame, schema)
     learnt = [column.name in frame.columns and column.is_learnt for column in schema.columns]
     assert np.array_equal(seen.missing[:, learnt], frame.isna().to_numpy()[:, learnt])
-    assert not seen.stray.any()
+    assert not seen.invalid.any()
     again = encode(decode(seen.x, schema), schema)
     assert np.array_equal(again.x, seen.x, equal_nan=True)
     assert np.array_equal(encode(frame.iloc[::-1], schema).x, seen.x[::-1], equal_nan=True)

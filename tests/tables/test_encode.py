@@ -27,13 +27,13 @@ def test_a_new_file_may_write_numbers_and_dates_another_way():
     comma = pd.DataFrame({"size": [f"{s:.3f}".replace(".", ",") for s in size], "day": days.strftime("%d.%m.%Y")})
     for other in (comma, pd.DataFrame({"size": size, "day": days})):
         encoded = encode(other, schema)
-        assert not encoded.stray.any()
+        assert not encoded.invalid.any()
         np.testing.assert_array_equal(encoded.x, encode(first, schema).x)
     unit = encode(first.assign(size=first["size"] + " kg"), schema)
     np.testing.assert_array_equal(unit.x, encode(first, schema).x)
     one = first.copy()
     one.loc[3, "size"] = "0,5"  # a single slip is no other way to write
-    assert encode(one, schema).stray.sum() == 1
+    assert encode(one, schema).invalid.sum() == 1
 
 
 def test_dates_that_are_dates_already_are_not_read_again():
@@ -41,7 +41,7 @@ def test_dates_that_are_dates_already_are_not_read_again():
     days = pd.date_range("2020-01-01", periods=N)
     schema = look(pd.DataFrame({"day": days.strftime("%Y-%m-%d")}))
     encoded = encode(pd.DataFrame({"day": [*days[:3], pd.Timestamp("2020-01-05 12:00")]}), schema)
-    assert not encoded.stray.any()
+    assert not encoded.invalid.any()
     assert encoded.x[:, 0].tolist() == [18262.0, 18263.0, 18264.0, 18266.5]
 
 
@@ -67,7 +67,7 @@ def test_the_missing_values_that_were_told_are_remembered():
     )
     encoded = encode(pd.DataFrame({"a": ["x", "1"], "b": ["x", "y"]}), schema)
     assert encoded.missing.tolist() == [[False, True], [False, False]]
-    assert encoded.stray.tolist() == [[True, False], [False, False]]
+    assert encoded.invalid.tolist() == [[True, False], [False, False]]
 
 
 def test_samples_keep_the_types_of_the_table():
@@ -114,7 +114,7 @@ def test_values_are_spelt_as_the_file_spells_them(texts, spelt):
     schema = look(frame, ids=())
     written = spell(decode(encode(frame, schema).x, schema), schema)
     assert written["a"][0] == spelt
-    assert (written["a"] == "").sum() == schema.columns[0].missing + schema.columns[0].stray
+    assert (written["a"] == "").sum() == schema.columns[0].missing + schema.columns[0].invalid
 
 
 def test_rare_and_new_values_share_a_code_without_a_text():
@@ -123,7 +123,7 @@ def test_rare_and_new_values_share_a_code_without_a_text():
     encoded = encode(pd.DataFrame({"a": ["w3", "never seen"]}), schema)
     assert schema.columns[0].levels[int(encoded.x[0, 0])] == "w3"
     assert encoded.x[1, 0] == len(schema.columns[0].levels) == schema.n_levels[0] - 1
-    assert not encoded.stray.any()
+    assert not encoded.invalid.any()
     assert decode(encoded.x, schema)["a"].isna().tolist() == [False, True]
     assert spell(decode(encoded.x, schema), schema)["a"].tolist() == ["w3", ""]
 
@@ -187,14 +187,14 @@ def test_another_way_to_write_is_looked_for_if_more_than_half_does_not_fit(known
     numbers = ["1"] * known + ["2 kg"] * other
     days = ["2020-01-02"] * known + ["13.01.2020"] * other
     found = encode(pd.DataFrame({"a": numbers, "d": days}), schema)
-    assert found.stray[:, 0].tolist() == found.stray[:, 1].tolist() == [False] * known + [not read] * other
+    assert found.invalid[:, 0].tolist() == found.invalid[:, 1].tolist() == [False] * known + [not read] * other
 
 
 def test_what_a_column_cannot_hold_is_stray():
     schema = Schema((Column("a", "number"),))
-    assert encode(pd.DataFrame({"a": pd.date_range("2020-01-01", periods=2)}), schema).stray.all()
+    assert encode(pd.DataFrame({"a": pd.date_range("2020-01-01", periods=2)}), schema).invalid.all()
     sizes = encode(pd.DataFrame({"a": [1e30, -1e30, 0.99e30, -0.99e30, np.inf]}), schema)
-    assert sizes.stray[:, 0].tolist() == [True, True, False, False, True]
+    assert sizes.invalid[:, 0].tolist() == [True, True, False, False, True]
     flags = encode(pd.DataFrame({"a": [True, False]}), schema)
     assert flags.x[:, 0].tolist() == [1, 0]
     told = encode(pd.DataFrame({"a": [1.0, 99.0, np.nan]}), Schema(schema.columns, missing=("99",)))
@@ -308,19 +308,19 @@ def test_levels_beyond_the_sixty_fourth_share_one():
 
 def test_misspelt_levels_are_stray_unless_nothing_would_be_left_to_tell_apart():
     column = as_category("a", cells(["female"] * 100 + ["male"] * 100 + ["femal"]))
-    assert (column.levels, column.slips, column.stray) == (("female", "male"), ("femal",), 1)
+    assert (column.levels, column.misspelt, column.invalid) == (("female", "male"), ("femal",), 1)
     assert as_category("a", cells(["female"] * 100 + ["femal"])).levels == ("femal", "female")
 
 
 def test_flags_are_read_whatever_they_are_written_like():
     column = as_boolean("a", cells(["Nein", "JA", "ja", "x", "y", "x"]), ("Nein", "ja"))
-    assert (column.stray, column.notes) == (3, ("3 cells are neither: 'x', 'y'",))
+    assert (column.invalid, column.notes) == (3, ("3 cells are neither: 'x', 'y'",))
     assert as_boolean("a", cells(["no", "yes", "x"]), ("no", "yes")).notes == ("1 cell is neither: 'x'",)
     codes = level_codes(cells(["Nein", "JA", "true", "False", "1", "0.0", "2", "x"]), column)
     np.testing.assert_array_equal(codes, [0, 1, 1, 0, 1, 0, np.nan, np.nan])
-    grades = Column("a", "category", ("1", "2", "b"), slips=("bb",))
+    grades = Column("a", "category", ("1", "2", "b"), misspelt=("bb",))
     np.testing.assert_array_equal(
         level_codes(cells(["2.0", "1", "B", "b", "bb", "true"]), grades), [1, 0, np.nan, 2, np.nan, np.nan]
     )
-    others = Column("a", "category", ("x",), slips=("xx",), others=True)
+    others = Column("a", "category", ("x",), misspelt=("xx",), others=True)
     np.testing.assert_array_equal(level_codes(cells(["x", "q", "xx"]), others), [0, 1, np.nan])

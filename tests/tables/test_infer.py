@@ -67,7 +67,7 @@ def test_stray_words_do_not_make_a_text_of_a_number():
     values = rng.normal(50, 9, N).round(1).astype(str)
     values[:60] = "unknown"
     column = taken_for(values)
-    assert (column.kind, column.stray, column.decimals) == ("number", 60, 1)
+    assert (column.kind, column.invalid, column.decimals) == ("number", 60, 1)
     assert column.notes[0] == "60 words: unknown"
     values[60:150] = "unknown"  # by now words are the rule
     assert taken_for(values).kind != "number"
@@ -98,7 +98,7 @@ def test_corrections():
     assert taken_for([10.0, 9.0, 10.0], kinds={"a": "category"}).levels == ("9", "10")
     assert taken_for(numbers, kinds={"a": "skip"}).kind == "left out"
     assert taken_for(numbers, ids=["a"]).kind == "left out"
-    assert taken_for(["1", "x", "y"], kinds={"a": "number"}).stray == 2
+    assert taken_for(["1", "x", "y"], kinds={"a": "number"}).invalid == 2
     assert taken_for(["13-2020", "14-2021"], kinds={"a": "date:%d-%Y"}).resolution == "day"
     assert taken_for(["up", "down"], kinds={"a": "boolean"}).levels == ("down", "up")
     for kinds, message in [
@@ -262,15 +262,15 @@ def test_numbers_tell_their_range_their_places_and_how_they_are_written():
     column = taken_for(["1.234,50 €", "-0,25 €", "7,00 €", "word", "word", "other"] * 3, kinds={"a": "number"})
     assert (column.lowest, column.highest, column.decimals, column.least_decimals) == (-0.25, 1234.5, 2, 2)
     assert (column.decimal, column.thousands, column.prefix, column.suffix) == (",", ".", "", " €")
-    assert (column.stray, column.source, column.notes[0]) == (9, "text", "9 words: word, other")
+    assert (column.invalid, column.source, column.notes[0]) == (9, "text", "9 words: word, other")
     column = taken_for([1.5, 2.25])
     assert (column.lowest, column.highest, column.decimals, column.least_decimals) == (1.5, 2.25, 2, 0)
-    assert (column.source, column.stray, column.notes) == ("number", 0, ())
+    assert (column.source, column.invalid, column.notes) == ("number", 0, ())
 
 
 def test_dates_tell_their_range_and_what_is_none():
     column = taken_for([*["2020-01-01", "2020-03-01", "2021-01-05"] * 6, *["2020-02-30", "2020-02-31"] * 2])
-    assert (column.kind, column.stray, column.lowest, column.highest) == ("date", 4, 18262.0, 18632.0)
+    assert (column.kind, column.invalid, column.lowest, column.highest) == ("date", 4, 18262.0, 18632.0)
     assert column.notes[0] == "4 cells are no date: '2020-02-30', '2020-02-31'"
     assert (column.formats, column.resolution, column.source) == (("%Y-%m-%d",), "day", "text")
     one = taken_for([*["2020-01-01", "2020-03-01", "2021-01-05"] * 4, "2020-02-30"])

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from pscd.tables import encode, look
-from pscd.tables.levels import is_slip, meant, slips
+from pscd.tables.levels import is_slip, meant, misspellings
 
 
 @pytest.mark.parametrize(
@@ -44,15 +44,15 @@ def test_letters_around_digits_may_slip():
 
 def test_what_is_meant_is_much_more_common():
     texts = ["Adelie", "Adelei", "Gentoo", "Gento"]
-    assert slips(texts, np.array([100, 2, 40, 5])) == {"Adelei": "Adelie"}
-    assert slips(texts, np.array([1000, 2, 400, 5])) == {"Adelei": "Adelie", "Gento": "Gentoo"}
-    assert slips(texts, np.array([9, 1, 9, 1])) == {}
-    assert slips(texts, np.array([10_000, 900, 5, 5])) == {}  # 900 people do not slip alike
+    assert misspellings(texts, np.array([100, 2, 40, 5])) == {"Adelei": "Adelie"}
+    assert misspellings(texts, np.array([1000, 2, 400, 5])) == {"Adelei": "Adelie", "Gento": "Gentoo"}
+    assert misspellings(texts, np.array([9, 1, 9, 1])) == {}
+    assert misspellings(texts, np.array([10_000, 900, 5, 5])) == {}  # 900 people do not slip alike
 
 
 def test_of_thousands_of_values_none_is_misspelt():
     texts = ["Adelie", "Adelei", *(f"{i:x}" for i in range(2000))]
-    assert slips(texts, np.array([1000, *[1] * 2001])) == {}
+    assert misspellings(texts, np.array([1000, *[1] * 2001])) == {}
 
 
 def test_two_levels_as_near():
@@ -63,9 +63,13 @@ def test_misspelt_cells_are_stray_and_no_level():
     frame = pd.DataFrame({"island": [*["Biscoe"] * 40, *["Dream"] * 30, "Bisceo", "dream", "Torgersen"]})
     schema = look(frame)
     (column,) = schema.columns
-    assert (column.levels, column.slips, column.stray) == (("Biscoe", "Dream", "Torgersen"), ("Bisceo", "dream"), 2)
+    assert (column.levels, column.misspelt, column.invalid) == (
+        ("Biscoe", "Dream", "Torgersen"),
+        ("Bisceo", "dream"),
+        2,
+    )
     encoded = encode(frame, schema)
-    assert encoded.stray[:, 0].nonzero()[0].tolist() == [70, 71]
+    assert encoded.invalid[:, 0].nonzero()[0].tolist() == [70, 71]
     assert np.isnan(encoded.x[[70, 71], 0]).all()
 
 
@@ -79,6 +83,6 @@ def test_among_many_values_a_slip_is_none_of_the_others():
     frame = pd.DataFrame({"island": [*["Torgersen"] * 200, *["Biscoe"] * 100, *many, "Torgesren"]})
     schema = look(frame)
     (column,) = schema.columns
-    assert (column.others, column.slips) == (True, ("Torgesren",))
+    assert (column.others, column.misspelt) == (True, ("Torgesren",))
     encoded = encode(frame, schema)
-    assert encoded.stray[:, 0].nonzero()[0].tolist() == [len(frame) - 1]
+    assert encoded.invalid[:, 0].nonzero()[0].tolist() == [len(frame) - 1]

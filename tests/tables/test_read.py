@@ -141,7 +141,7 @@ def test_typed_files(tmp_path):
     parquet, excel = read_frame(tmp_path / "x.parquet"), read_frame(tmp_path / "x.xlsx", sheet="data")
     assert [column.kind for column in look(parquet).columns] == ["number", "category", "date"]
     n, t, d = look(excel).columns
-    assert (n.kind, n.missing, n.stray) == ("number", 1, 1)
+    assert (n.kind, n.missing, n.invalid) == ("number", 1, 1)
     assert (t.kind, d.kind) == ("category", "date")
     assert list(read_frame(tmp_path / "x.xlsx").columns) == ["a"]
     with pytest.raises(UserError, match=r"not a readable \.xlsx"):

@@ -52,8 +52,8 @@ def test_a_dirty_table_as_it_comes(titanic):
         "Boarded": "date",
     }
     encoded = encode(titanic, schema)
-    stray = {(int(i), schema.names[j]) for i, j in zip(*encoded.stray.nonzero(), strict=True)}
-    assert stray == {(5, "Age"), (7, "Boarded")}
+    invalid = {(int(i), schema.names[j]) for i, j in zip(*encoded.invalid.nonzero(), strict=True)}
+    assert invalid == {(5, "Age"), (7, "Boarded")}
     assert encoded.missing[:, schema.names.index("Age")].tolist() == [i == 4 for i in range(12)]
     fare = encoded.x[:, schema.names_out.index("Fare")]
     assert fare[-1] == 1026.55
@@ -101,7 +101,7 @@ def test_columns_come_in_any_order_and_type_but_they_must_come(titanic):
 def test_a_category_that_was_not_there_before_is_stray(titanic):
     schema = look(titanic)
     encoded = encode(titanic.assign(Sex="robot"), schema)
-    assert encoded.stray[:, schema.names.index("Sex")].all()
+    assert encoded.invalid[:, schema.names.index("Sex")].all()
     assert np.isnan(encoded.x[:, schema.names_out.index("Sex")]).all()
 
 
@@ -128,7 +128,7 @@ WORDS = [
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=2), st.integers(2, 60), st.integers(0, 1000))
 def test_whatever_stands_in_a_column(words, n, seed):
-    """Every cell is a value, missing or stray; what is learnt comes back, and no mixture of words is an error."""
+    """Every cell is a value, missing or invalid; what is learnt comes back, and no mixture of words is an error."""
     rng = np.random.default_rng(seed)
     vocabulary = [word for group in words for word in group]
     weights = rng.dirichlet(np.full(len(vocabulary), 0.5))
@@ -136,10 +136,10 @@ def test_whatever_stands_in_a_column(words, n, seed):
     schema = look(frame)
     encoded = encode(frame, schema)
     column = schema.columns[0]
-    assert (encoded.missing[:, 0].sum(), encoded.stray[:, 0].sum()) == (column.missing, column.stray)
+    assert (encoded.missing[:, 0].sum(), encoded.invalid[:, 0].sum()) == (column.missing, column.invalid)
     for j, part in enumerate(schema.parts):
         x = encoded.x[:, j]
-        absent = encoded.missing[:, part.source] | encoded.stray[:, part.source]
+        absent = encoded.missing[:, part.source] | encoded.invalid[:, part.source]
         assert (np.isnan(x) == absent).all()
         if part.n_levels:
             assert set(x[~absent]) <= set(range(part.n_levels))
