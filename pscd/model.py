@@ -29,7 +29,7 @@ from pscd.sampling.proposals import from_tensors
 if TYPE_CHECKING:
     from pscd.tables import Schema
 
-SCORE_BLOCK = 16_384
+SCORE_BLOCK = 16_384  # rows at once
 IMAGE_BLOCK = 500  # images at once: activations take far more memory than the images
 
 
@@ -49,24 +49,9 @@ def run_chains(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Run a configuration's sampler on an energy: the one place where the two meet.
 
-    Labels, precision and the way gradients are computed belong to an energy, for chains in training as for those that
-    sample, inpaint or denoise.
-
-    Args:
-        energy: in the network's coordinates.
-        x: starting points there, `(n, *shape)`.
-        config: of the run; its sampler, precision and gradients are used.
-        step_size: of the sampler, as adapted so far.
-        n_steps: number of steps; by default as many as in an update.
-        label: `(n,)`, for a conditional energy.
-        seen_as: wraps the energy, labels and precision included, for example in a `MaskedEnergy`.
-        sampler: replaces the configuration's.
-        proposal: what jumps draw from.
-        generator: source of randomness; torch's global one by default.
-        callback: called after each step, see `pscd.langevin`.
-
-    Returns:
-        The points at the end, and the sampler's statistics.
+    Labels, precision and the way gradients are computed belong to the energy, for chains in training as for those that
+    sample, inpaint or denoise. `seen_as` wraps all that, for example in a `MaskedEnergy`; `sampler` and `n_steps`
+    replace those of the configuration. Returns the points at the end, and the sampler's statistics.
     """
     sampler = config.sampler if sampler is None else sampler
     function = as_function(energy, config.compute.precision, label)
@@ -85,9 +70,9 @@ def run_chains(
 class Model(nn.Module):
     """A trained energy in the coordinates of the data: `model(x)` is E(x), up to a constant.
 
-    The network sees z = (x - shift) / scale, or bent columns; chains run there too and are mapped back.
-    E(x) is that of the data's own units: where columns are bent, it holds the logarithm of their slope. Shift and scale
-    are float64, so that columns far from 0 lose no precision.
+    The network sees z = (x - shift) / scale, or a nonlinear map of it; chains run there too and are mapped back. E(x)
+    is in the units of the data: of a nonlinear map it holds the logarithm of the slope. Shift and scale are float64,
+    so that columns far from 0 lose no precision.
 
     Args:
         energy: the network, in its own coordinates.
@@ -187,7 +172,7 @@ class Model(nn.Module):
         coordinates = self.coordinates
         z = coordinates.forward(x, self.step_size.dtype)
         energy = self.network(z) if label is None else self.network(z, label)
-        # Bent columns are denser in z where they are drawn in: without their slope this is no energy of x.
+        # Compressed columns are denser in z: without the slope of the map this is no energy of x.
         return energy if coordinates.is_linear else energy - coordinates.log_nonlinear_slope(x).to(energy.dtype)
 
     @torch.no_grad()
@@ -197,8 +182,8 @@ class Model(nn.Module):
         A missing value of a table, NaN, is taken at its conditional mean given the others of its row.
 
         Args:
-            x: rows `(n, *shape)` as a tensor, an array or a DataFrame; images as bytes. An array may be memory-mapped:
-                a block of it is in memory at a time.
+            x: rows `(n, *shape)` as a tensor, an array or a data frame; images as bytes. Of a memory-mapped array a
+                block is in memory at a time.
 
         Returns:
             `(n,)`, on the CPU.
@@ -220,32 +205,18 @@ class Model(nn.Module):
         try:
             parts = list(fast.in_order(self._energy, blocks, threads=self._threads))
         except UserError:
-            as_rows(x, missing=self.completes)  # which tells of all rows, not of a block
+            as_rows(x, missing=self.completes)  # an error about all rows, not about a block
             raise
         return torch.cat(parts)
 
     def score_batches(self, batches: Iterable[Rows]) -> Iterator[Tensor]:
-        """E(x) of the rows of a stream, on all cores and in constant memory: the higher, the stranger.
-
-        Args:
-            batches: rows as `energy` takes them; a few batches are taken ahead of the results.
-
-        Yields:
-            `energy` of each batch, in order.
-
-        >>> import pscd
-        >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
-        >>> config = pscd.TrainConfig(updates=10, batch_size=32, energy=pscd.Architecture("quadratic"))
-        >>> model = pscd.fit(x, config=config)
-        >>> [len(energies) for energies in model.score_batches([x[:150], x[150:]])]
-        [150, 50]
-        """
+        """E(x) of the batches of a stream, in order, on all cores and in constant memory."""
         self._to_evaluation()
         yield from fast.in_order(self.energy, batches, threads=self._threads)
 
     @property
     def _threads(self) -> int | None:
-        """How many blocks to score at a time: on a GPU one, which has parallelism enough of its own."""
+        """How many blocks to score at a time: one on a GPU, which computes in parallel itself."""
         return None if self.shift.device.type == "cpu" else 1
 
     def _to_evaluation(self) -> None:
@@ -274,14 +245,7 @@ class Model(nn.Module):
         return torch.where(x.isnan(), coordinates.inverse(z).to(x), x)
 
     def log_z(self) -> LogZ:
-        """Log of the integral of exp(-E) over the network's coordinates, with its standard error; computed once.
-
-        Returns:
-            Log Z and its error.
-
-        Raises:
-            UserError: the model is one of images or of labels, for which there is no proposal close enough.
-        """
+        """Log of the integral of exp(-E) in the network's coordinates, with its standard error; computed once."""
         if not isinstance(self.proposal, Mixture) or self.config.energy.classes:
             raise UserError("log Z is known for models of tables only; images have energies, not densities")
         if self._log_z is None:
@@ -293,17 +257,17 @@ class Model(nn.Module):
     def log_density(self, x: Rows) -> Tensor:
         """Log density of rows in the units of the data, in nats.
 
-        Columns that never varied are left out. Values that are tied, such as integers, were spread over cells of their
-        own in training: their log density is that of the spread values.
+        Columns that never varied are left out. Tied values, such as integers, were dequantised in training: their log
+        density is that of the dequantised values.
 
         Args:
             x: rows `(n, d)`.
 
         Returns:
-            `(n,)` in float64, all of them off by at most about `log_z().error`.
+            `(n,)` in float64; `log_z().error` is the standard error that all of them share.
 
         Raises:
-            UserError: see `log_z` and `energy`.
+            UserError: the model is one of images or of labels, whose normalising constant is unknown; or see `energy`.
         """
         return -self.energy(x).double() - self.log_z().value - float(self.scale.log().sum())
 
@@ -327,7 +291,7 @@ class Model(nn.Module):
         Args:
             n: number of samples.
             seed: of the chains.
-            n_steps: sampler steps; `config.sample_steps` by default.
+            n_steps: sampler steps; `config.chains.sample_steps` by default.
             label: of the samples, for a conditional model; by default those of the chains.
             start: points `(n, *shape)` to start at instead, for example noise.
             callback: called after each step, see `pscd.langevin`; its points are in the network's coordinates.
@@ -421,19 +385,7 @@ class Model(nn.Module):
 
     @classmethod
     def load(cls, path: Path | str, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Self:
-        """Read what `save` wrote.
-
-        Args:
-            path: of the file.
-            energy: a network of your own, if the model was trained with one; its weights are overwritten.
-            device: where to put the model.
-
-        Returns:
-            The model.
-
-        Raises:
-            UserError: there is no such file, it is damaged, or its weights belong to another network.
-        """
+        """Read what `save` wrote; see `pscd.load`."""
         path = Path(path)
         if not path.is_file():
             raise UserError(f"{path}: no such file; not a run folder, or stopped before its first checkpoint")
@@ -450,22 +402,7 @@ class Model(nn.Module):
         energy: nn.Module | None = None,
         device: torch.device | str = "cpu",
     ) -> Self:
-        """Put a model together from the content of a file, which may be anybody's.
-
-        Args:
-            tensors: by the names that `save` gives them.
-            metadata: what `describe` returned.
-            path: of the file, for messages.
-            energy: a network of your own, if the model was trained with one; its weights are overwritten.
-            device: where to put the model.
-
-        Returns:
-            The model.
-
-        Raises:
-            UserError: the weights belong to another network.
-            Exception: of any kind, where parts are missing or do not fit together; call it inside of `reading`.
-        """
+        """Put a model together from the content of a file, which may be anybody's; call it inside of `reading`."""
         from pscd.tables import Schema  # imports pandas
 
         config = TrainConfig.from_dict(json.loads(metadata["config"]))
@@ -479,7 +416,7 @@ class Model(nn.Module):
         try:
             energy = energy or config.energy.rebuild(tuple(coordinates.shift.shape), weights)
             energy.load_state_dict(weights)
-        except (RuntimeError, AttributeError):  # torch's words for other names and shapes
+        except (RuntimeError, AttributeError):  # as torch reports other names and shapes
             about = f"its weights are those of {wanted}; load it with energy={wanted}(...)"
             raise UserError(f"{path}: {about}") from None
         model = cls(

@@ -1,4 +1,4 @@
-"""What every room shares: the type of an energy, and dataclass fields that carry their own help."""
+"""What all packages share: the type of an energy, and dataclass fields that carry their own help."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -18,13 +18,7 @@ D = TypeVar("D")
 def option(default: Any, help: str, **metadata: Any) -> Any:
     """A dataclass field with a default and the line that `--help` and `help()` show for it.
 
-    Args:
-        default: its value; a function without arguments that makes one, for what is not to be shared.
-        help: what it means, in one line.
-        metadata: `flag` for a name on the command line other than the field's, `group` for the heading it stands under.
-
-    Returns:
-        The field.
+    A default that is a function makes the value. `metadata` may hold `flag`, a name on the command line.
     """
     text = {"help": help, **metadata}
     return field(default_factory=default, metadata=text) if callable(default) else field(default=default, metadata=text)
@@ -33,23 +27,17 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
 def documented(kind: C) -> C:
     """Complete a dataclass's docstring with an `Args` section made from its options.
 
-    Args:
-        kind: the dataclass.
-
-    Returns:
-        The same class.
-
     >>> from dataclasses import dataclass
     >>> @documented
     ... @dataclass
     ... class Settings:
-    ...     '''How to go about it.'''
-    ...     steps: int = option(10, "how many")
+    ...     '''How to sample.'''
+    ...     n_steps: int = option(10, "how many steps")
     >>> print(Settings.__doc__)
-    How to go about it.
+    How to sample.
     <BLANKLINE>
     Args:
-        steps: how many (default: 10)
+        n_steps: how many steps (default: 10)
     """
     lines = []
     for f in fields(kind):
@@ -63,14 +51,7 @@ def documented(kind: C) -> C:
 
 
 def check_choices(instance: Any) -> None:
-    """Refuse values that are not among the words of their field's `Literal` type.
-
-    Args:
-        instance: a dataclass.
-
-    Raises:
-        UserError: with the field, the words and the value.
-    """
+    """Raise a `UserError` for a value that is not among the words of its field's `Literal` type."""
     hints = get_type_hints(type(instance))
     for f in fields(instance):
         words, value = get_args(hints[f.name]), getattr(instance, f.name)
@@ -79,19 +60,7 @@ def check_choices(instance: Any) -> None:
 
 
 def checked(kind: Callable[..., D], values: Mapping[str, Any]) -> D:
-    """A dataclass of settings, whose values may be of any type: a file that somebody made up may have them.
-
-    Types come before ranges, since what is no number cannot be compared with one.
-
-    Args:
-        kind: the dataclass.
-        values: its fields.
-
-    Returns:
-        An instance.
-
-    Raises:
-        UserError: with the field and the value that is not of its type.
+    """A dataclass of settings from values of any type, as a file may have them; types are checked before ranges.
 
     >>> from pscd.sampling import Mala
     >>> checked(Mala, {"n_steps": 3.5})
@@ -109,7 +78,7 @@ def checked(kind: Callable[..., D], values: Mapping[str, Any]) -> D:
 
 
 def _is(value: object, wanted: Any) -> bool:
-    """Whether a value is of a type that a setting may have; other types are not looked at."""
+    """Whether a value is of a type that a setting may have; other types are not checked."""
     kinds = get_args(wanted)
     if get_origin(wanted) in (Union, UnionType):
         return any(_is(value, kind) for kind in kinds)

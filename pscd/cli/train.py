@@ -223,7 +223,7 @@ def name_of_run(data: str) -> str:
 def diagnostics(run: Path) -> list[str]:
     """What the log of a run shows: sentences; none if nothing was logged."""
     from pscd.run_folder import RunFolder
-    from pscd.training.guard import verdict
+    from pscd.training.guard import diagnose
 
     rows = RunFolder(run).read_metrics()
-    return verdict(rows, retries=int(rows[-1].get("retries", 0))) if rows else []
+    return diagnose(rows, retries=int(rows[-1].get("retries", 0))) if rows else []

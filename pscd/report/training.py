@@ -12,7 +12,7 @@ from pscd.files import unsealed
 from pscd.report import charts
 from pscd.report.blocks import Block, Chart, Section, Table, Text
 from pscd.run_folder import RunFolder
-from pscd.training.guard import verdict
+from pscd.training.guard import diagnose
 from pscd.version import __version__
 
 Log = Sequence[Mapping[str, float]]
@@ -55,7 +55,7 @@ def findings_blocks(log: Log, notes: Sequence[str] = ()) -> list[Block]:
         else []
     )
     if checked:
-        problems = verdict([dict(row) for row in log], retries=int(log[-1].get("retries", 0)))
+        problems = diagnose([dict(row) for row in log], retries=int(log[-1].get("retries", 0)))
         about = f"Checked: {', '.join(checked)}, roll-backs."
         if problems == ["no problem found"]:
             blocks.append(Text((f"No problem found. {about}",), "good"))

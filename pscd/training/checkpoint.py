@@ -45,17 +45,9 @@ def snapshot(state: TrainState) -> dict[str, Any]:
 
 
 def restore(state: TrainState, values: dict[str, Any]) -> None:
-    """Put a snapshot back, in place; each process takes its part of the buffer.
-
-    Args:
-        state: the state to overwrite.
-        values: what `snapshot` returned.
-
-    Raises:
-        ValueError: they belong to another network, or other chains.
-    """
+    """Put a snapshot back, in place; each process takes its part of the buffer."""
     device = state.coordinates.shift.device
-    values = copy.deepcopy(values)  # otherwise the optimiser would modify the tensors of the snapshot
+    values = copy.deepcopy(values)  # the optimiser would modify the tensors of the snapshot
     state.step, state.retries = values["step"], values["retries"]
     state.energy.load_state_dict(values["energy"])
     state.averaged.load_state_dict(values["averaged"])
@@ -71,15 +63,15 @@ def restore(state: TrainState, values: dict[str, Any]) -> None:
     if values["label"] is not None:
         state.buffer.label = values["label"][share].to(device)
     state.step_size = values["step_size"].to(state.step_size).view_as(state.step_size)
-    best = values.get("best")
+    best = values["best"]
     state.best = None if best is None else Best(**best)
     known = {f.name: values[f.name] for f in fields(Coordinates) if f.name in values}
     state.coordinates = Coordinates(**known).to(device)
-    state.proposal = from_tensors(values["proposal"]).to(device)  # its derived tensors are made anew
+    state.proposal = from_tensors(values["proposal"]).to(device)  # recomputes its derived tensors
 
 
 def _check_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Refuse moments of other shapes than their weights': torch loads them, and its fused Adam would not look."""
+    """Refuse moments of other shapes than their weights': torch loads them, and its fused Adam does not check."""
     for p, moments in optimizer.state.items():
         for name, t in moments.items():
             if torch.is_tensor(t) and t.shape not in (p.shape, torch.Size()):
@@ -87,39 +79,22 @@ def _check_moments(optimizer: torch.optim.Optimizer) -> None:
 
 
 def resume(state: TrainState, folder: Path | None) -> None:
-    """Go on from the newest checkpoint of a folder, if there is any.
-
-    Args:
-        state: the state to overwrite.
-        folder: the run folder; None: there is none to go on from.
-
-    Raises:
-        UserError: it belongs to other rows, which would give a model of neither, or to another network; or not every
-            process finds the same one.
-    """
+    """Go on from the newest checkpoint of a folder, if there is one of the same rows and network."""
     values = load(folder) if folder is not None else None
     distributed.require_same("" if values is None else str(values["step"]), NOT_SHARED.format(folder))
     if values is None or folder is None:
         return
-    found = values.get("rows")
-    if found and found != state.rows:
+    rows = values.get("rows")
+    if rows and rows != state.rows:
         raise UserError(f"{folder} holds a run on other rows; choose another folder")
     with reading(RunFolder(folder).state, "damaged, or of another network"):
         restore(state, values)
 
 
 def save(values: dict[str, Any], folder: Path) -> None:
-    """Write a snapshot; the previous one is kept, and a kill at any moment leaves one intact.
-
-    Args:
-        values: what `snapshot` returned.
-        folder: the run folder.
-
-    Raises:
-        UserError: it cannot be written; the one before is still there.
-    """
+    """Write a snapshot; the previous one is kept, and a kill at any moment leaves one intact."""
     run = RunFolder(folder)
-    content = io.BytesIO()  # torch, writing to a full disk itself, would not say that the disk is full
+    content = io.BytesIO()  # torch does not report a full disk
     torch.save(values, content)
     with writing_to(run.state), replacing(run.state) as temporary:
         temporary.write_bytes(content.getbuffer())
@@ -128,20 +103,10 @@ def save(values: dict[str, Any], folder: Path) -> None:
 
 
 def branch(source: Path, folder: Path) -> None:
-    """Let a new run start from the state of another: its weights, chains and optimiser, at update 0.
-
-    If `folder` holds a run already, that run is continued instead.
-
-    Args:
-        source: the run folder to start from.
-        folder: the run folder of the new run.
-
-    Raises:
-        UserError: there is no run in `source`.
-    """
+    """Let a new run start from weights, chains and optimiser of another, at update 0; a run in `folder` is resumed."""
     values = load(source)
     if values is None:
-        raise UserError(f"{source}: no run to begin from")
+        raise UserError(f"{source}: no run to start from")
     folder.mkdir(parents=True, exist_ok=True)
     if load(folder) is None:
         # The new run may have other rows and settings.
@@ -149,23 +114,11 @@ def branch(source: Path, folder: Path) -> None:
 
 
 def load(folder: Path) -> dict[str, Any] | None:
-    """Read the newest intact snapshot.
-
-    If the newest one is damaged, a warning names it and the previous one is used.
-
-    Args:
-        folder: the run folder.
-
-    Returns:
-        The snapshot; None if there is none.
-
-    Raises:
-        UserError: both are damaged.
-    """
+    """The newest intact snapshot of a run folder, None if there is none; a warning names a damaged one."""
     damaged = []
     run = RunFolder(folder)
     for path in (run.state, run.previous_state):
-        if not path.is_file():  # a pipe, in a folder that somebody else made, would be waited for
+        if not path.is_file():  # reading a pipe would block
             continue
         try:
             values = _read(path)
@@ -173,7 +126,7 @@ def load(folder: Path) -> dict[str, Any] | None:
             damaged.append(str(error))
             continue
         if damaged:
-            warnings.warn(f"{damaged[0]}; going on from {path.name}, step {values['step']}", stacklevel=2)
+            warnings.warn(f"{damaged[0]}; resuming from {path.name}, update {values['step']}", stacklevel=2)
         return values
     if damaged:
         raise UserError(f"{' and '.join(damaged)}; delete the run folder to start again")
@@ -185,7 +138,7 @@ def _read(path: Path) -> dict[str, Any]:
         # torch does not verify the checksums of its zip archive; one flipped bit would pass unnoticed.
         with zipfile.ZipFile(path) as archive:
             if sum(member.file_size for member in archive.infolist()) > path.stat().st_size:
-                raise ValueError("it would unpack to more than it is")  # torch does not compress
+                raise ValueError("its members are larger than the file")  # torch does not compress
             broken = archive.testzip()
         if broken is not None:
             raise zipfile.BadZipFile(f"checksum of {broken}")

@@ -41,7 +41,7 @@ from pscd.objectives import (
 from pscd.objectives.f_ebm import with_new_weights
 from pscd.rng import generator, integer_seed
 from pscd.training.fit import fit
-from pscd.training.guard import verdict
+from pscd.training.guard import diagnose
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_every_objective_recovers_a_gaussian(name, gaussian):
     expected = {"negatives-only": math.sqrt(2), "dsm": math.hypot(1, 0.5), "trim": narrower}.get(name, 1.0)
     assert mu == pytest.approx(0, abs=0.1)
     assert sigma == pytest.approx(expected, rel=0.05)
-    assert verdict(rows) == ["no problem found"]
+    assert diagnose(rows) == ["no problem found"]
     samples = model.sample(1000)
     # The step has settled, whether or not chains ran while training; a mean of 1000 draws is known to 0.06 * expected.
     assert samples.mean().item() == pytest.approx(3, abs=0.2 + 5 * 0.064 * expected)

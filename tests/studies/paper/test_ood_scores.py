@@ -132,8 +132,8 @@ def tables(**changes):
 def test_a_set_has_no_say_in_the_choice_that_it_is_judged_by():
     """Neither as the one that a model was trained on, nor as the one that it is to tell apart."""
     found = tables(a_typicality_x=1.0, b_typicality_a=1.0, c_typicality_a=1.0, b_gradient_x=0.6)
-    verdict = next(v for v in judge_choices(found) if v.judged == "a")
-    assert verdict == Verdict("a", "gradient", pytest.approx((0.6 + 0.5 * 3) / 4), 0.5, 0.5)
+    diagnose = next(v for v in judge_choices(found) if v.judged == "a")
+    assert diagnose == Verdict("a", "gradient", pytest.approx((0.6 + 0.5 * 3) / 4), 0.5, 0.5)
     b = next(v for v in judge_choices(found) if v.judged == "b")
     assert b.by == "typicality"  # by the pairs (a, x) and (c, a)
     assert b.here == pytest.approx((1.0 + 0.5 + 0.5) / 3)
@@ -155,10 +155,10 @@ def test_scores_that_some_table_lacks_are_not_chosen():
 
 
 def test_the_default_is_one_that_every_choice_agrees_on_and_that_beats_the_energy():
-    def verdict(by, here):
+    def diagnose(by, here):
         return Verdict("a", by, 0.9, here, 0.6)
 
-    assert default_score([verdict("gradient", 0.8), verdict("gradient", 0.5)]) == "gradient"
-    assert default_score([verdict("gradient", 0.8), verdict("typicality", 0.9)]) == "energy"
-    assert default_score([verdict("gradient", 0.5), verdict("gradient", 0.6)]) == "energy"
-    assert default_score([verdict("energy", 0.6)]) == "energy"
+    assert default_score([diagnose("gradient", 0.8), diagnose("gradient", 0.5)]) == "gradient"
+    assert default_score([diagnose("gradient", 0.8), diagnose("typicality", 0.9)]) == "energy"
+    assert default_score([diagnose("gradient", 0.5), diagnose("gradient", 0.6)]) == "energy"
+    assert default_score([diagnose("energy", 0.6)]) == "energy"
