@@ -13,7 +13,7 @@ from torch import Tensor
 from pscd.detector.cell_model import CellModel
 from pscd.detector.frames import labels, row_labels
 from pscd.detector.reading import Reader, Rows
-from pscd.mixtures.cells import Cells
+from pscd.mixtures.cells import Cells, trusted_cells
 from pscd.rng import Stream, generator
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class CellMethods:
         if not where.any():
             return [self.reader_.replaced(rows, rows.x, where) for _ in range(n)]
         z = self.cells_.forward(rows.x)
-        z = torch.where(self.cells_.mixture.trusted(z, SETTINGS.distrusted), z, torch.nan)
+        z = torch.where(trusted_cells(self.cells_.mixture, z, SETTINGS.distrusted), z, torch.nan)
         rng = generator(seed, Stream.MISSING_CELLS)
         return [
             self.reader_.replaced(rows, self.cells_.inverse(self.cells_.mixture.complete(z, rng)), where)
@@ -197,7 +197,7 @@ class CellMethods:
         """Cost and confidence of all cells."""
         model, by_column = self.cells_, self.reader_.by_column
         z = model.forward(rows.x)
-        cells = model.mixture.cells(z, model.mixture.trusted(z, SETTINGS.distrusted))
+        cells = Cells.of(model.mixture, z, trusted_cells(model.mixture, z, SETTINGS.distrusted))
         # By the rule of succession, a constant column has a new value with probability 1 / (n + 1).
         new = math.log(self.n_rows_ + 1) * model.is_new(rows.x)
         cost, surprise = (by_column(model.spread(values) + new) for values in (cells.cost, cells.surprise))

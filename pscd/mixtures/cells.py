@@ -2,16 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from pscd.mixtures.background import LOG_2PI
 from pscd.mixtures.missing import Block, Filled
-
-if TYPE_CHECKING:
-    from pscd.mixtures.table_mixture import TableMixture
+from pscd.mixtures.table_mixture import TableMixture
 
 
 @dataclass(frozen=True)
@@ -87,12 +84,12 @@ class Cells:
     surprise: Tensor
     log_prob: Tensor
     mean: Tensor
-    model: "TableMixture"
+    model: TableMixture
     x: Tensor
     trusted: Tensor
 
     @classmethod
-    def of(cls, model: "TableMixture", x: Tensor, trusted: Tensor | None = None) -> "Cells":
+    def of(cls, model: TableMixture, x: Tensor, trusted: Tensor | None = None) -> "Cells":
         """The cells of rows.
 
         Args:
@@ -155,7 +152,7 @@ class Cells:
         return lower, upper
 
 
-def _conditionals(model: "TableMixture", block: Block, filled: Filled, parts: Tensor) -> Conditionals:
+def _conditionals(model: TableMixture, block: Block, filled: Filled, parts: Tensor) -> Conditionals:
     """Every numeric cell of rows given the others that are there."""
     variance = filled.variances()
     # A cell that is there lies pull times variance from its conditional mean; one that is missing lies at it.
@@ -166,7 +163,7 @@ def _conditionals(model: "TableMixture", block: Block, filled: Filled, parts: Te
     return Conditionals(without.log_softmax(0), mean, variance * model.spread.square())
 
 
-def trusted_cells(model: "TableMixture", x: Tensor, false_alarms: float, *, max_distrusted: float = 0.5) -> Tensor:
+def trusted_cells(model: TableMixture, x: Tensor, false_alarms: float = 1e-3, *, max_distrusted: float = 0.5) -> Tensor:
     """Which cells agree with the others of their row, `(n, D)`; false for missing and for wrong cells.
 
     The most surprising cell of a row is removed first, and the others are compared again without it, because one wrong

@@ -12,7 +12,6 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from pscd.mixtures.cells import Cells, trusted_cells
 from pscd.mixtures.missing import Block, Filled, fill, gaps, row_blocks
 from pscd.mixtures.mixture import Mixture
 
@@ -275,24 +274,6 @@ class TableMixture(nn.Module):
         result[rows, self.numeric] = torch.where(block.z.isnan(), numbers, block.z)
         if categories:
             result[rows, self.categorical] = torch.where(codes < 0, torch.cat(categories, 1), codes).double()
-
-    # --- every cell given the others ---
-
-    def cells(self, x: Tensor, trusted: Tensor | None = None) -> Cells:
-        """Every cell of rows `(n, D)` given the others of its row, of those that are `trusted` if given."""
-        return Cells.of(self, x, trusted)
-
-    def trusted(self, x: Tensor, false_alarms: float = 1e-3) -> Tensor:
-        """Which cells agree with the others of their row; false for wrong and missing cells, `(n, D)`.
-
-        Args:
-            x: rows, `(n, D)`.
-            false_alarms: share of correct cells that may be distrusted.
-
-        Returns:
-            `(n, D)`; at most half of the cells of a row are distrusted.
-        """
-        return trusted_cells(self, x, false_alarms)
 
 
 def imputed(mixture: Mixture, z: Tensor) -> Tensor:

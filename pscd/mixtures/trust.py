@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from pscd.mixtures.cells import Cells
+from pscd.mixtures.cells import Cells, trusted_cells
 from pscd.mixtures.table_mixture import TableMixture
 
 
@@ -30,7 +30,7 @@ def likely_cells(
     """
     there = ~x.isnan()
     is_gross = (x.abs() > gross) & (model.levels == 0)
-    trusted = model.trusted(x.masked_fill(is_gross, torch.nan), false_alarms)
+    trusted = trusted_cells(model, x.masked_fill(is_gross, torch.nan), false_alarms)
     for column, size in zip(model.categorical.tolist(), model.levels[model.categorical].tolist(), strict=True):
         for code in range(size):
             own = x[:, column] == code
@@ -39,7 +39,7 @@ def likely_cells(
     distrusted = there & ~trusted
     over = (distrusted.sum(0) > max_wrong * there.sum(0)).nonzero().flatten()
     if len(over):
-        surprise = model.cells(x, trusted).surprise
+        surprise = Cells.of(model, x, trusted).surprise
         for j in over.tolist():
             rows = there[:, j].nonzero().flatten()
             order = (surprise[rows, j] * distrusted[rows, j]).argsort()
@@ -51,8 +51,8 @@ def calibrated(model: TableMixture, before: TableMixture, held: Tensor, x: Tenso
     """The model with the spread of cells held out from an earlier fit, and predictions within the range of the rows."""
     spread = model.spread
     if len(held):
-        spread = spread_of(before.cells(held, before.trusted(held, 1e-4)))
-    z = only(x, model.trusted(x, 1e-4))[:, model.numeric]
+        spread = spread_of(Cells.of(before, held, trusted_cells(before, held, 1e-4)))
+    z = only(x, trusted_cells(model, x, 1e-4))[:, model.numeric]
     return TableMixture(**{**model.tensors(), "spread": spread, "bounds": bounds_of(z)})
 
 

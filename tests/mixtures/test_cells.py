@@ -5,7 +5,7 @@ import torch
 
 from pscd.discrete import log_probability, states
 from pscd.mixtures import TableMixture
-from pscd.mixtures.cells import Conditionals
+from pscd.mixtures.cells import Cells, Conditionals, trusted_cells
 from pscd.rng import generator
 from tests.mixtures.test_table_mixture import mixture, with_gaps
 
@@ -29,7 +29,7 @@ def test_a_finite_space_by_enumeration():
     p = log_probability(-model.log_prob(every)).exp()
     for relied in states(3).bool():
         trusted = relied.expand(8, 3)
-        found = model.cells(every, trusted)
+        found = Cells.of(model, every, trusted)
         for i, row in enumerate(every):
             for j in range(3):
                 same = ((every == row) | ~relied | (torch.arange(3) == j)).all(1)
@@ -47,7 +47,7 @@ def test_numbers_and_categories_by_brute_force():
     model = mixture()
     x = with_gaps(model, n=12, share=0.2)
     trusted = torch.rand(x.shape, generator=generator(3)) < 0.7
-    found = model.cells(x, trusted)
+    found = Cells.of(model, x, trusted)
     lower, upper = found.quantiles(0.9)
     for i, row in enumerate(x):
         for j in range(x.shape[1]):
@@ -72,7 +72,7 @@ def test_numbers_and_categories_by_brute_force():
 def test_the_cost_of_one_gaussian_is_half_the_squared_residual_and_surprise_its_tail():
     model = mixture(k=1, levels=[0] * 4)
     x = with_gaps(model)
-    found = model.cells(x)
+    found = Cells.of(model, x)
     precision = torch.linalg.inv(model.covariances[0])
     row, mean = x[0], model.means[0]
     residual = (precision @ (row - mean)) / precision.diagonal().sqrt()
@@ -85,13 +85,13 @@ def test_the_cost_of_one_gaussian_is_half_the_squared_residual_and_surprise_its_
 
 def test_the_highest_density_of_a_mixture_is_found_near_a_mean():
     model = mixture()
-    found = model.cells(model.sample(200, generator(2)))
+    found = Cells.of(model, model.sample(200, generator(2)))
     assert (found.cost >= 0).all()
     at_best = found.x.clone()
     z = torch.linspace(-8, 8, 4001, dtype=torch.float64)
     rows = at_best[0].repeat(len(z), 1)
     rows[:, 0] = z
-    lowest = model.cells(rows).cost[:, 0].min()
+    lowest = Cells.of(model, rows).cost[:, 0].min()
     assert lowest < 0.1
 
 
@@ -100,7 +100,7 @@ def test_far_out_cells_stay_finite_and_in_order():
     model = mixture(k=1, levels=[0, 0])
     x = torch.zeros(3, 2).double()
     x[:, 0] = torch.tensor([50.0, 100.0, 1000.0])
-    surprise = model.cells(x).surprise[:, 0]
+    surprise = Cells.of(model, x).surprise[:, 0]
     assert surprise.isfinite().all()
     assert (surprise.diff() > 0).all()
 
@@ -122,7 +122,7 @@ def test_quantiles_of_a_mixture_have_their_probability():
 def test_only_the_quantiles_that_are_asked_for_are_computed():
     model = mixture()
     x = with_gaps(model)
-    found = model.cells(x)
+    found = Cells.of(model, x)
     where = torch.zeros_like(x, dtype=torch.bool)
     where[3, 0] = where[7, 2] = True
     lower, upper = found.quantiles(0.8, where)
@@ -144,12 +144,12 @@ def test_a_wrong_cell_does_not_make_its_neighbours_look_wrong():
     model = chained()
     x = model.sample(300, generator(0))
     x[:, 2] += 20.0
-    blamed = ~model.trusted(x, 0.001)
+    blamed = ~trusted_cells(model, x, 0.001)
     assert blamed[:, 2].all()
     # Five standard errors of a share of .001 among 1,500 cells, plus what several looks at a row find: .007.
     assert blamed[:, [0, 1, 3, 4, 5]].double().mean() < 0.007
-    found = model.cells(x, ~blamed)
-    right = chained().cells(torch.where(torch.arange(6) == 2, torch.nan, x))
+    found = Cells.of(model, x, ~blamed)
+    right = Cells.of(chained(), torch.where(torch.arange(6) == 2, torch.nan, x))
     torch.testing.assert_close(found.mean[:, 2], right.mean[:, 2], rtol=0.0, atol=0.5)
 
 
@@ -157,7 +157,7 @@ def test_the_share_of_right_cells_that_are_distrusted_is_as_stated():
     model = chained(rho=0.5)
     x = model.sample(20_000, generator(0))
     for rate in (0.01, 0.001):
-        found = (~model.trusted(x, rate)).double().mean().item()
+        found = (~trusted_cells(model, x, rate)).double().mean().item()
         # One cell goes at a time and the others are looked at again, without it: a little more or less than stated.
         assert rate / 2 < found < 2 * rate
 
@@ -165,17 +165,17 @@ def test_the_share_of_right_cells_that_are_distrusted_is_as_stated():
 def test_trust_is_about_cells_that_are_there_and_never_lost_for_most_of_a_row():
     model = mixture()
     x = with_gaps(model)
-    trusted = model.trusted(x)
+    trusted = trusted_cells(model, x)
     assert not trusted[x.isnan()].any()
     strange = chained()
     rows = 30 * torch.randn(50, 6, generator=generator(2), dtype=torch.float64)
-    assert (strange.trusted(rows).sum(1) >= 3).all()
+    assert (trusted_cells(strange, rows).sum(1) >= 3).all()
 
 
 @pytest.mark.parametrize("levels", [[0, 0], [2, 3]])
 def test_trust_with_columns_of_one_kind(levels):
     model = mixture(levels=levels)
-    assert model.trusted(model.sample(50, generator(0))).double().mean() > 0.9
+    assert trusted_cells(model, model.sample(50, generator(0))).double().mean() > 0.9
 
 
 def test_the_only_cell_of_a_row_is_judged_by_itself():
@@ -189,6 +189,6 @@ def test_the_only_cell_of_a_row_is_judged_by_itself():
     )
     nothing = torch.nan
     x = torch.tensor([[3.28, nothing], [3.30, nothing], [nothing, -3.30], [nothing, nothing], [9.0, 9.0]])
-    trusted = model.trusted(x.double(), 0.001)
+    trusted = trusted_cells(model, x.double(), 0.001)
     assert trusted[:4].tolist() == [[True, False], [False, False], [False, False], [False, False]]
     assert trusted[4].sum() == 1  # no more than half of a row

@@ -6,6 +6,7 @@ import torch
 
 from pscd.coordinates import Coordinates
 from pscd.mixtures import MixtureSettings, TableMixture, fit_mixture
+from pscd.mixtures.cells import Cells, trusted_cells
 from pscd.mixtures.robust import first_component, k_means, start
 from pscd.rng import generator
 from tests.mixtures.test_table_mixture import with_gaps
@@ -239,18 +240,18 @@ def cells():
 
 def test_wrong_cells_are_found_and_little_else(cells):
     model, _, x, wrong = cells
-    trusted, there = model.trusted(x), ~x.isnan()
+    trusted, there = trusted_cells(model, x), ~x.isnan()
     assert (~trusted[wrong]).double().mean() > 0.94
     # .001 are expected; missing and wrong cells leave some components in doubt.
     assert (~trusted[there & ~wrong]).double().mean() < 0.005
-    cost = model.cells(x, trusted).cost
+    cost = Cells.of(model, x, trusted).cost
     assert cost[wrong].quantile(0.1) > cost[there & ~wrong].quantile(0.99)
 
 
 def test_wrong_and_missing_cells_are_repaired(cells):
     """Half of them to within the noise of .3; in some rows too little is left. Categories nine times of ten."""
     model, right, x, wrong = cells
-    repaired = model.expected(x.masked_fill(~model.trusted(x), torch.nan))
+    repaired = model.expected(x.masked_fill(~trusted_cells(model, x), torch.nan))
     lost = wrong | x.isnan()
     error = (repaired - right)[:, :6][lost[:, :6]]
     assert error.abs().median() < 0.3
@@ -262,7 +263,7 @@ def test_intervals_cover_what_was_lost(cells):
     """Of about 900 missing and wrong numbers: .9 to five standard errors of .01."""
     model, right, x, wrong = cells
     lost = (wrong | x.isnan())[:, :6]
-    lower, upper = model.cells(x, model.trusted(x)).quantiles(0.9)
+    lower, upper = Cells.of(model, x, trusted_cells(model, x)).quantiles(0.9)
     inside = ((right >= lower) & (right <= upper))[:, :6][lost]
     assert inside.double().mean().item() == pytest.approx(0.9, abs=5 * math.sqrt(0.09 / len(inside)))
 
@@ -299,7 +300,7 @@ def test_nothing_is_predicted_beyond_what_was_seen(cells):
     expected = model.expected(far)[:, 1]
     assert (expected >= model.bounds[0, 1]).all()
     assert (expected <= model.bounds[1, 1]).all()
-    torch.testing.assert_close(model.cells(far, ~far.isnan()).mean[:, 1], expected)
+    torch.testing.assert_close(Cells.of(model, far, ~far.isnan()).mean[:, 1], expected)
 
 
 def test_a_category_of_a_fifth_of_the_rows_is_no_mistake():
@@ -310,7 +311,7 @@ def test_a_category_of_a_fifth_of_the_rows_is_no_mistake():
     z = torch.randn(400, 4, generator=rng).double() * 0.3 + torch.stack([code * 2, -code, code**2, 0 * code], 1)
     x = torch.cat([z, code[:, None]], 1)
     model = fit_mixture(x, [0, 0, 0, 0, 3], seed=0, settings=CELLS).components
-    assert model.trusted(x)[:, 4].all()
+    assert trusted_cells(model, x)[:, 4].all()
 
 
 def test_columns_that_mostly_have_one_value_do_not_cost_any_number_of_nats():
@@ -320,8 +321,8 @@ def test_columns_that_mostly_have_one_value_do_not_cost_any_number_of_nats():
     spiked[:60] = 1 + torch.rand(60, generator=rng).double()
     x = torch.cat([torch.randn(600, 2, generator=rng).double(), spiked[:, None]], 1)
     model = fit_mixture(x, seed=0, settings=CELLS).components
-    assert model.cells(x).cost[:60, 2].max() < 8
-    assert model.trusted(x)[:, 2].double().mean() > 0.99
+    assert Cells.of(model, x).cost[:60, 2].max() < 8
+    assert trusted_cells(model, x)[:, 2].double().mean() > 0.99
 
 
 def test_saved_tensors_make_the_same_model(cells):

@@ -5,6 +5,7 @@ import torch
 
 from pscd.discrete import log_probability, states
 from pscd.mixtures import TableMixture
+from pscd.mixtures.cells import Cells
 from pscd.rng import generator
 
 NAN = float("nan")
@@ -150,7 +151,7 @@ def test_the_spread_widens_draws_and_intervals():
     centre = model.expected(x)
     a, b = ((m.complete(x, generator(0)) - centre)[x.isnan()] for m in (model, wide))
     torch.testing.assert_close(b / a, torch.tensor([2.0, 1.0]).double())
-    lengths = [upper - lower for lower, upper in (m.cells(x).quantiles(0.5) for m in (model, wide))]
+    lengths = [upper - lower for lower, upper in (Cells.of(m, x).quantiles(0.5) for m in (model, wide))]
     torch.testing.assert_close(lengths[1] / lengths[0], torch.tensor([2.0, 1.0]).double().expand(2, 2))
 
 
@@ -166,9 +167,9 @@ def test_samples_are_repeatable_and_leave_the_global_state_alone():
 def test_blocks_do_not_matter(monkeypatch):
     model = mixture()
     x = with_gaps(model, n=500)
-    whole = model.log_prob(x), model.energy(x), model.expected(x), model.cells(x).cost
+    whole = model.log_prob(x), model.energy(x), model.expected(x), Cells.of(model, x).cost
     monkeypatch.setattr("pscd.mixtures.missing.BLOCK_NUMBERS", 100)
-    parts = model.log_prob(x), model.energy(x), model.expected(x), model.cells(x).cost
+    parts = model.log_prob(x), model.energy(x), model.expected(x), Cells.of(model, x).cost
     for a, b in zip(whole, parts, strict=True):
         torch.testing.assert_close(a, b)
 
@@ -179,7 +180,7 @@ def test_columns_of_one_kind_alone(levels):
     x = with_gaps(model)
     assert model.energy(x).isfinite().all()
     assert not model.expected(x).isnan().any()
-    assert model.cells(x).cost.shape == x.shape
+    assert Cells.of(model, x).cost.shape == x.shape
 
 
 def test_saved_tensors_make_the_same_mixture():
