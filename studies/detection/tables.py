@@ -55,6 +55,8 @@ def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
     if y is None:
         raise UserError(f"{path}: has no array {' and no array '.join(missing)}; X holds the rows, y the labels")
     x = rows_of(open_table(path)).numpy()
+    if not np.isfinite(x).all():
+        raise UserError(f"{path}: X has missing, infinite or other values that are no numbers")
     if x.ndim != 2:
         raise UserError(f"{path}: X has shape {x.shape}; rows and columns are needed")
     if y.shape != (len(x),) or not np.isin(y, (0, 1)).all():

@@ -48,7 +48,7 @@ class Ended:
 
 def _only_train(args: object) -> None:
     """`pscd train` up to the model: drawing samples and a picture takes longer than all else."""
-    train_into(train.config_from(args), args.out, progress=False)  # type: ignore[arg-type, attr-defined]
+    train_into(train.config_from(args, None), args.out, progress=False)  # type: ignore[arg-type, attr-defined]
 
 
 def start(folder: Path, prepare: Prepare = lambda: None, words: Sequence[str] = TRAIN) -> int:
