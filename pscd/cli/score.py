@@ -119,7 +119,7 @@ def _score_by_detector(args: argparse.Namespace, detector: "EnergyDetector") -> 
 
 
 def _score_by_model(args: argparse.Namespace, model: "Model") -> None:
-    """Energies of a table; a row with a missing or invalid cell has none, and a problem."""
+    """Energies of a table; a missing or invalid cell is named, and completed where the model can do that."""
     import numpy as np
 
     table = open_file(args, args.file)
@@ -131,15 +131,17 @@ def _score_by_model(args: argparse.Namespace, model: "Model") -> None:
 
     def work(i: int, block: "pd.DataFrame") -> Part:
         x = read(block)
-        valid = np.isfinite(x).all(1)
+        complete = np.isfinite(x).all(1)
+        valid = np.isfinite(x).any(1) if model.completes else complete
         columns: dict[str, Any] = {"row": np.arange(len(x)) + i * size, **{name: block[name] for name in args.ids}}
         columns["energy"] = _where(valid, x, lambda rows: model.energy(rows).numpy())
         if args.log_density:
-            columns["log_density"] = _where(valid, x, lambda rows: model.log_density(rows).numpy())
+            columns["log_density"] = _where(complete, x, lambda rows: model.log_density(rows).numpy())
         columns["problem"] = [_problem(row, model.columns or names) for row in x]
-        first = np.flatnonzero(~valid)[:1]
+        first = np.flatnonzero(~complete)[:1]
         problem = "".join(f"row {i * size + k}, {columns['problem'][k]}" for k in first)
-        summary = {"rows": len(x), "invalid": int((~valid).sum()), "first": problem}
+        counts = {"invalid": int((~valid).sum()), "incomplete": int((~complete).sum())}
+        summary = {"rows": len(x), **counts, "first": problem}
         return Part(columns, columns["log_density" if args.log_density else "energy"], summary)
 
     threads = None if model.shift.device.type == "cpu" else 1
@@ -147,11 +149,11 @@ def _score_by_model(args: argparse.Namespace, model: "Model") -> None:
     job = job_of("score", settings, args.run, table.fingerprint())
     found = in_parts(args.out, job, blocks, work, total=table.n_rows_estimate, threads=threads)
     say_notes(table.notes)
-    n, invalid = (sum(summary[name] for summary in found) for name in ("rows", "invalid"))
+    n, invalid, incomplete = (sum(summary[name] for summary in found) for name in ("rows", "invalid", "incomplete"))
     say(f"{n - invalid:,} rows scored: {args.out}")
-    if invalid:
+    if incomplete:
         first = next(summary["first"] for summary in found if summary["first"])
-        say(f"{invalid:,} rows have no energy (first: {first})")
+        say(f"rows with missing or invalid cells: {incomplete:,}, of which {invalid:,} have no energy (first: {first})")
 
 
 def _model_reader(

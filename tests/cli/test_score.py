@@ -99,21 +99,25 @@ def test_a_detector_of_numbers_reads_text(folder, tmp_path):
     np.testing.assert_allclose(pd.read_csv(tmp_path / "s.csv")["energy"], expected, rtol=1e-6)
 
 
-def test_rows_that_a_model_cannot_score_have_no_energy_and_a_problem(folder, tmp_path, request, capsys):
+def test_missing_cells_are_named_and_completed_by_a_model_that_can(folder, tmp_path, request, capsys):
     for source in ("x.csv", "x.parquet", "large"):
         if source == "large":
             request.getfixturevalue("small_blocks")
         path = folder / source.replace("large", "x.csv")
         assert score(folder / "model", path, "--id", "name", "--out", tmp_path / "s.csv", "--force") == 0
         printed = capsys.readouterr().out
-        assert "88 rows scored" in printed
-        assert "2 rows have no energy (first: row 3, b is missing or not a finite number)" in printed
-        found = pd.read_csv(tmp_path / "s.csv", keep_default_na=False, na_values={"energy": ""})
-        assert np.flatnonzero(found["energy"].isna()).tolist() == [3, 50]
+        assert "90 rows scored" in printed
+        first = "first: row 3, b is missing or not a finite number"
+        assert f"rows with missing or invalid cells: 2, of which 0 have no energy ({first})" in printed
+        found = pd.read_csv(tmp_path / "s.csv", keep_default_na=False)
+        assert np.isfinite(found["energy"]).all()
         assert found["problem"].tolist()[2:4] == ["", "b is missing or not a finite number"]
-    good = pd.read_parquet(folder / "x.parquet").dropna()
-    expected = pscd.load(folder / "model").energy(good[["a", "b"]].to_numpy())
-    np.testing.assert_allclose(found["energy"].dropna(), expected, rtol=1e-6)
+    expected = pscd.load(folder / "model").energy(pd.read_parquet(folder / "x.parquet")[["a", "b"]].to_numpy())
+    np.testing.assert_allclose(found["energy"], expected, rtol=1e-6)
+    (tmp_path / "empty.csv").write_text("a,b\n,\n1,2\n")
+    assert score(folder / "model", tmp_path / "empty.csv", "--log-density", "--out", tmp_path / "s.csv", "--force") == 0
+    found = pd.read_csv(tmp_path / "s.csv")
+    assert found[["energy", "log_density"]].isna().to_numpy().tolist() == [[True, True], [False, False]]
 
 
 def test_impossible_cells_do_not_stop_a_detector(folder, tmp_path, capsys):
