@@ -28,7 +28,7 @@ def score(table: Any, model: "EnergyDetector | Model") -> Any:
     >>> import numpy as np, pandas as pd
     >>> from pscd import EnergyDetector
     >>> rows = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 2)), columns=["a", "b"])
-    >>> list(score(rows, EnergyDetector(n_updates=20).fit(rows)).columns)
+    >>> list(score(rows, EnergyDetector(updates=20).fit(rows)).columns)
     ['a', 'b', 'energy']
     """
     _check_columns(table, model)
@@ -42,7 +42,7 @@ def detect(table: Any, detector: "EnergyDetector") -> Any:
     >>> from pscd import EnergyDetector
     >>> rows = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 2)), columns=["a", "b"])
     >>> rows.loc[0, "a"] = 50.0
-    >>> detect(rows, EnergyDetector(n_updates=20).fit(rows)).loc[0, "because"][:6]
+    >>> detect(rows, EnergyDetector(updates=20).fit(rows)).loc[0, "because"][:6]
     'a = 50'
     """
     _check_columns(table, detector)
@@ -57,7 +57,7 @@ def clean(table: Any, detector: "EnergyDetector", *, repair: bool = True, fill: 
     >>> import numpy as np, pandas as pd
     >>> from pscd import EnergyDetector
     >>> rows = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 1)) @ [[1.0, 1.0]], columns=["a", "b"])
-    >>> detector = EnergyDetector(n_updates=20).fit(rows)
+    >>> detector = EnergyDetector(updates=20).fit(rows)
     >>> rows.loc[0, "a"] = 50.0
     >>> bool(clean(rows, detector).loc[0, "a"] < 3)
     True

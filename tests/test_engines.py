@@ -31,7 +31,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def detector(rows):
-    return EnergyDetector(n_updates=5, kinds={"key": "skip"}).fit(rows)
+    return EnergyDetector(updates=5, kinds={"key": "skip"}).fit(rows)
 
 
 @pytest.fixture(scope="module")

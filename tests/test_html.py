@@ -18,12 +18,12 @@ def test_a_notebook_shows_a_model_with_its_columns_as_text(small):
 
 
 def test_a_notebook_shows_what_a_detector_has_learnt_above_its_parameters():
-    detector = pscd.EnergyDetector(n_updates=3)
+    detector = pscd.EnergyDetector(updates=3)
     assert "Detector of strange rows" not in detector._repr_html_()
     detector.fit(pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=["a", "b"]))
     bundle = detector._repr_mimebundle_(include=None, exclude=None)
     assert "60 rows of 2 columns" in bundle["text/html"]
-    assert "n_updates" in bundle["text/html"]
+    assert "updates" in bundle["text/html"]
     assert bundle["text/plain"] == repr(detector)
 
 

@@ -174,7 +174,7 @@ def make_detector(args: argparse.Namespace, **options: Any) -> "EnergyDetector":
     """A detector with the settings of the flags, to be fitted."""
     from pscd.detector.estimator import EnergyDetector
 
-    return EnergyDetector(gamma=args.gamma, n_updates=args.updates, random_state=args.seed, verbose=True, **options)
+    return EnergyDetector(gamma=args.gamma, updates=args.updates, random_state=args.seed, verbose=True, **options)
 
 
 def detector_reader(detector: "EnergyDetector", table: "TableFile") -> "Callable[[pd.DataFrame], Rows]":

@@ -94,7 +94,7 @@ class CellMethods:
         >>> from pscd import EnergyDetector
         >>> frame = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 1)) @ [[1.0, 1.0]], columns=["a", "b"])
         >>> frame.loc[7, "a"] = 50.0
-        >>> EnergyDetector(n_updates=1).fit(frame).cells(frame)[["row", "column", "value", "problem"]]
+        >>> EnergyDetector(updates=1).fit(frame).cells(frame)[["row", "column", "value", "problem"]]
            row column  value problem
         0    7      a   50.0   wrong
         """

@@ -1,7 +1,7 @@
 """EnergyDetector: density, samples and outlier scores for contaminated tables, as a scikit-learn estimator."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
@@ -9,28 +9,27 @@ from typing import Any, Self, TypeGuard
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OutlierMixin, TransformerMixin
 from sklearn.utils import Tags, check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from pscd import fast
 from pscd.detector.blocks import read_file, reader_for
 from pscd.detector.cell_model import CellModel
 from pscd.detector.cells import CellMethods
-from pscd.detector.frames import empty_frame, empty_like, frame_like, has_text, native_frame
+from pscd.detector.frames import empty_like, has_text, native_frame
 from pscd.detector.neighbourhood import Neighbourhood
 from pscd.detector.numbers import NumberEnergy, fit_numbers
 from pscd.detector.reading import Reader, Rows
+from pscd.detector.rows import RowMethods
 from pscd.detector.save import read_detector, write_detector
 from pscd.errors import UserError
 from pscd.html import facts_html
 from pscd.mixtures.neighbours import NEIGHBOUR_ROWS
-from pscd.model import SCORE_BLOCK
 from pscd.rng import Stream, generator
 from pscd.run_folder import RunFolder
-from pscd.tables import TableFile, decode
+from pscd.tables import TableFile
 
 Floats = NDArray[np.float64]
 
@@ -49,7 +48,7 @@ class ThresholdSettings:
 THRESHOLD = ThresholdSettings()
 
 
-class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class EnergyDetector(RowMethods, CellMethods, OutlierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Outlier detector for tables, robust to outliers and wrong cells in its training rows.
 
     An energy-based model q(x), proportional to exp(-E(x)), is trained with pseudo-spherical contrastive
@@ -72,7 +71,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
             than 99 % of the model's own samples, and in any case the 1 % of highest energy.
         bound: nats by which the network may correct the Gaussian, up or down. More gives a finer density, and
             lets small dense clusters of outliers pass for normal.
-        n_updates: updates of the network.
+        updates: updates of the network.
         rank: what `score_samples` ranks rows by.
             "energy": that of the whole row. A far group of up to about a fifth of the rows is anomalous.
             "neighbours": how far the row lies from the nearest others in the coordinates of the Gaussian, which suits
@@ -92,7 +91,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
     >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(size=(200, 2))
     >>> x[:4] += 8  # outliers
-    >>> detector = EnergyDetector(n_updates=50).fit(x)
+    >>> detector = EnergyDetector(updates=50).fit(x)
     >>> sorted(int(i) for i in np.argsort(detector.score_samples(x))[:4])
     [0, 1, 2, 3]
     """
@@ -103,7 +102,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         gamma: float = 0.5,
         contamination: float | str = "auto",
         bound: float = 2.0,
-        n_updates: int = 200,
+        updates: int = 200,
         rank: str = "energy",
         kinds: Mapping[str, str] | None = None,
         missing: Sequence[str] = (),
@@ -113,7 +112,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         self.gamma = gamma
         self.contamination = contamination
         self.bound = bound
-        self.n_updates = n_updates
+        self.updates = updates
         self.rank = rank
         self.kinds = kinds
         self.missing = missing
@@ -170,7 +169,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
             z[:, self.cells_.numbers],
             gamma=self.gamma,
             bound=self.bound,
-            n_updates=self.n_updates,
+            updates=self.updates,
             seed=seed,
             spiked=columns.spiked,
             verbose=self.verbose,
@@ -193,7 +192,7 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
             Rows that all methods accept in place of the table.
 
         >>> import numpy as np
-        >>> detector = EnergyDetector(n_updates=1)
+        >>> detector = EnergyDetector(updates=1)
         >>> rows = detector.read(np.random.default_rng(0).normal(size=(20, 2)))
         >>> detector.fit(rows).predict(rows).shape
         (20,)
@@ -252,12 +251,12 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
 
     def _check_parameters(self) -> None:
         share = self.contamination
-        is_whole = isinstance(self.n_updates, Integral) and not isinstance(self.n_updates, bool)
+        is_whole = isinstance(self.updates, Integral) and not isinstance(self.updates, bool)
         checks = {
             "gamma": (_is_number(self.gamma) and self.gamma >= 0, "a number from 0 on"),
             "contamination": (share == "auto" or (_is_number(share) and 0 < share <= 0.5), '"auto" or in (0, 0.5]'),
             "bound": (_is_number(self.bound) and self.bound > 0, "a number above 0"),
-            "n_updates": (is_whole and self.n_updates >= 1, "a whole number from 1 on"),
+            "updates": (is_whole and self.updates >= 1, "a whole number from 1 on"),
             "rank": (self.rank in RANKS, " or ".join(f'"{rank}"' for rank in RANKS)),
         }
         for name, (is_right, wanted) in checks.items():
@@ -277,122 +276,6 @@ class EnergyDetector(CellMethods, OutlierMixin, TransformerMixin, BaseEstimator)
         self.offset_ = max(-edge, offset) if self.contamination == "auto" else offset
         # The row of median energy, and whatever is more likely, has full weight.
         self.sample_weight_ = torch.exp(-self.gamma * (energies - energies.median())).clamp_max(1).numpy()
-
-    @torch.no_grad()
-    def _energy(self, rows: Rows, *, by_neighbours: bool = False) -> Tensor:
-        """E(x) of each row; new and impossible cells cost what they cost by the rule of succession."""
-        energy = self._energy_of(self.cells_.forward(rows.x), by_neighbours=by_neighbours)
-        if not self.cells_.all_vary:
-            energy = energy + math.log(self.n_rows_ + 1) * self.cells_.is_new(rows.x).sum(1)
-        if rows.impossible.any():
-            rare = -((self.impossible_ + 1) / (self.n_rows_ + 2)).log()
-            energy = energy + (rare * rows.impossible).sum(1)
-        return energy
-
-    def _energy_of(self, z: Tensor, *, by_neighbours: bool = False) -> Tensor:
-        """E of rows as the mixture sees them, `(n, V)`; that of the numbers by neighbours if asked for and fitted."""
-        energy = self.cells_.category_energy(z)
-        if self.numbers_ is None:
-            return energy
-        numbers = z[:, self.cells_.numbers]
-        if by_neighbours and self.neighbourhood_ is not None:
-            return energy + self.neighbourhood_.energy(self.numbers_.whitened(numbers))
-        return energy + self.numbers_.energy(numbers)
-
-    def _draw(self, n: int, seed: int) -> Tensor:
-        """New rows as the mixture sees them, `(n, V)`: numbers from their energy, then categories given them."""
-        z = torch.full((n, len(self.cells_.numbers)), torch.nan, dtype=torch.float64)
-        if self.numbers_ is not None:
-            z[:, self.cells_.numbers] = self.numbers_.sample(n, seed=seed)
-        if self.cells_.numbers.all():
-            return z
-        return self.cells_.mixture.complete(z, generator(seed, Stream.MISSING_CELLS))
-
-    def _energies(self, X: Any, *, by_neighbours: bool) -> Floats:
-        """The energies of rows of any number, in blocks on all cores."""
-        rows = self._read(X)
-        if len(rows) <= SCORE_BLOCK:
-            return self._energy(rows, by_neighbours=by_neighbours).numpy()
-        blocks = rows.blocks(SCORE_BLOCK)
-        return torch.cat(
-            list(fast.in_order(lambda block: self._energy(block, by_neighbours=by_neighbours), blocks))
-        ).numpy()
-
-    def energy(self, X: Any) -> Floats:
-        """The energy E(x) of each row of `(n, d)`, `(n,)`: low energy is likely."""
-        return self._energies(X, by_neighbours=False)
-
-    def score_samples(self, X: Any) -> Floats:
-        """Minus the energy that rows are ranked by (see `rank`), `(n,)`: lower is more anomalous."""
-        return -self._energies(X, by_neighbours=True)
-
-    def score_batches(self, batches: Iterable[ArrayLike]) -> Iterator[Floats]:
-        """The scores of a stream of rows, on all cores and in constant memory.
-
-        Args:
-            batches: rows as `score_samples` takes them; a few batches are taken ahead of the results.
-
-        Yields:
-            `score_samples` of each batch, in order.
-
-        >>> import numpy as np
-        >>> x = np.random.default_rng(0).normal(size=(200, 2))
-        >>> detector = EnergyDetector(n_updates=50).fit(x)
-        >>> [len(scores) for scores in detector.score_batches([x[:150], x[150:]])]
-        [150, 50]
-        """
-        check_is_fitted(self)
-        yield from fast.in_order(self.score_samples, batches)
-
-    def decision_function(self, X: Any) -> Floats:
-        """`score_samples(X) - offset_`, `(n,)`: negative for outliers."""
-        return self.score_samples(X) - self.offset_
-
-    def predict(self, X: Any) -> NDArray[np.int64]:
-        """-1 for outliers and +1 for the others, `(n,)`."""
-        return np.where(self.decision_function(X) < 0, -1, 1)
-
-    @torch.no_grad()
-    def log_density(self, X: Any) -> Floats:
-        """Log density of each row in the units of the data, of its observed cells; constant columns are left out.
-
-        The normalising constant is estimated by importance sampling from the Gaussian. The estimate is good where the
-        network is a small correction of it; in high dimension it has a large variance.
-
-        Args:
-            X: rows, `(n, d)`.
-
-        Returns:
-            Nats, `(n,)`.
-        """
-        x = self._read(X).x
-        z = self.cells_.forward(x)
-        log_density = self.cells_.category_log_prob(z)
-        if self.numbers_ is not None and self.cells_.columns is not None:
-            log_density = log_density + self.numbers_.log_density(z[:, self.cells_.numbers])
-            log_density = log_density + self.cells_.columns.log_slope(x[:, self.cells_.levels == 0])
-        return log_density.numpy()
-
-    def sample(self, n: int = 1, *, seed: int = 0) -> Any:
-        """Draw new rows from the model; columns that never varied keep their value.
-
-        The density is smooth: where columns depend on each other tightly, its samples do so more loosely. `pscd.fit`
-        learns a density that keeps such relations.
-
-        Args:
-            n: number of rows.
-            seed: the same number gives the same rows.
-
-        Returns:
-            `(n, d)`, in the units of the data: an array if the detector was fitted to one of numbers, otherwise a data
-            frame of the library of the training rows, with their types. A detector that was loaded returns frames of
-            pandas.
-        """
-        check_is_fitted(self)
-        # A file holds no more of the training rows than their names.
-        like = self._like if hasattr(self, "_like") else empty_frame(getattr(self, "feature_names_in_", None))
-        x = self.cells_.inverse(self._draw(n, seed)).numpy()
-        return frame_like(x, like) if self.reader_.is_plain else decode(x, self.reader_.schema, like=like)
 
     def reader_for(self, file: TableFile) -> Reader:
         """How to read a table in a file, or its blocks, for the methods of the detector.

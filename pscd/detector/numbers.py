@@ -85,7 +85,7 @@ class NumberEnergy:
 
 
 def fit_numbers(
-    z: Tensor, *, gamma: float, bound: float, n_updates: int, seed: int, spiked: Tensor, verbose: bool
+    z: Tensor, *, gamma: float, bound: float, updates: int, seed: int, spiked: Tensor, verbose: bool
 ) -> NumberEnergy:
     """Fit the Gaussian to complete rows `(n, k)` in robust coordinates, and train the network on whitened rows."""
     n, k = z.shape
@@ -98,7 +98,7 @@ def fit_numbers(
     narrow = (1 + width**2) ** -0.5
     model = fit(
         narrow * gaussian.whiten(z),
-        config=training(gamma, n_updates, seed, noise=narrow * width),
+        config=training(gamma, updates, seed, noise=narrow * width),
         energy=energy,
         proposal=Mixture.isotropic(k),
         progress=verbose,
@@ -111,13 +111,13 @@ def silverman(n: int, k: int) -> float:
     return (4 / ((k + 2) * n)) ** (1 / (k + 4))
 
 
-def training(gamma: float, n_updates: int, seed: int, noise: float) -> TrainConfig:
+def training(gamma: float, updates: int, seed: int, noise: float) -> TrainConfig:
     """How the network is trained on whitened rows, with `noise` added: as a correction of the standard Gaussian."""
     return TrainConfig(
         # No warm-up: the Gaussian knows the majority from the start, and at gamma 0 the network would fit the outliers.
         objective=PseudoSpherical(gamma=gamma, warmup=0.0, negatives="importance"),
         sampler=Jumps(),
-        updates=n_updates,
+        updates=updates,
         seed=seed,
         # Nothing is drawn from the buffer, and most jumps are accepted.
         chains=ChainSettings(buffer_size=256, sample_steps=30),

@@ -41,7 +41,7 @@ def _write(detector: Any, run: RunFolder) -> None:
     if detector.numbers_ is not None:
         gaussian = detector.numbers_.gaussian
         tensors |= {"mean": gaussian.mean, "covariance": gaussian.covariance}
-        detector.numbers_.model.save(run.network, step=detector.n_updates)
+        detector.numbers_.model.save(run.network, step=detector.updates)
         metadata["network"] = tensors_digest(read_tensors(run.network)[0])
     near = detector.neighbourhood_
     tensors |= {} if near is None else {"neighbours": near.rows}

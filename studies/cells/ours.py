@@ -41,7 +41,7 @@ def _fitted(frame: pd.DataFrame, seed: int, **settings: Any) -> Any:
 
 
 # The network has a part in the energy of rows alone: what is said of cells is the same after one update.
-CELLS_ALONE = {"n_updates": 1}
+CELLS_ALONE = {"updates": 1}
 
 
 def _find(frame: pd.DataFrame, seed: int) -> Found:

@@ -30,7 +30,7 @@ def reference(folder: Path) -> Reference:
     found = bits(folder / "right")
     assert found is not None
     x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)).numpy()
-    detector = EnergyDetector(n_updates=3).fit(x)
+    detector = EnergyDetector(updates=3).fit(x)
     detector.save(folder / "detector")
     rows = x[:5].tolist()
     return Reference(

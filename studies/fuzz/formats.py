@@ -125,7 +125,7 @@ def _runs() -> Iterator[tuple[str, Format]]:
         folder = Path(name)
         model = fit(x, config=config, folder=folder)
         model.save(folder / "model.safetensors", step=3)
-        EnergyDetector(n_updates=2).fit(x.numpy()).save(folder)
+        EnergyDetector(updates=2).fit(x.numpy()).save(folder)
         weights, state, network, detector = (
             (folder / name).read_bytes()
             for name in ("model.safetensors", "state.pt", "network.safetensors", "detector.safetensors")

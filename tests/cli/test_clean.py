@@ -142,7 +142,7 @@ def test_a_stopped_command_resumes(table, run, tmp_path, small_blocks, monkeypat
 def test_arrays_stay_arrays_and_a_detector_of_arrays_knows_columns_by_place(tmp_path):
     rng = np.random.default_rng(1)
     x = (rng.normal(size=(80, 1)) + 0.1 * rng.normal(size=(80, 3))).astype(np.float32)
-    EnergyDetector(n_updates=5).fit(x.astype(float)).save(tmp_path / "run")
+    EnergyDetector(updates=5).fit(x.astype(float)).save(tmp_path / "run")
     x[30, 1], x[60, 2] = 40, np.nan
     np.save(tmp_path / "x.npy", x)
     for name, words in (("a", WORDS), ("b", ["--run", tmp_path / "run"])):

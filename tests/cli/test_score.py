@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
     np.save(path / "x.npy", frame[["a", "b"]].to_numpy(np.float32))
     detect = ["detect", path / "train.csv", "--id", "name", "--updates", "5", "--out", path / "detector"]
     assert main([str(word) for word in detect]) == 0
-    EnergyDetector(n_updates=5).fit(np.nan_to_num(np.load(path / "x.npy"))).save(path / "numbers")
+    EnergyDetector(updates=5).fit(np.nan_to_num(np.load(path / "x.npy"))).save(path / "numbers")
     train = [
         "train",
         path / "train.csv",
@@ -92,7 +92,7 @@ def test_arrays_go_by_place(folder, tmp_path, small_blocks, run):
 
 def test_a_detector_of_numbers_reads_text(folder, tmp_path):
     frame = pd.read_csv(folder / "train.csv")[["a", "b"]]
-    EnergyDetector(n_updates=5).fit(frame).save(tmp_path / "run")
+    EnergyDetector(updates=5).fit(frame).save(tmp_path / "run")
     assert score(tmp_path / "run", folder / "x.csv", "--out", tmp_path / "s.csv") == 0
     new = pd.read_parquet(folder / "x.parquet")[["a", "b"]]
     expected = -EnergyDetector.load(tmp_path / "run").score_samples(new)

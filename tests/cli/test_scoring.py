@@ -10,7 +10,7 @@ from pscd.cli.scoring import Scoring
 def detector():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"])
-    return EnergyDetector(n_updates=5).fit(frame)
+    return EnergyDetector(updates=5).fit(frame)
 
 
 @pytest.mark.parametrize("reasons", ["outliers", "all", "none"])

@@ -17,7 +17,7 @@ def frame():
 @pytest.mark.parametrize("columns", [["a", "b"], ["a", "b", "colour"]])
 def test_all_blocks_are_read_as_the_first(tmp_path, frame, columns):
     """The last block alone, `1,000` and the like, would be taken for thousands."""
-    detector = EnergyDetector(n_updates=5).fit(frame[columns])
+    detector = EnergyDetector(updates=5).fit(frame[columns])
     frame = frame.copy()
     frame.loc[50:, ["a", "b"]] = 1.25
     frame.to_csv(tmp_path / "x.csv", index=False, sep=";", decimal=",", float_format="%.3f")
@@ -32,7 +32,7 @@ def test_all_blocks_are_read_as_the_first(tmp_path, frame, columns):
 
 def test_infinite_numbers_are_impossible_cells(tmp_path, frame):
     x = frame[["a", "b"]].to_numpy().copy()
-    detector = EnergyDetector(n_updates=5).fit(x)
+    detector = EnergyDetector(updates=5).fit(x)
     x[3, 1], x[4, 0] = np.inf, -1e31
     np.save(tmp_path / "x.npy", x)
     table = open_table(tmp_path / "x.npy")
@@ -44,7 +44,7 @@ def test_infinite_numbers_are_impossible_cells(tmp_path, frame):
 def test_other_columns_are_refused(tmp_path, frame):
     frame.to_csv(tmp_path / "x.csv", index=False)
     np.save(tmp_path / "x.npy", np.zeros((20, 5)))
-    detector = EnergyDetector(n_updates=1).fit(frame.rename(columns={"a": "c"})[["b", "c"]])
+    detector = EnergyDetector(updates=1).fit(frame.rename(columns={"a": "c"})[["b", "c"]])
     for read in (detector.read_file, lambda path: reader_for(detector.reader_, open_table(path))):
         with pytest.raises(UserError, match="has no column 'c'; it has 'a', 'b', 'colour'"):
             read(tmp_path / "x.csv")

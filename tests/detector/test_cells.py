@@ -33,7 +33,7 @@ def dirty():
 
 @pytest.fixture(scope="module")
 def detector(dirty):
-    return EnergyDetector(n_updates=20).fit(dirty)
+    return EnergyDetector(updates=20).fit(dirty)
 
 
 def places(cells, problem):
@@ -94,7 +94,7 @@ def test_a_suggestion_lies_in_its_interval():
         }
     )
     frame = with_gaps(frame, 0.15)
-    cells = EnergyDetector(n_updates=1).fit(frame).cells(frame, confidence=0, level=0.5)
+    cells = EnergyDetector(updates=1).fit(frame).cells(frame, confidence=0, level=0.5)
     for name, found in cells.groupby("column"):
         low, suggestion, high = (
             found[c].str.removesuffix(" EUR").astype(float) if name == "text" else found[c]
@@ -112,7 +112,7 @@ def test_rare_values_are_never_suggested():
     frame.loc[rng.choice(600, 60, replace=False), "name"] = None
     rare = frame["name"].value_counts().index[64:]
     frame.loc[:5, "name"] = rare[:6]
-    detector = EnergyDetector(n_updates=1, kinds={"name": "category"}).fit(frame)
+    detector = EnergyDetector(updates=1, kinds={"name": "category"}).fit(frame)
     column = detector.reader_.schema.columns[4]
     assert column.others
     cells = detector.cells(frame)
@@ -126,7 +126,7 @@ def test_rare_values_are_never_suggested():
 def test_a_misspelt_category_is_wrong_and_what_was_meant_is_suggested():
     frame = people().assign(sex=lambda f: f["sex"].map({"m": "male", "f": "female"}))
     frame.loc[5, "sex"], frame.loc[6, "sex"] = "femal", "mlae"
-    cells = EnergyDetector(n_updates=1).fit(frame).cells(frame).set_index(["row", "column"])
+    cells = EnergyDetector(updates=1).fit(frame).cells(frame).set_index(["row", "column"])
     assert cells.loc[(5, "sex"), ["suggestion", "confidence"]].tolist() == ["female", 1.0]
     assert cells.loc[(6, "sex"), "suggestion"] == "male"  # whatever height and weight are
 
@@ -161,7 +161,7 @@ def test_intervals_of_missing_cells_cover():
     """Nine in ten, of some 240 cells: a binomial deviate of 2 %, and the model is not the truth."""
     truth = people(1000)
     frame = with_gaps(truth, 0.1)
-    cells = EnergyDetector(n_updates=5).fit(frame).cells(frame)
+    cells = EnergyDetector(updates=5).fit(frame).cells(frame)
     missing = cells[cells["problem"] == "missing"]
     assert len(missing) == frame.isna().to_numpy().sum()
     numbers = missing[missing["column"].isin(["height", "weight"])]
@@ -173,7 +173,7 @@ def test_intervals_of_missing_cells_cover():
 def test_imputation_uses_the_other_cells():
     truth = people(1000)
     frame = with_gaps(truth, 0.1)
-    detector = EnergyDetector(n_updates=5).fit(frame)
+    detector = EnergyDetector(updates=5).fit(frame)
     several = detector.impute(frame, n=8)
     gap = frame["weight"].isna() & frame["height"].notna()
     draws = np.array([made.loc[gap, "weight"].astype(float) for made in several])
@@ -192,7 +192,7 @@ def test_imputation_uses_the_other_cells():
 def test_a_step_of_a_pipeline():
     truth = people(300)
     frame = with_gaps(truth[["height", "weight"]], 0.2)
-    detector = EnergyDetector(n_updates=5)
+    detector = EnergyDetector(updates=5)
     model = make_pipeline(detector, LinearRegression()).fit(frame, truth["age"])
     assert np.isfinite(model.predict(frame)).all()
     columns = ColumnTransformer([("gaps", clone(detector), ["height", "weight"])], remainder="drop")
@@ -206,7 +206,7 @@ def test_a_step_of_a_pipeline():
 
 def test_polars_in_polars_out(dirty):
     table = pl.from_pandas(dirty.astype(str).where(dirty.notna(), None))
-    detector = EnergyDetector(n_updates=5).fit(table)
+    detector = EnergyDetector(updates=5).fit(table)
     assert isinstance(detector.explain(table), pl.DataFrame)
     assert isinstance(detector.transform(table), pl.DataFrame)
     assert (3, "height") in places(detector.cells(table), "wrong")
@@ -219,7 +219,7 @@ def test_single_wrong_cells_in_a_wide_table():
     spread = x.std(0)
     i, j = rng.choice(600, 30, replace=False), rng.integers(0, 40, 30)
     x[i, j] += 6 * spread[j]
-    cost = EnergyDetector(n_updates=5).fit(x).explain(x)
+    cost = EnergyDetector(updates=5).fit(x).explain(x)
     top = np.argsort(-cost, axis=None)[:30]
     assert len(set(top.tolist()) & set((i * 40 + j).tolist())) >= 28
 
@@ -227,7 +227,7 @@ def test_single_wrong_cells_in_a_wide_table():
 def test_names_of_columns_may_be_numbers():
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(100, 2)), columns=[2020, 2019])
     frame.iloc[7, 0] = 500.0
-    detector = EnergyDetector(n_updates=5).fit(frame)
+    detector = EnergyDetector(updates=5).fit(frame)
     assert detector.cells(frame).iloc[0][["row", "column", "value"]].tolist() == [7, 2020, 500.0]
     repaired = detector.repair(frame)
     assert list(repaired.columns) == [2020, 2019]
@@ -236,23 +236,23 @@ def test_names_of_columns_may_be_numbers():
 
 def test_an_infinite_number_is_a_wrong_cell_of_a_frame_and_an_error_of_an_array():
     x = np.random.default_rng(0).normal(size=(100, 2))
-    clean = EnergyDetector(n_updates=5).fit(pd.DataFrame(x, columns=["a", "b"]))
+    clean = EnergyDetector(updates=5).fit(pd.DataFrame(x, columns=["a", "b"]))
     x[7, 1] = -np.inf
     frame = pd.DataFrame(x, columns=["a", "b"])
-    for detector in (EnergyDetector(n_updates=5).fit(frame), clean):
+    for detector in (EnergyDetector(updates=5).fit(frame), clean):
         worst = detector.cells(frame).iloc[0]
         assert worst[["row", "column", "value", "confidence"]].tolist() == [7, "b", -np.inf, 1.0]
         assert np.isfinite(detector.score_samples(frame)).all()
         assert np.isfinite(detector.repair(frame)).all(axis=None)
     with pytest.raises(ValueError, match="infinity"):
-        EnergyDetector(n_updates=5).fit(x)
+        EnergyDetector(updates=5).fit(x)
 
 
 def test_a_wrong_cell_of_a_table_of_one_column():
     x = np.random.default_rng(0).normal(5, 1, size=(200, 1))
     x[51] = 99.0
     for table in (x, pd.DataFrame(x, columns=["a"])):
-        detector = EnergyDetector(n_updates=5).fit(table)
+        detector = EnergyDetector(updates=5).fit(table)
         worst = detector.cells(table).iloc[0]
         assert (worst["row"], worst["value"]) == (51, 99.0)
         assert 4 < worst["suggestion"] < 6
@@ -262,7 +262,7 @@ def test_a_wrong_cell_of_a_table_of_one_column():
 def test_a_new_value_in_a_constant_column_is_as_surprising_as_the_rows_are_many():
     for n in (50, 5_000):
         frame = pd.DataFrame(np.random.default_rng(0).normal(size=(n, 1)), columns=["a"]).assign(b=7.0)
-        detector = EnergyDetector(n_updates=1).fit(frame)
+        detector = EnergyDetector(updates=1).fit(frame)
         frame.loc[3, "b"] = 8.0
         assert ((3, "b") in places(detector.cells(frame), "wrong")) == (n > 1000)
         assert detector.explain(frame).loc[3, "b"] == pytest.approx(math.log(n + 1))

@@ -25,7 +25,7 @@ from pscd import EnergyDetector
 import torch
 torch.set_num_threads(1)
 warnings.simplefilter("ignore")  # check_estimator provokes them
-results = check_estimator(EnergyDetector(n_updates=5), on_fail=None, on_skip=None)
+results = check_estimator(EnergyDetector(updates=5), on_fail=None, on_skip=None)
 print([(r["check_name"], r["status"]) for r in results if r["status"] != "passed"], len(results) > 40)
 """
 
@@ -43,7 +43,7 @@ def table(n=600, d=4, junk=0.1, seed=0):
 @pytest.fixture(scope="module")
 def fitted():
     x, y = table()
-    return EnergyDetector(n_updates=60).fit(x), x, y
+    return EnergyDetector(updates=60).fit(x), x, y
 
 
 def test_passes_every_check_of_scikit_learn():
@@ -64,16 +64,16 @@ def test_finds_the_junk_that_it_was_trained_on(fitted):
 
 def test_robustness_is_what_finds_it():
     x, y = table(junk=0.2)
-    robust = EnergyDetector(n_updates=60).fit(x)
-    plain = EnergyDetector(gamma=0.0, n_updates=60).fit(x)
+    robust = EnergyDetector(updates=60).fit(x)
+    plain = EnergyDetector(gamma=0.0, updates=60).fit(x)
     assert (plain.sample_weight_ == 1).all()
     assert roc_auc_score(y, -robust.score_samples(x)) > 0.99 > roc_auc_score(y, -plain.score_samples(x))
 
 
 def test_clean_data_are_hardly_affected():
     x, _ = table(n=2000, junk=0.0)
-    detector = EnergyDetector(n_updates=60).fit(x)
-    plain = EnergyDetector(gamma=0.0, n_updates=60).fit(x)
+    detector = EnergyDetector(updates=60).fit(x)
+    plain = EnergyDetector(gamma=0.0, updates=60).fit(x)
     assert np.corrcoef(detector.score_samples(x), plain.score_samples(x))[0, 1] > 0.97
     assert detector.contamination_ < 0.05
 
@@ -96,7 +96,7 @@ def test_contamination_sets_the_threshold(fitted):
 def test_log_density_integrates_to_one():
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.normal(size=(500, 1)) - 3, rng.normal(size=(500, 1)) * 0.5 + 3])
-    detector = EnergyDetector(gamma=0.0, n_updates=200).fit(x)
+    detector = EnergyDetector(gamma=0.0, updates=200).fit(x)
     points = np.linspace(-60, 60, 20_001)[:, None]
     mass = np.trapezoid(np.exp(detector.log_density(points)), points[:, 0])
     assert mass == pytest.approx(1.0, abs=0.03)  # 20,000 draws for the constant
@@ -129,7 +129,7 @@ def test_tables_as_they_come(tmp_path):
     frame["binary"] = rng.integers(0, 2, 400)
     frame["rare"] = (rng.uniform(size=400) < 0.01).astype(int)
     frame["tail"] = rng.standard_cauchy(400) ** 3
-    detector = EnergyDetector(n_updates=60).fit(frame)
+    detector = EnergyDetector(updates=60).fit(frame)
     assert list(detector.feature_names_in_) == list(frame.columns)
     assert roc_auc_score(y, -detector.score_samples(frame)) > 0.9
     assert (detector.explain(frame)["constant"] == 0).all()
@@ -160,7 +160,7 @@ def test_saved_loaded_and_pickled_are_the_same(fitted, tmp_path):
 
 def test_files_of_two_fits_are_not_mixed_up(fitted, tmp_path):
     detector, x, _ = fitted
-    other = EnergyDetector(n_updates=5, random_state=1).fit(x)
+    other = EnergyDetector(updates=5, random_state=1).fit(x)
     detector.save(tmp_path / "one")
     other.save(tmp_path / "two")
     network = "network.safetensors"
@@ -190,7 +190,7 @@ def test_saved_files_have_the_permissions_that_the_umask_gives(fitted, tmp_path)
 
 def test_works_in_a_pipeline():
     x, y = table()
-    pipeline = make_pipeline(StandardScaler(), EnergyDetector(n_updates=20)).set_output(transform="pandas")
+    pipeline = make_pipeline(StandardScaler(), EnergyDetector(updates=20)).set_output(transform="pandas")
     assert roc_auc_score(y, -pipeline.fit(x).score_samples(x)) > 0.99
 
 
@@ -224,9 +224,9 @@ def test_bad_input(x, message):
         {"contamination": "some"},
         {"bound": 0},
         {"bound": "2"},
-        {"n_updates": 0},
-        {"n_updates": 2.5},
-        {"n_updates": True},
+        {"updates": 0},
+        {"updates": 2.5},
+        {"updates": True},
         {"rank": "rows"},
     ],
 )
@@ -240,14 +240,14 @@ def test_tight_clusters_of_junk_are_found(reach, share):
     rng = np.random.default_rng(0)
     x, n = rng.normal(size=(1000, 3)), int(1000 * share)
     x[:n] = 0.1 * rng.normal(size=(n, 3)) + [reach, 0, 0]
-    detector = EnergyDetector(n_updates=60).fit(x)
+    detector = EnergyDetector(updates=60).fit(x)
     assert roc_auc_score(np.arange(1000) < n, -detector.score_samples(x)) > 0.95
 
 
 @pytest.mark.parametrize("shape", [(1000, 3), (300, 30)])
 def test_samples_are_as_wide_as_clean_rows(shape):
     x = np.random.default_rng(0).normal(size=shape)
-    new = EnergyDetector(n_updates=60).fit(x).sample(2000)
+    new = EnergyDetector(updates=60).fit(x).sample(2000)
     assert new.std(0).mean() == pytest.approx(1.0, abs=0.15)
 
 
@@ -265,7 +265,7 @@ def on_a_ring():
 
 def of_the_gaussian(x, gamma):
     """A detector whose network may not say anything."""
-    return EnergyDetector(gamma=gamma, bound=1e-9, n_updates=1).fit(x)
+    return EnergyDetector(gamma=gamma, bound=1e-9, updates=1).fit(x)
 
 
 def test_the_network_sees_what_no_gaussian_can(on_a_ring):
@@ -303,7 +303,7 @@ def test_neighbours_see_rows_between_groups(tmp_path):
 @pytest.mark.parametrize("rank", ["energy", "neighbours"])
 def test_scores_of_a_stream_are_those_of_the_rows(rank):
     x, _ = table(300)
-    detector = EnergyDetector(n_updates=5, rank=rank).fit(x)
+    detector = EnergyDetector(updates=5, rank=rank).fit(x)
     rows = np.tile(x, (SCORE_BLOCK // len(x) + 2, 1))
     rows[5, 1] = np.nan
     blocks = [detector.score_samples(part) for part in (rows[:SCORE_BLOCK], rows[SCORE_BLOCK:])]
@@ -315,7 +315,7 @@ def test_scores_of_a_stream_are_those_of_the_rows(rank):
 def test_numbers_are_learnt_and_ranked_without_the_mixture_of_cells(tmp_path):
     """Most of the time of a fit would go into it; a question about cells, or a gap, brings it about."""
     x = np.random.default_rng(0).normal(size=(60, 2))
-    detector = EnergyDetector(n_updates=2).fit(x)
+    detector = EnergyDetector(updates=2).fit(x)
     detector.predict(x)
     detector.sample(3)
     assert "mixture" not in vars(detector.cells_)
@@ -323,7 +323,7 @@ def test_numbers_are_learnt_and_ranked_without_the_mixture_of_cells(tmp_path):
     detector.save(tmp_path / "saved")
     np.testing.assert_array_equal(EnergyDetector.load(tmp_path / "saved").explain(x), other.explain(x))
     assert "mixture" in vars(other.cells_)
-    with_gap = EnergyDetector(n_updates=2).fit(np.vstack([x, [[np.nan, 0.0]]]))
+    with_gap = EnergyDetector(updates=2).fit(np.vstack([x, [[np.nan, 0.0]]]))
     assert "mixture" in vars(with_gap.cells_)
 
 
@@ -332,7 +332,7 @@ def contaminated():
     """A table, a tenth of it outliers, and its detector."""
     x = np.random.default_rng(0).normal(size=(150, 3))
     x[:15] += 9
-    return x, EnergyDetector(n_updates=5).fit(x)
+    return x, EnergyDetector(updates=5).fit(x)
 
 
 def test_threshold_contamination_and_weights_by_hand(contaminated):
@@ -352,7 +352,7 @@ def test_threshold_contamination_and_weights_by_hand(contaminated):
 
 def test_a_stated_contamination_is_the_threshold_and_gamma_0_weighs_all_rows_alike(contaminated):
     x, _ = contaminated
-    detector = EnergyDetector(n_updates=2, contamination=0.2, gamma=0.0).fit(x)
+    detector = EnergyDetector(updates=2, contamination=0.2, gamma=0.0).fit(x)
     assert detector.offset_ == pytest.approx(np.percentile(detector.score_samples(x), 20))
     assert (detector.sample_weight_ == 1).all()
 
@@ -361,7 +361,7 @@ def test_impossible_cells_cost_by_the_rule_of_succession():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": rng.normal(size=90).astype(object), "b": rng.normal(size=90)})
     frame.loc[:2, "a"] = ["x", "y", "z"]
-    detector = EnergyDetector(n_updates=2).fit(frame)
+    detector = EnergyDetector(updates=2).fit(frame)
     missing = frame.assign(a=frame["a"].where(frame.index > 2))
     difference = detector.energy(frame) - detector.energy(missing)
     np.testing.assert_allclose(difference[:3], math.log((90 + 2) / (3 + 1)))
@@ -371,11 +371,11 @@ def test_impossible_cells_cost_by_the_rule_of_succession():
 def test_a_table_is_encoded_once(monkeypatch):
     """What `read` returned stands for the table in every method, `fit` included."""
     frame = with_gaps(people(150), 0.1)
-    plain = EnergyDetector(n_updates=2).fit(frame)
+    plain = EnergyDetector(updates=2).fit(frame)
     expected = plain.score_samples(frame), plain.cells(frame), plain.transform(frame)
     calls = []
     monkeypatch.setattr("pscd.detector.reading.encode", lambda *a: calls.append(1) or encode(*a))
-    detector = EnergyDetector(n_updates=2)
+    detector = EnergyDetector(updates=2)
     rows = detector.read(frame)
     detector.fit(rows)
     assert list(detector.feature_names_in_) == list(frame.columns)
@@ -383,7 +383,7 @@ def test_a_table_is_encoded_once(monkeypatch):
     assert detector.cells(rows).equals(expected[1])
     assert detector.transform(rows).equals(expected[2])
     assert len(calls) == 1
-    other = EnergyDetector(n_updates=1).fit(frame[["height", "weight"]])
+    other = EnergyDetector(updates=1).fit(frame[["height", "weight"]])
     with pytest.raises(ValueError, match="other columns than those that the detector was fitted to"):
         other.score_samples(rows)
 

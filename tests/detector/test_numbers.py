@@ -17,7 +17,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def energy(rows):
-    return fit(rows, gamma=0.0, n_updates=20)
+    return fit(rows, gamma=0.0, updates=20)
 
 
 def fit(rows, **settings):
@@ -92,7 +92,7 @@ def test_the_network_is_trained_with_gamma():
     x = torch.cat([ring, torch.full((50, 2), 9.0).double()])
     corrections = []
     for gamma in (0.0, 1.0):
-        energy = fit(x, gamma=gamma, bound=4.0, n_updates=150)
+        energy = fit(x, gamma=gamma, bound=4.0, updates=150)
         correction = energy.energy(x) - energy.gaussian.energy(x)
         corrections.append(correction[450:].mean() - correction[:450].mean())
         assert energy.model.config.objective.gamma == gamma
@@ -102,7 +102,7 @@ def test_the_network_is_trained_with_gamma():
 
 def test_a_fit_goes_by_its_seed_and_leaves_the_global_generator_alone(rows):
     state = torch.get_rng_state()
-    one, same, other = (fit(rows, gamma=0.5, n_updates=2, seed=seed).energy(rows) for seed in (1, 1, 2))
+    one, same, other = (fit(rows, gamma=0.5, updates=2, seed=seed).energy(rows) for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(one, same)
     assert not torch.equal(one, other)

@@ -17,7 +17,7 @@ def test_cells_are_short():
 
 
 def test_the_columns_that_cost_most_come_first_with_value_and_cost(frame):
-    detector = EnergyDetector(n_updates=5).fit(frame)
+    detector = EnergyDetector(updates=5).fit(frame)
     changed = frame.assign(other="x")
     changed.loc[7, ["a", "b"]] = [-9.0, 30.0]
     rows = detector.read(changed[["a", "b"]])
@@ -26,12 +26,12 @@ def test_the_columns_that_cost_most_come_first_with_value_and_cost(frame):
     assert text == f"b = 30 (+{cost['b']:.1f}); a = -9 (+{cost['a']:.1f})"
     assert reasons_of(detector, rows, np.array([7]), most=1) == [text.split("; ")[0]]
     assert reasons_of(detector, rows, np.array([], int)) == []
-    plain = EnergyDetector(n_updates=5).fit(frame.to_numpy())
+    plain = EnergyDetector(updates=5).fit(frame.to_numpy())
     (text,) = reasons_of(plain, plain.read(changed[["a", "b"]].to_numpy()), np.array([7]))
     assert text.startswith("x1 = 30 (+")
 
 
 def test_many_rows_are_explained_in_blocks(frame):
-    detector = EnergyDetector(n_updates=5).fit(frame)
+    detector = EnergyDetector(updates=5).fit(frame)
     rows, index = detector.read(frame), np.array([3, 50, 7, 8, 20])
     assert reasons_of(detector, rows, index, size=2) == reasons_of(detector, rows, index)

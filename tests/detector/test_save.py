@@ -16,7 +16,7 @@ def frame():
 
 
 def test_a_detector_of_a_dirty_table_is_the_same_again(frame, tmp_path):
-    detector = EnergyDetector(n_updates=5, kinds={"age": "number"}, missing=("999",)).fit(frame)
+    detector = EnergyDetector(updates=5, kinds={"age": "number"}, missing=("999",)).fit(frame)
     detector.save(tmp_path)
     again = EnergyDetector.load(tmp_path)
     np.testing.assert_array_equal(again.score_samples(frame), detector.score_samples(frame))
@@ -39,7 +39,7 @@ def test_categories_alone_need_no_network(tmp_path):
 
 @pytest.mark.parametrize("name", ["cells.mixture.weights", "cells.varies", "mean", "sample_weight"])
 def test_what_is_not_there_is_told(name, frame, tmp_path):
-    EnergyDetector(n_updates=5).fit(frame).save(tmp_path)
+    EnergyDetector(updates=5).fit(frame).save(tmp_path)
     path = tmp_path / "detector.safetensors"
     tensors, metadata = read_tensors(path)
     del tensors[name]
@@ -53,7 +53,7 @@ def saved(tmp_path_factory):
     """A detector of three columns of numbers, one of them constant, and its files."""
     x = np.random.default_rng(0).normal(size=(120, 3))
     x[:, 1] = 4.0
-    detector = EnergyDetector(n_updates=5, random_state=3).fit(x)
+    detector = EnergyDetector(updates=5, random_state=3).fit(x)
     folder = tmp_path_factory.mktemp("detector")
     detector.save(folder)
     return detector, folder
@@ -102,7 +102,7 @@ def test_what_was_fitted_must_be_there_and_a_number(saved, tmp_path, name):
 @pytest.mark.parametrize("count", [400, -1, "many"])
 def test_the_number_of_neighbours_must_fit_the_rows(tmp_path, count):
     x = np.random.default_rng(0).normal(size=(60, 2))
-    detector = EnergyDetector(rank="neighbours", n_updates=2).fit(x)
+    detector = EnergyDetector(rank="neighbours", updates=2).fit(x)
     detector.save(tmp_path / "saved")
     with pytest.raises(UserError, match="damaged, or not a detector of pscd"):
         EnergyDetector.load(changed(tmp_path / "saved", tmp_path / "changed", facts={"neighbours": count}))
@@ -115,5 +115,5 @@ def test_the_network_of_another_fit_is_told(saved, tmp_path):
 
 def test_a_generator_is_not_saved_as_a_seed(tmp_path):
     x = np.random.default_rng(0).normal(size=(60, 2))
-    EnergyDetector(n_updates=2, random_state=np.random.RandomState(0)).fit(x).save(tmp_path)
+    EnergyDetector(updates=2, random_state=np.random.RandomState(0)).fit(x).save(tmp_path)
     assert EnergyDetector.load(tmp_path).random_state is None

@@ -297,7 +297,7 @@ def check(name, method, needed=()):
 def test_ours_answers_for_every_cell(monkeypatch):
     from pscd import EnergyDetector
 
-    monkeypatch.setattr(ours, "_fitted", lambda frame, seed, **_: EnergyDetector(n_updates=1).fit(frame))
+    monkeypatch.setattr(ours, "_fitted", lambda frame, seed, **_: EnergyDetector(updates=1).fit(frame))
     check(ours.NAME, OURS[ours.NAME])
 
 

@@ -28,7 +28,7 @@ def test_the_page_says_whether_memory_grew_and_what_a_second_core_brought():
 
 def test_a_file_is_scored_as_the_command_does(tmp_path):
     x = np.random.default_rng(0).normal(size=(200, 2))
-    EnergyDetector(n_updates=5).fit(x).save(tmp_path)
+    EnergyDetector(updates=5).fit(x).save(tmp_path)
     np.save(tmp_path / "x.npy", x)
     found = scoring.score(str(tmp_path), str(tmp_path / "x.npy"))
     assert found["rows"] == 200

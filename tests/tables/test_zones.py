@@ -56,7 +56,7 @@ def frame():
 
 @pytest.fixture(scope="module")
 def detector(frame):
-    return EnergyDetector(n_updates=5).fit(frame)
+    return EnergyDetector(updates=5).fit(frame)
 
 
 def test_typed_dates_keep_their_zone(frame):
