@@ -179,16 +179,7 @@ def make_detector(args: argparse.Namespace, **options: Any) -> "EnergyDetector":
 
 def detector_reader(detector: "EnergyDetector", table: "TableFile") -> "Callable[[pd.DataFrame], Rows]":
     """What encodes a block of a table for a detector; refuses a table without its columns."""
-    from pscd.tables.levels import listed
-
-    names = detector.columns
-    absent = [name for name in names if name not in table.names]
-    if absent:
-        raise UserError(f"{table.path}: has no column {listed(absent)}; it has {listed(list(table.names))}")
-    if not detector.reader_.is_plain:
-        return detector.read
-    numbers = numbers_reader(table, names)
-    return lambda block: detector.reader_.read(block[names], numbers(block))
+    return detector.reader_for(table).read
 
 
 def numbers_reader(table: "TableFile", names: list[str]) -> "Callable[[pd.DataFrame], np.ndarray]":

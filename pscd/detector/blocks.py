@@ -2,13 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
 
 from pscd.detector.reading import Reader
 from pscd.errors import UserError
-from pscd.tables import ReadOptions, TableFile, decode, open_table
+from pscd.tables import TableFile
 from pscd.tables.levels import listed
 
 
@@ -23,18 +20,6 @@ def reader_for(reader: Reader, file: TableFile, *, by_place: bool = False) -> Re
     names = reader.columns
     first = next(file.blocks(columns=names)) if file.is_large else file.frame()[names]
     return reader.adapted(first, file.options)
-
-
-def read_file(reader: Reader, path: Path, options: dict[str, Any]) -> pd.DataFrame:
-    """All columns of a file as a frame that the methods of the detector take."""
-    file = open_table(path, ReadOptions(**options))
-    adapted, frame = reader_for(reader, file), file.frame()
-    if file.shape is not None:
-        return frame.set_axis(reader.columns, axis=1)
-    if adapted.is_plain or not reader.is_plain:
-        return frame
-    # Text, where the detector knows numbers.
-    return frame.assign(**decode(adapted.read(frame[reader.columns]).x.numpy(), adapted.schema))
 
 
 def _check_columns(wanted: Sequence[str], names: Sequence[str], width: int | None, path: Path) -> None:

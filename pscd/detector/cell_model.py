@@ -10,17 +10,16 @@ from pscd.coordinates import Coordinates
 from pscd.mixtures import MixtureSettings, TableMixture, fit_mixture
 from pscd.rng import Stream, generator
 
-# Cells are predicted from fewer components than densities have, and from fewer rows, since each cell takes its time;
-# and from more shrunken ones, since a component that is too narrow makes correct cells look wrong.
+# Fewer components and rows than for a density: each cell takes its time. Uniform boxes in the background would take the
+# rows of a column with a bounded range, such as a time of day, from the components.
 SETTINGS = MixtureSettings(
     wrong_cells=True,
+    boxes=(),
+    first_share=0.02,
     max_rows=10_000,
     choosing_rows=4_000,
     held_out=0.25,
     components=(1, 2, 4, 8, 16, 32),
-    near=0.85,
-    pseudo_rows=4.0,
-    ridge=1e-4,
 )
 
 

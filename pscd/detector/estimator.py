@@ -15,7 +15,7 @@ from sklearn.utils import Tags, check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from pscd.detector.blocks import read_file, reader_for
+from pscd.detector.blocks import reader_for
 from pscd.detector.cell_model import CellModel
 from pscd.detector.cells import CellMethods
 from pscd.detector.frames import empty_like, has_text, native_frame
@@ -291,22 +291,6 @@ class EnergyDetector(RowMethods, CellMethods, OutlierMixin, TransformerMixin, Ba
         """
         check_is_fitted(self)
         return reader_for(self.reader_, file, by_place=not hasattr(self, "feature_names_in_"))
-
-    def read_file(self, path: Path | str, **options: Any) -> Any:
-        """Read a file with the columns that the detector was fitted to.
-
-        Args:
-            path: a text file, `.parquet`, `.xlsx`, `.npy` or `.npz`.
-            options: fields of `pscd.tables.ReadOptions`.
-
-        Returns:
-            All columns of the file, as a pandas frame that the methods take.
-
-        Raises:
-            UserError: the file cannot be read, or has other columns.
-        """
-        check_is_fitted(self)
-        return read_file(self.reader_, Path(path), options)
 
     @property
     def columns(self) -> list[str]:

@@ -89,7 +89,7 @@ class Background:
         even = -seen @ self._log_widths().double().T - self._log_stretch(z)[:, None]
         standard = (z - self.centre)[:, None] / self.deviation
         broad = (-0.5 * standard.square() - self.deviation.log() - 0.5 * LOG_2PI).nan_to_num(nan=0.0).sum(2)
-        return torch.cat([torch.where(torch.stack(inside, 1), even, OUTSIDE), broad], 1)
+        return torch.cat([torch.where(torch.stack(inside, 1), even, OUTSIDE), broad], 1) if inside else broad
 
     def _log_widths(self) -> Tensor:
         """Log widths of the boxes in the units of the data, `(boxes, d)`."""
