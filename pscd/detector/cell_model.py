@@ -10,8 +10,9 @@ from pscd.coordinates import Coordinates
 from pscd.mixtures import MixtureSettings, TableMixture, fit_mixture
 from pscd.rng import Stream, generator
 
-# Fewer components and rows than for a density: each cell takes its time. Uniform boxes in the background would take the
-# rows of a column with a bounded range, such as a time of day, from the components.
+# Cells are predicted from fewer components than densities have, and from fewer rows, since each cell takes its time;
+# and from more shrunken ones, since a component that is too narrow makes correct cells look wrong. For the same reason
+# there are no boxes: they would take the rows of columns with a bounded range, such as a time of day.
 SETTINGS = MixtureSettings(
     wrong_cells=True,
     boxes=(),
@@ -20,6 +21,9 @@ SETTINGS = MixtureSettings(
     choosing_rows=4_000,
     held_out=0.25,
     components=(1, 2, 4, 8, 16, 32),
+    near=0.85,
+    pseudo_rows=4.0,
+    ridge=1e-4,
 )
 
 
