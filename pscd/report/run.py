@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from pscd.config import NotLoaded, TrainConfig
@@ -16,8 +17,8 @@ from pscd.model import Model
 from pscd.objectives import name_of
 from pscd.report import table as tables
 from pscd.report.blocks import Page, Section, Table
-from pscd.report.cells import costs_by_model
-from pscd.report.columns import DrawnColumn
+from pscd.report.cells import CellCosts, costs_by_model
+from pscd.report.columns import DrawnColumn, column
 from pscd.report.pictures import images_sections
 from pscd.report.plane import plane_section
 from pscd.report.training import evaluation_blocks, findings_blocks, settings_section, training_section
@@ -124,17 +125,38 @@ def _data_sections(
     order = np.argsort(-energy, kind="stable")
     number = complete[order]
     values = x[number]
+    parts = () if model.schema is None else model.schema.parts
+    dates = [j for j, part in enumerate(parts) if part.role == "days"]
+
+    def costs(n: int) -> CellCosts:
+        cells = costs_by_model(model, values[:n], samples)
+        for j in dates:
+            for part in (cells.value, cells.suggestion):
+                part[:, j] = _as_dates(part[:, j])
+        return cells
+
     table = tables.ScoredTable(
         source,
         energy,
         model.energy(samples).double().numpy(),
         number,
         energy[order],
-        tuple(DrawnColumn(name, values[:, j], samples[:, j]) for j, name in enumerate(names)),
-        lambda n: costs_by_model(model, values[:n], samples),
-        {name: [column[i] for i in number] for name, column in table_ids.items()},
+        tuple(
+            column(name, _as_dates(values[:, j]), _as_dates(samples[:, j]))
+            if j in dates
+            else DrawnColumn(name, values[:, j], samples[:, j])
+            for j, name in enumerate(names)
+        ),
+        costs,
+        {name: [ids_of[i] for i in number] for name, ids_of in table_ids.items()},
     )
     return [*plane, *tables.sections(table)]
+
+
+def _as_dates(days: Any) -> list[Any]:
+    """Days since 1970 as dates; None for what is missing or beyond the calendar."""
+    dates = pd.to_datetime(pd.Series(days, dtype=float), unit="D", errors="coerce")
+    return [None if pd.isna(date) else date for date in dates]
 
 
 def _rows(

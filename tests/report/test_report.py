@@ -119,6 +119,20 @@ def test_rows_keep_their_numbers_in_the_file(two_moons, monkeypatch):
             assert float(value) == pytest.approx(table[head["names"][column]][at], rel=1e-5)
 
 
+def test_dates_of_a_trained_run_are_dates(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({"size": np.random.default_rng(0).normal(size=90).round(3)})
+    frame["day"] = pd.date_range("2020-01-01", periods=90).strftime("%Y-%m-%d")
+    frame.to_csv("days.csv", index=False)
+    assert main(["train", "days.csv", "--updates", "2", "--measure", "50", "--out", "run"]) == 0
+    page = read(write_report("run"))
+    assert "median 2020-02-" in page.text
+    head, *rows = page.data["tables"][0]
+    for row in rows:
+        (day,) = (value for column, value, *_ in row["cells"] if head["names"][column] == "day")
+        assert day in set(frame["day"])
+
+
 def test_rows_without_an_energy_do_not_shift_the_numbers_of_the_others(two_moons, tmp_path):
     table = pd.read_csv(two_moons.parent / "moons.csv")
     table.loc[[0, 10], "left"] = np.nan
