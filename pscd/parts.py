@@ -101,7 +101,8 @@ class Parts:
                 os.replace(self._data, self.out)
             else:
                 with replacing(self.out) as temporary:
-                    JOINED[self.suffix](self.paths, temporary)
+                    joined = {".csv": _join_csv, ".npy": _join_npy, ".parquet": _join_parquet}
+                    joined[self.suffix](self.paths, temporary)
             shutil.rmtree(self.folder)
 
 
@@ -134,6 +135,3 @@ def _join_parquet(parts: list[Path], out: Path) -> None:
     with pq.ParquetWriter(out, schema) as writer:
         for part in parts:
             writer.write_table(pq.read_table(part).cast(schema))
-
-
-JOINED = {".csv": _join_csv, ".npy": _join_npy, ".parquet": _join_parquet}

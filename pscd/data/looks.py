@@ -13,16 +13,13 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from pscd.data.pixels import BLOCK, LUMA, to_unit
 
-WAVES = 3  # slow waves along a side that layout is made of, the constant one included
-SQUARES, PATCHES = 8, 2  # along a side, whose greys and whose colours tell pictures apart
-DARKEST = 1 / 255  # below one step of a byte, contrast and detail are those of the rounding
 COLUMNS = (
     "brightness",
     "contrast",
     "detail",
     "colour 1",
     "colour 2",
-    *(f"layout {i + 1}" for i in range(WAVES**2 - 1)),
+    *(f"layout {i + 1}" for i in range(3**2 - 1)),
 )
 GROUPS = ("brightness", "contrast", "detail", "colour", "layout")  # what a column is about: the start of its name
 
@@ -35,20 +32,21 @@ def numbers_of(x: Tensor) -> Tensor:
     tensor([255.,   1.,   1.], dtype=torch.float64)
     """
     grey, opposites = _grey_and_opposites(x)
-    contrast = (grey.std((1, 2), correction=0) + DARKEST).log()
+    darkest = 1 / 255  # below one step of a byte, contrast and detail are those of the rounding
+    contrast = (grey.std((1, 2), correction=0) + darkest).log()
     steps = grey.diff(dim=1).abs().mean((1, 2)) + grey.diff(dim=2).abs().mean((1, 2))
     parts = (
-        torch.stack([grey.mean((1, 2)), contrast, (steps + DARKEST).log()], 1),
+        torch.stack([grey.mean((1, 2)), contrast, (steps + darkest).log()], 1),
         opposites.mean((2, 3)),
         _layout(grey),
     )
     return torch.cat(parts, 1)
 
 
-def miniatures_of(x: Tensor) -> Tensor:
+def miniatures_of(x: Tensor, squares: int = 8, patches: int = 2) -> Tensor:
     """Pictures in so few numbers that copies in other sizes and compressions have nearly the same."""
     grey, opposites = _grey_and_opposites(x)
-    parts = (adaptive_avg_pool2d(opposites, PATCHES), adaptive_avg_pool2d(grey[:, None], SQUARES))
+    parts = (adaptive_avg_pool2d(opposites, patches), adaptive_avg_pool2d(grey[:, None], squares))
     return torch.cat([part.flatten(1) for part in parts], 1)
 
 
@@ -82,9 +80,9 @@ def _grey_and_opposites(x: Tensor) -> tuple[Tensor, Tensor]:
     return grey, torch.stack([red - green, (red + green) / 2 - blue], 1)  # both 0 for grey
 
 
-def _layout(grey: Tensor) -> Tensor:
-    """How much of each slow wave there is in pictures `(n, height, width)`, the slowest first: `(n, WAVES^2 - 1)`."""
-    number = torch.arange(WAVES, dtype=torch.float64)
+def _layout(grey: Tensor, waves: int = 3) -> Tensor:
+    """How much of each slow wave there is in pictures `(n, height, width)`, the slowest first: `(n, waves^2 - 1)`."""
+    number = torch.arange(waves, dtype=torch.float64)
     down, across = (torch.cos(torch.pi * number[:, None] * (torch.arange(n) + 0.5) / n) / n for n in grey.shape[1:])
     parts = torch.einsum("ui,nij,vj->nuv", down, grey, across).flatten(1)
     frequency = (number[:, None].square() + number.square()).flatten()

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 StreamChoice = Literal["auto", "yes", "no"]
 STREAM_BYTES = 2**28  # that the rows take in float32; larger data are streamed unless stated otherwise
-TEXT = (".csv", ".tsv", ".txt")
 
 
 def is_parquet_folder(path: Path) -> bool:
@@ -45,7 +44,7 @@ def streams_file(path: Path, stream: StreamChoice) -> bool:
     if stream == "no" or not path.exists():
         return False
     suffix = suffix_of(path)
-    if suffix not in (".npy", ".parquet", *TEXT):
+    if suffix not in (".npy", ".parquet", ".csv", ".tsv", ".txt"):
         if stream == "yes":
             raise UserError(f"{path}: {suffix} cannot be streamed; write it as .npy or .parquet, or leave stream out")
         return False
@@ -54,7 +53,7 @@ def streams_file(path: Path, stream: StreamChoice) -> bool:
 
 def _is_large(path: Path, suffix: str) -> bool:
     size = path.stat().st_size
-    if suffix in TEXT:  # some eight characters for a number of four bytes, packed to a fourth
+    if suffix in (".csv", ".tsv", ".txt"):  # some eight characters for a number of four bytes, packed to a fourth
         return size > (STREAM_BYTES // 2 if path.suffix.lower() == ".gz" else 2 * STREAM_BYTES)
     if size < STREAM_BYTES // 64:  # no need to look into it: Parquet packs no more tightly
         return False

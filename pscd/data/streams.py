@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pscd.tables import Schema
 
 SAMPLE_ROWS = 200_000  # that a large table is prepared from: coordinates, mixture, gamma
-SAMPLE_NUMBERS = 2**24  # of the sample, at most
 WINDOW_NUMBERS = 2**23  # of a window
 
 
@@ -85,9 +84,9 @@ class Source(Protocol):
         """All windows of a process, epoch after epoch without end, from the one that holds its row `position`."""
 
 
-def sample_size(shape: tuple[int, ...]) -> int:
+def sample_size(shape: tuple[int, ...], most_numbers: int = 2**24) -> int:
     """How many rows the sample has that a source is prepared from."""
-    return min(SAMPLE_ROWS, max(1000, SAMPLE_NUMBERS // int(np.prod(shape))))
+    return min(SAMPLE_ROWS, max(1000, most_numbers // int(np.prod(shape))))
 
 
 def fingerprint(source: Source, *samples: Sample) -> str:

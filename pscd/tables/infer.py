@@ -26,8 +26,6 @@ from pscd.tables.numbers import NumberFormat, decimal_votes, guess_format, state
 from pscd.tables.read import ReadOptions, TableFile
 from pscd.tables.schema import KINDS, Column, Schema
 
-SKIP = ("skip", "left out", "id")
-
 
 @dataclass(frozen=True)
 class Stated:
@@ -139,7 +137,7 @@ def _check_names(names: Sequence[str], kinds: Mapping[str, str], ids: Sequence[s
     if unknown:
         raise UserError(f"no column {listed(unknown)}; there are {listed(names)}")
     for name, kind in kinds.items():
-        if kind not in (*KINDS, *SKIP) and not kind.startswith("date:"):
+        if kind not in (*KINDS, "skip", "id") and not kind.startswith("date:"):
             words = ", ".join(kind for kind in KINDS if kind != "left out")
             raise UserError(f"{name}={kind}: a column can be {words}, date:FORMAT or skip")
 
@@ -202,7 +200,7 @@ def _format(cells: Cells, stated: Stated) -> tuple[NumberFormat, tuple[str, ...]
 
 def _stated_kind(name: str, cells: Cells, kind: str, stated: Stated) -> Column:
     """A column as the user stated it."""
-    if kind in SKIP:
+    if kind in ("skip", "left out", "id"):
         return left_out(name, cells, "stated to be an id" if kind == "id" else "stated to be left out")
     if cells.n_present == 0:
         return left_out(name, cells, "all missing")

@@ -8,8 +8,6 @@ import pandas as pd
 from pscd.tables.cells import number_text
 from pscd.tables.levels import listed, misspellings
 
-CODES = (9, 99, 999, 9999, 99999, 999999, -1, -9, -99, -999, -9999, -99999)  # that people write for a missing value
-
 
 def copied_rows(frame: pd.DataFrame, *, fewest: int = 20, distinct: float = 0.9) -> tuple[str, ...]:
     """Rows that are exact copies of others, where that can hardly be chance.
@@ -66,7 +64,8 @@ def missing_code(values: np.ndarray, counts: np.ndarray) -> float | None:
     values, counts = values[order], counts[order]
     for end, rest in ((-1, slice(None, -1)), (0, slice(1, None))):
         code, others = values[end], values[rest]
-        if code not in CODES or counts[end] < 2 or len(others) < 5:
+        is_code = code == -1 or set(number_text(abs(code))) == {"9"}  # as people write a missing value
+        if not is_code or counts[end] < 2 or len(others) < 5:
             continue
         gap = abs(code - others[end])
         if gap > 0.5 * (others[-1] - others[0]) or (code < 0 <= others[0] and counts[end] > 5 * np.median(counts)):

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any, Self
 
 KINDS = ("number", "integer", "boolean", "category", "date", "left out")
-WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,7 @@ def _parts(i: int, column: Column) -> list[Part]:
         if name == "days":
             parts.append(Part(column.name, i, 0, "days"))
         elif name == "weekday":
-            parts.append(Part(f"{column.name} (weekday)", i, len(WEEKDAYS), "weekday"))
+            parts.append(Part(f"{column.name} (weekday)", i, 7, "weekday"))
         else:
             parts += [Part(f"{column.name} ({name} {f})", i, 0, f"{name} {f}") for f in ("cos", "sin")]
     return parts

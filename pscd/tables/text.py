@@ -18,7 +18,6 @@ from pscd.files import check_fits, one_line, reading, suffix_of
 from pscd.tables.layout import Layout, column_names, find_footer, infer_layout, is_summary
 from pscd.tables.levels import listed
 
-PIECE = 1 << 22  # bytes of a text file that are decoded together
 LONGEST_LINE = 1 << 24  # characters of a line or a field; a file of one endless line must not fill the memory
 
 
@@ -155,7 +154,7 @@ def open_bytes(path: Path) -> Any:
 
 def open_text(path: Path, encoding: str) -> IO[str]:
     """Open a text file, unpacked if it is gzipped, with its line endings as they are."""
-    return io.TextIOWrapper(io.BufferedReader(open_bytes(path), PIECE), encoding=encoding, newline="")
+    return io.TextIOWrapper(io.BufferedReader(open_bytes(path), 1 << 22), encoding=encoding, newline="")
 
 
 def encodings(head: bytes) -> list[str]:
@@ -189,7 +188,7 @@ def _scan(path: Path, encoding: str | None) -> tuple[str, int, int, bool]:
         blank = True
         try:
             with open_text(path, name) as file:
-                while piece := file.read(PIECE):
+                while piece := file.read(1 << 22):
                     if "\0" in piece:
                         raise UserError(f"{path}: not a text file")
                     lines += piece.count("\n")

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from pscd.tables import look, open_table
-from pscd.tables.notes import CODES, copied_rows, odd_levels, odd_numbers
+from pscd.tables.notes import copied_rows, odd_levels, odd_numbers
 
 rng = np.random.default_rng(0)
 
@@ -145,11 +145,6 @@ def test_levels_in_the_order_of_the_alphabet_and_no_more_than_three():
     (wrong,) = odd_levels(texts[[0, 1, 2, 4, 5, 6]], np.array([100] * 3 + [1] * 3))
     assert wrong.count("like") == 3
     assert not wrong.endswith("...")
-
-
-def test_codes_for_missing_are_nines_or_minus_one():
-    nines = [10**n - 1 for n in range(1, 7)]
-    assert sorted(CODES) == sorted([*nines, -1, *(-n for n in nines[:5])])
 
 
 def test_copied_rows_are_told_where_they_are_no_chance():
