@@ -1,7 +1,6 @@
 """Train energy-based models with pseudo-spherical contrastive divergence.
 
-Names are loaded when they are first used, so that `pscd --version` does not wait for torch, nor anybody who does not
-use the detector for scikit-learn.
+Names are loaded when they are first used, so that the version needs no torch, and only the detector needs scikit-learn.
 """
 
 from importlib import import_module

@@ -270,7 +270,7 @@ def gamma_score(log_p: Tensor, energy: Energy, gamma: float, grid: Grid) -> Tens
 def gamma_divergence(log_p: Tensor, energy: Energy, gamma: float, grid: Grid) -> Tensor:
     """D(p, q) = S(p, p) - S(p, q) of the gamma-score (Eq. 9): at least 0, and 0 only at p = q.
 
-    At gamma = 0 it is KL(p || q) (Lemma 1).
+    At gamma = 0 it is KL(p || q).
     """
     return _score(log_p, log_p, gamma, grid) - gamma_score(log_p, energy, gamma, grid)
 

@@ -46,7 +46,7 @@ def pseudo_spherical(
     The second term has the gradient of log ||exp(-E)||_(gamma+1). By default it is the self-normalised importance
     estimate of Theorem 3 (Eq. 19): samples of q, weighted by exp(-gamma E), with no gradient through the weights.
     `gamma = 0` is exactly `contrastive_divergence`, `gamma = 1` the logarithm of the spherical score, and
-    `-1 <= gamma < 0` a bound on the likelihood with an entropy term (Lemma 2).
+    `-1 <= gamma < 0` a bound on the likelihood with an entropy term.
 
     Args:
         e_pos: energies of data, `(B,)`.

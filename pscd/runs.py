@@ -188,7 +188,7 @@ def _claim(run: RunFolder, config: TrainConfig, fingerprint: str, lock: ExitStac
         remove_temporary(run.path)
         begun = _has_begun(run)
         if (begun and not run.config.is_file()) or (not begun and not _is_free(run)):
-            raise UserError(f"{run.path} exists and holds other files; choose another --out")
+            raise UserError(f"{run.path} exists and holds other files; choose another folder")
         if begun:
             _check_same_run(run, config, fingerprint)
         else:
@@ -219,11 +219,11 @@ def _check_same_run(run: RunFolder, config: TrainConfig, fingerprint: str) -> No
         same_rows = fingerprint_found == fingerprint
         differences = (config.changed({"rows.data": there.rows.data}) if same_rows else config).differences(there)
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
-        raise UserError(f"{run.config} is damaged, or of another version; choose another --out") from None
+        raise UserError(f"{run.config} is damaged, or of another version; choose another folder") from None
     if differences:
-        raise UserError(f"{run.path} holds a run with other settings ({'; '.join(differences)}); choose another --out")
+        raise UserError(f"{run.path} holds a run with other settings ({'; '.join(differences)}); choose another folder")
     if not same_rows:
-        raise UserError(f"{config.rows.data} has changed since the run in {run.path} started; choose another --out")
+        raise UserError(f"{config.rows.data} has changed since the run in {run.path} started; choose another folder")
 
 
 @contextmanager
@@ -254,7 +254,7 @@ def _metrics_log(run: RunFolder, tensorboard: bool) -> Callback:
     is_whole = not run.metrics.is_file() or run.metrics.read_bytes() == _lines(rows).encode()
     writer: Any = None
     if tensorboard:
-        needs("tensorboard", "tensorboard", "--tensorboard")
+        needs("tensorboard", "tensorboard", "tensorboard")
         from torch.utils.tensorboard import SummaryWriter
 
         writer = SummaryWriter(str(run.tensorboard))

@@ -16,7 +16,7 @@ D = TypeVar("D")
 
 
 def option(default: Any, help: str, **metadata: Any) -> Any:
-    """A dataclass field with a default and the line that `--help` and `help()` show for it.
+    """A dataclass field with a default and the line that the help of a command and `help()` show for it.
 
     A default that is a function makes the value. `metadata` may hold `flag`, a name on the command line.
     """

@@ -37,7 +37,7 @@ def test_settings_that_are_not_of_a_run_are_left_alone(small, tmp_path):
     """Those of a run that was stopped before its first checkpoint are replaced."""
     for text in ('{"app": "mine"}', "[1]", "no JSON"):
         (tmp_path / "config.json").write_text(text)
-        with pytest.raises(UserError, match="holds other files; choose another --out"):
+        with pytest.raises(UserError, match="holds other files; choose another folder"):
             train(small, tmp_path, progress=False)
         assert (tmp_path / "config.json").read_text() == text
     stopped = tmp_path / "stopped"

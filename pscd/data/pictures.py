@@ -180,7 +180,7 @@ def read_pictures(
     if other is not None:
         its, others = (f"{width} x {height}" for height, width in (pixels.shape[2:], other[1][1:]))
         raise UserError(
-            f"{first} is {its} and {other[0]} is {others}; scale all to one size, for example --image-size 32"
+            f"{first} is {its} and {other[0]} is {others}; scale all to one size, for example an image_size of 32"
         )
     return pixels[:n]
 

@@ -64,8 +64,8 @@ class ConvNet(nn.Module):
 class PlainCNN(nn.Module):
     """A stack of convolutions with leaky ReLU: a 3 x 3 one at full size, then `depth` that halve it.
 
-    With width 64, depth 4 and a final 4 x 4 convolution to one number this is the paper's network for CelebA
-    (Figure 6b, channels 64, 128, 256, 512, 512, 1); with depth 3, for 32 x 32 images, the 5-layer CNN.
+    With width 64, depth 4 and a final 4 x 4 convolution to one number this is the paper's network for 64 x 64
+    images (Figure 6b, channels 64, 128, 256, 512, 512, 1); depth 3 is for 32 x 32 images.
 
     Args:
         shape: channels, height and width of an image.
@@ -107,7 +107,7 @@ class PlainCNN(nn.Module):
 
 
 class ResNet(nn.Module):
-    """The paper's network for CIFAR-10 (Figure 6a): a convolution, six residual blocks, a sum over positions.
+    """The paper's network for 32 x 32 images (Figure 6a): a convolution, six residual blocks, a sum over positions.
 
     Blocks of `width`, `width`, `2 width` ... channels, every other of which halves the image. Labels enter as a gain
     and an offset for every channel in each block, as in IGEBM (Du and Mordatch 2019).

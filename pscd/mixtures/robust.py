@@ -5,8 +5,8 @@
 is fitted to all rows by EM, with missing cells integrated out. The background is then dropped: s estimates the share of
 contamination, and the responsibility of the rest for a row is the probability that the row is clean. Components start
 at rows with close neighbours, so that none starts at contamination. Their number is chosen by the log density of
-held-out rows. Single wrong cells, which would spoil whole rows, can be treated as missing, as CellMCD does with one
-Gaussian (Raymaekers and Rousseeuw 2024).
+held-out rows. Single wrong cells, which would spoil entire rows, can be treated as missing, as Raymaekers and
+Rousseeuw (2024) do for one Gaussian.
 """
 
 import math

@@ -152,7 +152,7 @@ def weigh_images(x: Tensor, gamma: float) -> tuple[Tensor | None, Majority | Non
         out = majority.farness(numbers) >= majority.edge
         notes.append(
             f"{_share(out)} of the images look unlike the others ({_way(numbers, out)}) and are ignored; "
-            "--start none keeps them"
+            "start none keeps them"
         )
     count = copies(x)
     copied = (count > 1) & ~out

@@ -93,7 +93,7 @@ class Batches:
     def _check_label(self, label: Tensor) -> Tensor:
         classes = self.config.energy.classes
         if label.min() < 0 or label.max() >= classes:
-            raise UserError(f"labels must lie between 0 and {classes - 1}; one is {int(label.max())}; set --classes")
+            raise UserError(f"labels must lie between 0 and {classes - 1}; one is {int(label.max())}; set classes")
         return label
 
     def _rows(self, start: int, n: int) -> tuple[Tensor, Tensor | None]:
@@ -106,7 +106,7 @@ class Batches:
             parts.append(window.x[part])
             if self._label is not None:
                 if window.label is None:
-                    raise UserError("an energy with classes needs a label for each row; without any, set --classes 0")
+                    raise UserError("an energy with classes needs a label for each row; without any, set classes to 0")
                 labels.append(window.label[part])
             start, n = start + len(parts[-1]), n - len(parts[-1])
         return torch.cat(parts), torch.cat(labels) if labels else None

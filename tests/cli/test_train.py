@@ -199,7 +199,7 @@ def test_the_same_command_again_goes_on_and_another_is_refused(run, csv, capsys)
     before = {p.name: p.read_bytes() for p in run.iterdir() if p.suffix in (".safetensors", ".json", ".jsonl")}
     line = refused([*command, "--gamma", "0.3"], capsys)
     assert "objective.gamma: 0.3 asked, auto there" in line
-    assert "choose another --out" in line
+    assert "choose another folder" in line
     assert main([str(a) for a in command]) == 0
     after = {name: (run / name).read_bytes() for name in before}
     assert after == before
