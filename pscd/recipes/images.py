@@ -1,8 +1,8 @@
 """The recipe for images: images unlike the majority are ignored, and near-copies count once.
 
-A convolutional network hardly knows where in the image it is, and no energy tells a copy from an image. So digits out of
-place, or a thousand copies of one digit, are learnt whatever gamma is, unless images are weighed before. That is done
-without labels, by the few numbers of `pscd.data.looks`:
+A convolutional network hardly knows where in the image it is, and no energy tells a copy from an image. So digits out
+of place, or a thousand copies of one digit, are learnt whatever gamma is, unless images are weighed before. That is
+done without labels, by the few numbers of `pscd.data.looks`:
 
 - **Outliers**: an ellipse is fitted to three quarters of the images (the minimum covariance determinant, by C-steps).
   The number of clean images falls with the distance. Where it rises again, by more than chance, a group begins that is
