@@ -18,22 +18,14 @@ class Background:
     """Uniform densities on nested boxes and broad Gaussians with independent columns; categories are independent.
 
     The boxes are uniform in the units of the data, where contamination by wrong entries usually is.
-
-    Args:
-        low: lower corners of the boxes, `(boxes, d)`.
-        high: upper corners, `(boxes, d)`.
-        centre: mean of the Gaussians, `(d,)`.
-        deviation: their standard deviations, `(Gaussians, d)`.
-        log_tables: log probabilities of the categories, `(L_1 + ...,)`.
-        coordinates: the map from the units of the data, if it is not linear.
     """
 
-    low: Tensor
-    high: Tensor
-    centre: Tensor
-    deviation: Tensor
-    log_tables: Tensor
-    coordinates: Coordinates | None = None
+    low: Tensor  # lower corners of the boxes, `(boxes, d)`
+    high: Tensor  # upper corners, `(boxes, d)`
+    centre: Tensor  # mean of the Gaussians, `(d,)`
+    deviation: Tensor  # their standard deviations, `(Gaussians, d)`
+    log_tables: Tensor  # log probabilities of the categories, `(L_1 + ...,)`
+    coordinates: Coordinates | None = None  # the map from the units of the data, if it is not linear
 
     @classmethod
     def of(
@@ -46,19 +38,7 @@ class Background:
         log_tables: Tensor | None = None,
         coordinates: Coordinates | None = None,
     ) -> "Background":
-        """Boxes and Gaussians from the quantiles of rows.
-
-        Args:
-            z: rows, `(n, d)` in float64, NaN where missing.
-            boxes: share of the values that each box leaves out on either side.
-            robust_widths: of Gaussians, in deviations of each column by its quartiles.
-            widths: of further Gaussians, in standard deviations of each column.
-            log_tables: log probabilities of the categories.
-            coordinates: of the rows.
-
-        Returns:
-            The densities.
-        """
+        """Boxes and Gaussians from the quantiles of rows."""
         d, log_tables = z.shape[1], z.new_empty(0) if log_tables is None else log_tables
         if d == 0:
             return cls(z.new_empty(1, 0), z.new_empty(1, 0), z.new_empty(0), z.new_empty(0, 0), log_tables)

@@ -13,17 +13,11 @@ from pscd.mixtures.table_mixture import TableMixture
 
 @dataclass(frozen=True)
 class Conditionals:
-    """Numeric cells of a block of rows, each as a mixture of K normal distributions given the others of its row.
+    """Numeric cells of a block of rows, each as a mixture of K normal distributions given the others of its row."""
 
-    Args:
-        log_share: logs of the components' weights, `(K, n, d)`.
-        mean: `(K, n, d)`.
-        variance: `(K, n, d)`.
-    """
-
-    log_share: Tensor
-    mean: Tensor
-    variance: Tensor
+    log_share: Tensor  # logs of the components' weights, `(K, n, d)`
+    mean: Tensor  # `(K, n, d)`
+    variance: Tensor  # `(K, n, d)`
 
     def log_densities(self, z: Tensor) -> Tensor:
         """Log of weight times density of each component at `z`, `(n, d)`: `(K, n, d)`."""
@@ -90,16 +84,7 @@ class Cells:
 
     @classmethod
     def of(cls, model: TableMixture, x: Tensor, trusted: Tensor | None = None) -> "Cells":
-        """The cells of rows.
-
-        Args:
-            model: the mixture.
-            x: rows, `(n, D)`.
-            trusted: which cells to rely on, `(n, D)`; all that are there if it is not given.
-
-        Returns:
-            Cost, surprise and expectation of each cell.
-        """
+        """The cells of rows."""
         x = x.double()
         there = ~x.isnan()
         trusted = there if trusted is None else there & trusted
@@ -129,15 +114,7 @@ class Cells:
         return cls(cost, surprise, log_prob, mean, model, x, trusted)
 
     def quantiles(self, level: float = 0.9, where: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Central intervals for cells given the trusted other cells of their rows.
-
-        Args:
-            level: probability that a value is in its interval.
-            where: the cells for which to compute them, `(n, D)`; all of them if it is not given.
-
-        Returns:
-            Lower and upper ends, `(n, D)`; NaN for categories and for cells that were not asked for.
-        """
+        """Central intervals for cells given the trusted other cells of their rows."""
         lower, upper = torch.full_like(self.x, torch.nan), torch.full_like(self.x, torch.nan)
         numeric = self.model.numeric
         wanted = torch.ones_like(self.trusted) if where is None else where

@@ -13,86 +13,55 @@ from pscd.mixtures.table_mixture import TableMixture, join
 
 @dataclass(frozen=True)
 class MixtureSettings:
-    """How a mixture is fitted.
+    """How a mixture is fitted."""
 
-    Args:
-        background: whether some rows may be contamination; without, this is maximum likelihood with shrinkage.
-        wrong_cells: whether single cells that disagree with the others of their row are treated as missing.
-        first_false_alarms: share of correct cells that the first model distrusts.
-        false_alarms: the same of later models: fewer, because each fit without the cells that do not suit it is
-            narrower than the one before.
-        components: numbers of components to try in turn, until two in a row do not improve.
-        clusters: up to so many components start at clusters of the rows, more of them as halves of fewer.
-        max_rows: rows used, at most.
-        choosing_rows: of these, rows that choose the number of components, at most.
-        held_out: share of the choosing rows that are held out.
-        min_gain: nats a held-out row by which more components must be better.
-        rounds: of EM, at most.
-        tolerance: gain of a round, in nats a row, below which EM has converged.
-        rows_per_component: at least, and at least one for each numeric column.
-        max_parameters: numbers in the covariances of all components, at most; the time of a round is proportional.
-        tail_weight: of the tail in the majority.
-        tail_scale: deviations of the tail, relative to those of the rows that EM starts from.
-        boxes: share of the values that each box of the background leaves out on either side of a column.
-        robust_widths: of the background's Gaussians, in deviations of each column by its quartiles.
-        widths: of further ones, in standard deviations.
-        first_share: of the background at the start; components would take contamination if it were 0.
-        max_share: of the background; with more, the majority would be the minority.
-        near: share of the rows, those with the nearest neighbours, that components start from.
-        pseudo_rows: times sqrt(d): rows of the pooled covariance added to each component's own.
-        to_diagonal: times d / n: share of the diagonal in the pooled covariance.
-        ridge: share of each column's variance that is added to every covariance.
-        smoothing: rows with a column's overall shares that are added to each table of categories.
-        spiked_variance: least variance of a column in which half of the cells share one value; without it any other
-            value would cost any number of nats.
-    """
-
+    # Whether some rows may be contamination; without, this is maximum likelihood with shrinkage.
     background: bool = True
-    wrong_cells: bool = False
-    first_false_alarms: float = 1e-3
+    wrong_cells: bool = False  # whether single cells that disagree with the others of their row are treated as missing
+    first_false_alarms: float = 1e-3  # share of correct cells that the first model distrusts
+    # The same of later models: fewer, because each fit without the cells that do not suit it is narrower than the one
+    # before.
     false_alarms: float = 1e-4
+    # Numbers of components to try in turn, until two in a row do not improve.
     components: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
-    clusters: int = 4
-    max_rows: int = 20_000
-    choosing_rows: int = 20_000
-    held_out: float = 0.2
-    min_gain: float = 3e-4
-    rounds: int = 200
-    tolerance: float = 1e-4
-    rows_per_component: int = 10
+    clusters: int = 4  # up to so many components start at clusters of the rows, more of them as halves of fewer
+    max_rows: int = 20_000  # rows used, at most
+    choosing_rows: int = 20_000  # of these, rows that choose the number of components, at most
+    held_out: float = 0.2  # share of the choosing rows that are held out
+    min_gain: float = 3e-4  # nats a held-out row by which more components must be better
+    rounds: int = 200  # of EM, at most
+    tolerance: float = 1e-4  # gain of a round, in nats a row, below which EM has converged
+    rows_per_component: int = 10  # at least, and at least one for each numeric column
+    # Numbers in the covariances of all components, at most; the time of a round is proportional.
     max_parameters: int = 200_000
-    tail_weight: float = 0.01
-    tail_scale: float = 2.0
+    tail_weight: float = 0.01  # of the tail in the majority
+    tail_scale: float = 2.0  # deviations of the tail, relative to those of the rows that EM starts from
+    # Share of the values that each box of the background leaves out on either side of a column.
     boxes: tuple[float, ...] = (0.0, 0.01, 0.03)
+    # Of the background's Gaussians, in deviations of each column by its quartiles.
     robust_widths: tuple[float, ...] = (3.0,)
-    widths: tuple[float, ...] = ()
-    first_share: float = 0.05
-    max_share: float = 0.5
-    near: float = 0.75
-    pseudo_rows: float = 0.5
-    to_diagonal: float = 0.5
-    ridge: float = 1e-6
-    smoothing: float = 2.0
+    widths: tuple[float, ...] = ()  # of further ones, in standard deviations
+    first_share: float = 0.05  # of the background at the start; components would take contamination if it were 0
+    max_share: float = 0.5  # of the background; with more, the majority would be the minority
+    near: float = 0.75  # share of the rows, those with the nearest neighbours, that components start from
+    pseudo_rows: float = 0.5  # times sqrt(d): rows of the pooled covariance added to each component's own
+    to_diagonal: float = 0.5  # times d / n: share of the diagonal in the pooled covariance
+    ridge: float = 1e-6  # share of each column's variance that is added to every covariance
+    smoothing: float = 2.0  # rows with a column's overall shares that are added to each table of categories
+    # Least variance of a column in which half of the cells share one value; without it any other value would cost any
+    # number of nats.
     spiked_variance: float = 1.0
 
 
 @dataclass(frozen=True)
 class Frame:
-    """What EM does not change.
+    """What EM does not change."""
 
-    Args:
-        settings: of the fit.
-        tail: one broad Gaussian around the majority.
-        background: densities of contamination, or None.
-        log_shares: log of the shares of the categories among all rows, `(L_1 + ...,)`.
-        floor: least variance of the numeric columns, `(d,)`.
-    """
-
-    settings: MixtureSettings
-    tail: TableMixture
-    background: Background | None
-    log_shares: Tensor
-    floor: Tensor
+    settings: MixtureSettings  # of the fit
+    tail: TableMixture  # one broad Gaussian around the majority
+    background: Background | None  # densities of contamination, or None
+    log_shares: Tensor  # log of the shares of the categories among all rows, `(L_1 + ...,)`
+    floor: Tensor  # least variance of the numeric columns, `(d,)`
 
     def majority(self, components: TableMixture) -> TableMixture:
         """Components and tail."""
@@ -111,19 +80,12 @@ class Frame:
 
 @dataclass
 class Statistics:
-    """Sums over the rows, weighted by responsibilities; `add` adds those of a block in place.
+    """Sums over the rows, weighted by responsibilities; `add` adds those of a block in place."""
 
-    Args:
-        count: rows of each component, `(K,)`.
-        first: sum of the rows, `(K, d)`.
-        second: sum of their outer products, `(K, d, d)`.
-        tables: cells of each category, `(K, L_1 + ...)`.
-    """
-
-    count: Tensor
-    first: Tensor
-    second: Tensor
-    tables: Tensor
+    count: Tensor  # rows of each component, `(K,)`
+    first: Tensor  # sum of the rows, `(K, d)`
+    second: Tensor  # sum of their outer products, `(K, d, d)`
+    tables: Tensor  # cells of each category, `(K, L_1 + ...)`
 
     @classmethod
     def zeros(cls, k: int, levels: Tensor) -> "Statistics":
@@ -156,18 +118,7 @@ class Statistics:
 def run_em(
     components: TableMixture, share: Tensor, x: Tensor, frame: Frame, rounds: int | None = None
 ) -> tuple[TableMixture, Tensor]:
-    """Run EM until the mean log density converges.
-
-    Args:
-        components: where it starts.
-        share: weights of the background's densities, `(kinds,)`.
-        x: rows `(n, D)`, NaN where missing.
-        frame: what stays as it is.
-        rounds: at most; by default those of the settings.
-
-    Returns:
-        Components and weights after the last round.
-    """
+    """Run EM until the mean log density converges."""
     settings, last = frame.settings, -math.inf
     blocks = list(components.blocks(x))
     spread = [frame.log_background(block) for block in blocks]

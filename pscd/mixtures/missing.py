@@ -25,17 +25,11 @@ BLOCK_NUMBERS = 1_000_000  # numbers in the largest tensor that a block of rows 
 
 @dataclass(frozen=True)
 class Gaps:
-    """Rows that miss the same number m of cells.
+    """Rows that miss the same number m of cells."""
 
-    Args:
-        rows: their indices, `(r,)`.
-        pattern: which pattern each of them has, `(r,)`.
-        cells: the missing columns of each pattern, `(p, m)`.
-    """
-
-    rows: Tensor
-    pattern: Tensor
-    cells: Tensor
+    rows: Tensor  # their indices, `(r,)`
+    pattern: Tensor  # which pattern each of them has, `(r,)`
+    cells: Tensor  # the missing columns of each pattern, `(p, m)`
 
     @property
     def of_rows(self) -> Tensor:
@@ -45,12 +39,6 @@ class Gaps:
 
 def gaps(missing: Tensor) -> list[Gaps]:
     """The rows with missing cells, by number of missing cells and by pattern.
-
-    Args:
-        missing: true for missing cells, `(n, d)`.
-
-    Returns:
-        One entry for each number above 0 that occurs.
 
     >>> [g.cells.tolist() for g in gaps(torch.tensor([[True, False], [False, False], [True, False], [True, True]]))]
     [[[0]], [[0, 1]]]
@@ -70,38 +58,23 @@ def gaps(missing: Tensor) -> list[Gaps]:
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows of a table, numbers and categories apart.
+    """Some rows of a table, numbers and categories apart."""
 
-    Args:
-        rows: their indices in the table, `(n,)`.
-        z: their numbers, `(n, d)`, NaN where missing.
-        codes: their categories, `(n, C)`, -1 where missing.
-        holes: the missing ones among their numbers.
-    """
-
-    rows: Tensor
-    z: Tensor
-    codes: Tensor
-    holes: list[Gaps]
+    rows: Tensor  # their indices in the table, `(n,)`
+    z: Tensor  # their numbers, `(n, d)`, NaN where missing
+    codes: Tensor  # their categories, `(n, C)`, -1 where missing
+    holes: list[Gaps]  # the missing ones among their numbers
 
 
 @dataclass(frozen=True)
 class Filled:
-    """Rows with their missing cells at the conditional mean under each of K Gaussians.
+    """Rows with their missing cells at the conditional mean under each of K Gaussians."""
 
-    Args:
-        precision: of the Gaussians, `(K, d, d)`.
-        apart: filled rows less the means, `(K, n, d)`.
-        pull: precision times `apart`, `(K, n, d)`; 0 at missing cells.
-        log_prob: log density of the observed cells, `(n, K)`.
-        blocks: the gaps, with P_MM^-1 of each pattern, `(K, p, m, m)`.
-    """
-
-    precision: Tensor
-    apart: Tensor
-    pull: Tensor
-    log_prob: Tensor
-    blocks: list[tuple[Gaps, Tensor]]
+    precision: Tensor  # of the Gaussians, `(K, d, d)`
+    apart: Tensor  # filled rows less the means, `(K, n, d)`
+    pull: Tensor  # precision times `apart`, `(K, n, d)`; 0 at missing cells
+    log_prob: Tensor  # log density of the observed cells, `(n, K)`
+    blocks: list[tuple[Gaps, Tensor]]  # the gaps, with P_MM^-1 of each pattern, `(K, p, m, m)`
 
     def variances(self) -> Tensor:
         """Variance of each cell given the observed other cells of its row, `(K, n, d)`."""
@@ -136,18 +109,7 @@ class Filled:
 
 
 def fill(z: Tensor, holes: list[Gaps], means: Tensor, precision: Tensor, log_det: Tensor) -> Filled:
-    """Marginalise the missing cells of rows under K Gaussians.
-
-    Args:
-        z: rows `(n, d)`, NaN where missing.
-        holes: `gaps` of their missing cells.
-        means: `(K, d)`.
-        precision: `(K, d, d)`.
-        log_det: log determinants of the covariances, `(K,)`.
-
-    Returns:
-        Conditional means, log densities and conditional covariances.
-    """
+    """Marginalise the missing cells of rows under K Gaussians."""
     missing = z.isnan()
     apart = torch.where(missing, 0.0, z - means[:, None])
     log_dets = log_det.expand(len(z), -1).clone()
@@ -174,15 +136,7 @@ def sub_blocks(matrices: Tensor, cells: Tensor) -> Tensor:
 
 
 def row_blocks(missing: Tensor, components: int) -> Iterator[Tensor]:
-    """Indices of rows in blocks that fit the memory: complete rows first, then by their number of missing cells.
-
-    Args:
-        missing: true for missing cells, `(n, d)`.
-        components: number of Gaussians.
-
-    Yields:
-        Indices, `(rows,)`.
-    """
+    """Indices of rows in blocks that fit the memory: complete rows first, then by their number of missing cells."""
     n, d = missing.shape
     count = missing.sum(1)
     order, whole = count.argsort(stable=True), int((count == 0).sum())

@@ -62,18 +62,6 @@ class Mixture(nn.Module):
 
         The broad part makes the tails heavier than those of the model. Otherwise an independence sampler gets stuck
         where the density of the proposal is too low.
-
-        Args:
-            x: rows, `(n, d)`; those far out are left out.
-            components: largest number of components.
-            seed: of the start of EM.
-            max_rows: largest number of rows to use.
-            max_size: components times columns, at most: covariances cost the cube of the columns, and wide data let few
-                jumps pass.
-            broad: weight of the broad Gaussian.
-
-        Returns:
-            The mixture, in float32.
         """
         from sklearn import config_context
         from sklearn.mixture import GaussianMixture
@@ -167,12 +155,6 @@ class Mixture(nn.Module):
         """Log density of rows and its gradient, -sum_k r_k(x) P_k (x - mean_k).
 
         P_k are the precision matrices, r_k(x) the responsibilities of the components for the row.
-
-        Args:
-            x: rows, `(n, d)`.
-
-        Returns:
-            The log density, `(n,)`, and the gradient, `(n, d)`.
         """
         if self.is_round:
             parts, apart = self.parts(x), x[:, None] - self.means

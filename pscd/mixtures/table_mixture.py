@@ -17,18 +17,7 @@ from pscd.mixtures.mixture import Mixture
 
 
 def split_columns(x: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
-    """Numbers and categories of rows apart.
-
-    Args:
-        x: rows, `(n, D)`.
-        levels: for each column the number of its categories, 0 for a numeric one, `(D,)`.
-
-    Returns:
-        Numbers, `(n, d)` in float64, NaN where missing, and codes, `(n, C)`, -1 where missing.
-
-    Raises:
-        ValueError: rows of another width, or a code that is none.
-    """
+    """Numbers and categories of rows apart."""
     if x.ndim != 2 or x.shape[1] != len(levels):
         raise ValueError(f"rows must have {len(levels)} columns, got shape {tuple(x.shape)}")
     x = x.double()
@@ -189,12 +178,6 @@ class TableMixture(nn.Module):
         nor more ordinary for what is missing. For several components, the expectation of -log sum_l w_l p_l under
         component k is taken as -log sum_l w_l exp(E_k log p_l): exact where the components that a row may belong to
         are the same or far apart, and otherwise too high (Jensen's inequality), by log K at most.
-
-        Args:
-            x: rows, `(n, D)`.
-
-        Returns:
-            The expected energies; -`log_prob` where nothing is missing.
         """
         result = self.weights.new_empty(len(x))
         for block in self.blocks(x):
@@ -234,15 +217,7 @@ class TableMixture(nn.Module):
     # --- missing cells ---
 
     def complete(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Draw the missing cells of rows given the others: one imputation of several.
-
-        Args:
-            x: rows, `(n, D)`, NaN where missing.
-            generator: source of randomness.
-
-        Returns:
-            `(n, D)` without missing cells; the others are as they were.
-        """
+        """Draw the missing cells of rows given the others: one imputation of several."""
         result = x.double().clone()
         for block in self.blocks(x):
             filled = self.fill(block)

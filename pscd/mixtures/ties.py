@@ -32,27 +32,12 @@ class Ties:
 
     @classmethod
     def of(cls, x: Tensor) -> "Ties":
-        """Find tied values.
-
-        Args:
-            x: rows, `(n, d)` in float64.
-
-        Returns:
-            Values and widths of their cells.
-        """
+        """Find tied values."""
         cells = [_cells(column) or (None, None) for column in x.T]
         return cls(tuple(values for values, _ in cells), tuple(widths for _, widths in cells))
 
     def spread(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """Add uniform noise to tied values, each within its cell.
-
-        Args:
-            x: rows, `(n, d)` in float64; a value that was not among those looked at has the cell of the nearest one.
-            generator: of the noise.
-
-        Returns:
-            Rows of the same shape; columns with hardly any ties are unchanged.
-        """
+        """Add uniform noise to tied values, each within its cell."""
         columns = []
         for column, values, widths in zip(x.T, self.values, self.widths, strict=True):
             if values is None or widths is None:

@@ -24,27 +24,19 @@ from pscd.data.pixels import BLOCK
 
 @dataclass(frozen=True)
 class ImageSettings:
-    """How images are weighed.
+    """How images are weighed."""
 
-    Args:
-        share: of the images that the ellipse is fitted to; a group larger than the rest is no contamination.
-        rounds: C-steps, at most.
-        min_spread: between the quartiles of a column, below which it says nothing, such as the colours of grey images;
-            and the ridge of its variance.
-        bin: of the log of squared distances over their median.
-        nearest: of these logs, below which all images count.
-        min_rise: standard deviations by which a group rises above the valley before it; clean sets had 3.4 at most.
-        min_images: with fewer, no group is told from chance.
-        alike: root mean square difference of copies; half of what `pscd detect` lists, since nobody reviews these.
-    """
-
-    share: float = 0.75
-    rounds: int = 50
+    share: float = 0.75  # of the images that the ellipse is fitted to; a group larger than the rest is no contamination
+    rounds: int = 50  # C-steps, at most
+    # Between the quartiles of a column, below which it says nothing, such as the colours of grey images; and the ridge
+    # of its variance.
     min_spread: float = 1e-6
-    bin: float = 0.25
-    nearest: float = math.log(4.0)
+    bin: float = 0.25  # of the log of squared distances over their median
+    nearest: float = math.log(4.0)  # of these logs, below which all images count
+    # Standard deviations by which a group rises above the valley before it; clean sets had 3.4 at most.
     min_rise: float = 4.0
-    min_images: int = 100
+    min_images: int = 100  # with fewer, no group is told from chance
+    # Root mean square difference of copies; half of what `pscd detect` lists, since nobody reviews these.
     alike: float = 0.005
 
 
@@ -53,20 +45,13 @@ SETTINGS = ImageSettings()
 
 @dataclass(frozen=True)
 class Majority:
-    """An ellipse around the majority of images, by how they look at a glance.
+    """An ellipse around the majority of images, by how they look at a glance."""
 
-    Args:
-        used: columns of `pscd.data.looks` that vary, `(k,)`.
-        centre: of the ellipse, `(k,)`.
-        factor: Cholesky factor of its covariance, `(k, k)`.
-        median: of the squared distances of the images that it was fitted to.
-        edge: log of the squared distance over the median above which images are ignored; infinite: none is.
-    """
-
-    used: Tensor
-    centre: Tensor
-    factor: Tensor
-    median: Tensor
+    used: Tensor  # columns of `pscd.data.looks` that vary, `(k,)`
+    centre: Tensor  # of the ellipse, `(k,)`
+    factor: Tensor  # Cholesky factor of its covariance, `(k, k)`
+    median: Tensor  # of the squared distances of the images that it was fitted to
+    # Log of the squared distance over the median above which images are ignored; infinite: none is.
     edge: float = math.inf
 
     def farness(self, numbers: Tensor) -> Tensor:
@@ -141,15 +126,7 @@ def copies(x: Tensor) -> Tensor:
 
 
 def weigh_images(x: Tensor, gamma: float) -> tuple[Tensor | None, Majority | None, tuple[str, ...]]:
-    """Weights of images.
-
-    Args:
-        x: images `(n, channels, height, width)`, floats in [0, 1].
-        gamma: of the objective, for the notes.
-
-    Returns:
-        Weights `(n,)` in [0, 1], None if all are 1; the majority, None if it has no edge; and notes for the user.
-    """
+    """Weights of images."""
     numbers = _blockwise(numbers_of, x)
     majority = find_majority(numbers)
     out = torch.zeros(len(x), dtype=torch.bool)

@@ -16,20 +16,7 @@ def notes_of(
     gamma: float = 0.0,
     columns: tuple[str, ...] | None = None,
 ) -> tuple[str, ...]:
-    """Sentences about a table.
-
-    Args:
-        x: rows `(n, d)` in the units of the data.
-        z: the same in the network's coordinates.
-        clean: the probability of each row that it belongs to the majority, `(n,)`; None if all rows count alike.
-        coordinates: the map from `x` to `z`.
-        contamination: its estimated share.
-        gamma: of the objective.
-        columns: names of the columns; by default x0, x1 and so on.
-
-    Returns:
-        The sentences.
-    """
+    """Sentences about a table."""
     names = columns or tuple(f"x{j}" for j in range(x.shape[1]))
     if coordinates.used is not None:
         names = tuple(name for name, used in zip(names, coordinates.used.tolist(), strict=True) if used)
@@ -65,16 +52,7 @@ def _far_notes(x: Tensor, z: Tensor, names: tuple[str, ...]) -> list[str]:
 
 
 def far_groups(z: Tensor, shares: tuple[float, float] = (0.02, 0.35), most: int = 3) -> list[Tensor]:
-    """Groups of rows `(n, d)` that are farther from all others than typical rows are from the middle, largest first.
-
-    Args:
-        z: the rows, in coordinates in which columns have comparable scales.
-        shares: of the rows that a group has at least and at most; it has at least ten rows.
-        most: number of groups.
-
-    Returns:
-        Indices of the rows of each group.
-    """
+    """Groups of rows `(n, d)` that are farther from all others than typical rows are from the middle, largest first."""
     from scipy.sparse.csgraph import connected_components
 
     reach = (z - z.median(0).values).norm(dim=1).median()

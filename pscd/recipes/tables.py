@@ -25,21 +25,13 @@ BLOCK = 16_384  # rows at a time
 
 @dataclass(frozen=True)
 class TableSettings:
-    """How tables are prepared.
+    """How tables are prepared."""
 
-    Args:
-        few_columns: up to so many, densities are fitted in detail; with more, noise would be.
-        choosing_rows: that choose the coordinates, at most.
-        choosing_components: of the mixtures that choose them; few, since tails matter and not details.
-        reach_draws: draws of the proposal that tell how far chains come.
-        reach_share: of these draws beyond which a row is out of reach.
-    """
-
-    few_columns: int = 2
-    choosing_rows: int = 4_000
-    choosing_components: int = 4
-    reach_draws: int = 50_000
-    reach_share: float = 2e-4
+    few_columns: int = 2  # up to so many, densities are fitted in detail; with more, noise would be
+    choosing_rows: int = 4_000  # that choose the coordinates, at most
+    choosing_components: int = 4  # of the mixtures that choose them; few, since tails matter and not details
+    reach_draws: int = 50_000  # draws of the proposal that tell how far chains come
+    reach_share: float = 2e-4  # of these draws beyond which a row is out of reach
 
     def mixture(self, n: int, d: int) -> MixtureSettings:
         """How a mixture of n rows of d columns is fitted."""
@@ -106,16 +98,7 @@ class Prepared:
         return proposal_of(self.mixture)
 
     def transform(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
-        """Bring other rows of the same data into the same form.
-
-        Args:
-            x: rows `(n, *shape)` in the units of the data.
-            generator: of the noise that dequantises, and of missing values.
-
-        Returns:
-            The rows in the network's coordinates, in float32, and the probability of each that it belongs to the
-            majority, `(n,)`; None if all rows count alike.
-        """
+        """Bring other rows of the same data into the same form."""
         if self.ties is None or self.mixture is None:
             return self.coordinates.forward(x), None if self.majority is None else self.majority.holds(x).double()
         z = self.coordinates.forward(self.ties.spread(x.double(), generator), torch.float64)
@@ -277,19 +260,7 @@ def _best_coordinates(
 
 
 def coordinates_of(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = None) -> Coordinates:
-    """The coordinates that a configuration asks for; robust ones leave constant columns out.
-
-    Args:
-        x: rows `(n, *shape)`.
-        config: of the run.
-        columns: names of the columns, for messages.
-
-    Returns:
-        The coordinates.
-
-    Raises:
-        UserError: a column is constant and cannot be standardised, or all are.
-    """
+    """The coordinates that a configuration asks for; robust ones leave constant columns out."""
     if config.rows.standardise == "none":
         return Coordinates.identity(tuple(x.shape[1:]))
     if config.rows.standardise == "robust" or x.isnan().any():

@@ -21,15 +21,7 @@ N_DRAWS = 16_384  # from the mixture, to estimate integrals
 
 
 def hold_out(prepared: Prepared, config: TrainConfig) -> tuple[Prepared, Prepared | None, Tensor]:
-    """Divide rows into those to train on and those that choose the update to keep.
-
-    Args:
-        prepared: all rows; where there are very many, their order is changed in place.
-        config: of the run, with the share to hold out; of very many rows, it is that of `SAMPLE_ROWS`.
-
-    Returns:
-        The rows to train on, the others or None, and the numbers of the others.
-    """
+    """Divide rows into those to train on and those that choose the update to keep."""
     n = len(prepared.z)
     n_held = int(config.rows.hold_out * min(n, SAMPLE_ROWS))
     if n_held == 0:
@@ -55,25 +47,15 @@ def hold_out(prepared: Prepared, config: TrainConfig) -> tuple[Prepared, Prepare
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Held-out rows and draws from the mixture, which give the gamma-score of a model up to a constant.
+    """Held-out rows and draws from the mixture, which give the gamma-score of a model up to a constant."""
 
-    Args:
-        z: held-out rows, `(n, d)`.
-        clean: the probability that a row belongs to the majority, `(n,)`.
-        log_m: log density of the mixture at `z`, `(n,)`.
-        draws: from the mixture, `(N_DRAWS, d)`.
-        log_m_draws: log density of the mixture at `draws`, `(N_DRAWS,)`.
-        gamma: of the score, per nat.
-        whole: the mixture of the model, which in more columns than two has seen the held-out rows.
-    """
-
-    z: Tensor
-    clean: Tensor
-    log_m: Tensor
-    draws: Tensor
-    log_m_draws: Tensor
-    gamma: float
-    whole: Mixture
+    z: Tensor  # held-out rows, `(n, d)`
+    clean: Tensor  # the probability that a row belongs to the majority, `(n,)`
+    log_m: Tensor  # log density of the mixture at `z`, `(n,)`
+    draws: Tensor  # from the mixture, `(N_DRAWS, d)`
+    log_m_draws: Tensor  # log density of the mixture at `draws`, `(N_DRAWS,)`
+    gamma: float  # of the score, per nat
+    whole: Mixture  # the mixture of the model, which in more columns than two has seen the held-out rows
 
     @classmethod
     @torch.no_grad()
@@ -88,20 +70,7 @@ class HeldOut:
         unit: str,
         seed: int,
     ) -> "HeldOut":
-        """Draw from the mixture and convert gamma to nats.
-
-        Args:
-            energy: the model; only its mixture is used.
-            z: the held-out rows, `(n, d)`.
-            clean: the probability that a row belongs to the majority, `(n,)`; None if all rows count alike.
-            whole: the mixture of the model.
-            gamma: of the objective.
-            unit: of gamma: `nats`, or `spread`, that of the mixture's energies at its own draws.
-            seed: of the draws.
-
-        Returns:
-            Rows and draws.
-        """
+        """Draw from the mixture and convert gamma to nats."""
         rng = generator(seed, Stream.SPREAD, device=z.device)
         draws = energy.mixture.sample(N_DRAWS, rng)
         log_m_draws = energy.mixture.log_prob(draws)
@@ -115,12 +84,6 @@ class HeldOut:
 
         A standard error is taken off, since otherwise the noise of rows and draws would choose where there is little
         to gain.
-
-        Args:
-            energy: the model; only its network is used.
-
-        Returns:
-            The gain; 0 for the mixture alone.
         """
         assert isinstance(energy, CorrectedEnergy)
         f, f_draws = energy.network(self.z), energy.network(self.draws)
@@ -137,16 +100,7 @@ class HeldOut:
         return gain
 
     def kept(self, gain: float, energy: nn.Module, step: int = 0) -> Best:
-        """A copy of the weights, in which what the network has learnt is laid on the mixture of the model.
-
-        Args:
-            gain: of the weights.
-            energy: the network with averaged weights.
-            step: updates so far.
-
-        Returns:
-            What is kept.
-        """
+        """A copy of the weights, in which what the network has learnt is laid on the mixture of the model."""
         weights = copy.deepcopy(energy.state_dict())
         for name, value in self.whole.state_dict().items():
             weights[f"mixture.{name}"] = value.to(weights[f"mixture.{name}"], copy=True)
@@ -154,19 +108,7 @@ class HeldOut:
 
 
 def judge_of(held_out: Prepared | None, state: TrainState, config: TrainConfig) -> HeldOut | None:
-    """What tells how good a correction is; at first the mixture alone is the best there is.
-
-    Args:
-        held_out: the rows to judge by; None: there are none.
-        state: before the first update; its best weights are set.
-        config: of the run, with a number for gamma.
-
-    Returns:
-        The judge; None without rows.
-
-    Raises:
-        UserError: the network corrects no mixture.
-    """
+    """What tells how good a correction is; at first the mixture alone is the best there is."""
     if held_out is None:
         return None
     if not isinstance(state.averaged, CorrectedEnergy):
@@ -186,17 +128,6 @@ def score_gain(f: Tensor, log_m: Tensor, clean: Tensor, f_draws: Tensor, log_m_d
     The score is 1/gamma log E_p[exp(-gamma E)] - 1/(1+gamma) log of the integral of exp(-(1+gamma) E). The integral is
     E_m[m^gamma exp(-(1+gamma) f)], estimated from draws of m. Both scores use the same draws, so that most of the
     noise cancels.
-
-    Args:
-        f: the correction at the rows, `(n,)`.
-        log_m: log density of the mixture at the rows, `(n,)`.
-        clean: weights of the rows, `(n,)`.
-        f_draws: the correction at draws of m, `(k,)`.
-        log_m_draws: log density of the mixture at the draws, `(k,)`.
-        gamma: per nat, at least 0.
-
-    Returns:
-        Nats per row; 0 for f = 0.
     """
     if gamma == 0:
         return float(-(clean * f).sum() / clean.sum() - (torch.logsumexp(-f_draws, 0) - math.log(len(f_draws))))
@@ -210,17 +141,6 @@ def score_error(f: Tensor, log_m: Tensor, clean: Tensor, f_draws: Tensor, log_m_
     """The standard error of `score_gain`, of which rows and draws are samples.
 
     The log of a ratio of sums, of a_i and of b_i, has a variance of about the sum of (a_i / sum a - b_i / sum b)^2.
-
-    Args:
-        f: the correction at the rows, `(n,)`.
-        log_m: log density of the mixture at the rows, `(n,)`.
-        clean: weights of the rows, `(n,)`.
-        f_draws: the correction at draws of m, `(k,)`.
-        log_m_draws: log density of the mixture at the draws, `(k,)`.
-        gamma: per nat, at least 0.
-
-    Returns:
-        Nats per row; 0 for f = 0.
     """
     rows, power = clean.log(), gamma * log_m_draws
     if gamma == 0:
