@@ -43,17 +43,7 @@ def progress_bar(
     about: str | None = None,
     forecast: Forecast | None = None,
 ) -> "tqdm[None]":
-    """A progress bar that terminals and notebooks redraw often, and a log file receives a line of every ten seconds.
-
-    Args:
-        total: steps in all.
-        done: steps done before.
-        show: False for a silent bar.
-        unit: name of a step.
-        in_thousands: whether to write 1.2M for 1,200,000.
-        about: start of the line.
-        forecast: called once with the seconds of a step; the sentence it returns is printed above the bar.
-    """
+    """A progress bar that terminals and notebooks redraw often, and a log file receives a line of every ten seconds."""
     in_notebook = any(kind.__module__ == "tqdm.notebook" for kind in tqdm.__mro__)
     bar = _Bar(
         total=total,

@@ -12,20 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pscd.cli import reading
 from pscd.cli.flags import Parser, share
 from pscd.cli.output import CELLS, Part, cell_columns, cell_text, check_ids, in_parts, job_of, say
-from pscd.cli.reading import (
-    FILES,
-    add_learning_flags,
-    add_reading_flags,
-    blocks_of,
-    check_columns,
-    detector_reader,
-    fit_detector,
-    load_detector,
-    open_file,
-    say_notes,
-)
 from pscd.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,7 +30,9 @@ BLOCK_CELLS = 100_000  # each takes about a kilobyte while it is judged
 
 def add_flags(parser: Parser) -> None:
     """Add the flags of `pscd clean`."""
-    parser.add_argument("file", type=Path, metavar="FILE", help=f"a table ({FILES}), or a folder of Parquet files")
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help=f"a table ({reading.FILES}), or a folder of Parquet files"
+    )
     parser.add_argument("--list", type=Path, metavar="FILE", help=".csv file for the cells (default: FILE.cells.csv)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="file for the repaired copy")
     parser.add_argument("--repair", action="store_true", help="replace wrong cells by their suggestions")
@@ -51,8 +42,8 @@ def add_flags(parser: Parser) -> None:
     )
     parser.add_argument("--run", type=Path, help="a detector fitted before (default: one is fitted to the table)")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
-    add_learning_flags(parser)
-    add_reading_flags(parser)
+    reading.add_learning_flags(parser)
+    reading.add_reading_flags(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -63,12 +54,12 @@ def run(args: argparse.Namespace) -> None:
     listed = args.list or _beside(args.out or args.file)
     check_ids(args.ids, CELLS)
     _check(args, listed)
-    table = open_file(args, args.file)
+    table = reading.open_file(args, args.file)
     detector, read, rows = _detector(args, table)
     is_text = _is_text(args.file) and (args.out is None or _is_text(args.out))
     changed = ["wrong"] * args.repair + ["missing"] * args.fill
     wanted = [*detector.columns, *args.ids] if args.out is None or is_text else None
-    size, blocks = blocks_of(table, wanted, most=max(1000, BLOCK_CELLS // len(detector.columns)))
+    size, blocks = reading.blocks_of(table, wanted, most=max(1000, BLOCK_CELLS // len(detector.columns)))
 
     def work(i: int, block: "pd.DataFrame") -> Part:
         start = i * size
@@ -88,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
     job = job_of("clean", _settings(args, table), args.run, table.fingerprint())
     copy = None if is_text else args.out
     found = in_parts(listed, job, blocks, work, total=table.n_rows_estimate, copy=copy, finish=finish)
-    say_notes(table.notes)
+    reading.say_notes(table.notes)
     _report(args, detector, found, listed)
 
 
@@ -117,13 +108,13 @@ def _detector(
 ) -> "tuple[EnergyDetector, Callable[[pd.DataFrame], Rows], Rows | None]":
     """The detector of `--run` or one fitted to the table, what encodes a block, and all rows if they are encoded."""
     if args.run is None:
-        detector, _, rows = fit_detector(args, table)
+        detector, _, rows = reading.fit_detector(args, table)
         return detector, detector.read, None if table.is_large else rows
-    loaded = load_detector(args.run)
+    loaded = reading.load_detector(args.run)
     if loaded is None:
         raise UserError(f"{args.run}: holds no fitted detector; pscd detect makes one")
-    check_columns(table, args.ids)
-    return loaded, detector_reader(loaded, table), None
+    reading.check_columns(table, args.ids)
+    return loaded, reading.detector_reader(loaded, table), None
 
 
 def _settings(args: argparse.Namespace, table: "TableFile") -> dict[str, Any]:

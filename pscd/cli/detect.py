@@ -10,18 +10,9 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pscd.cli import reading
 from pscd.cli.flags import Parser, join_names, number_or_auto
 from pscd.cli.output import cell_columns, cell_text, check_folder, check_ids, say, write
-from pscd.cli.reading import (
-    FILES,
-    add_learning_flags,
-    add_reading_flags,
-    fit_detector,
-    make_detector,
-    open_file,
-    read_options,
-    say_notes,
-)
 from pscd.cli.scoring import Scoring, describe_pictures, picture_frame, write_picture_scores, write_scores
 from pscd.errors import UserError
 from pscd.run_folder import RunFolder
@@ -35,11 +26,11 @@ if TYPE_CHECKING:
 def add_flags(parser: Parser) -> None:
     """Add the flags of `pscd detect`."""
     parser.add_argument(
-        "data", type=Path, metavar="FILE", help=f"a table ({FILES}), a folder of Parquet files or of pictures"
+        "data", type=Path, metavar="FILE", help=f"a table ({reading.FILES}), a folder of Parquet files or of pictures"
     )
     parser.add_argument("--out", type=Path, metavar="RUN", help="run folder (default: runs/NAME)")
     parser.add_argument("--force", action="store_true", help="replace a detector that is there")
-    group = add_learning_flags(parser)
+    group = reading.add_learning_flags(parser)
     group.add_argument(
         "--contamination",
         type=number_or_auto,
@@ -52,7 +43,7 @@ def add_flags(parser: Parser) -> None:
         default="energy",
         help="rank rows by energy, or by the distance to neighbours, for tables of several groups (default: energy)",
     )
-    add_reading_flags(parser)
+    reading.add_reading_flags(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -64,13 +55,13 @@ def run(args: argparse.Namespace) -> None:
         _detect_pictures(args, folder)
         return
     check_ids(args.ids)
-    table = open_file(args, args.data)
-    detector, frame, rows = fit_detector(args, table, contamination=args.contamination, rank=args.rank)
-    options = {name: value for name, value in vars(read_options(args)).items() if value not in (None, ())}
+    table = reading.open_file(args, args.data)
+    detector, frame, rows = reading.fit_detector(args, table, contamination=args.contamination, rank=args.rank)
+    options = {name: value for name, value in vars(reading.read_options(args)).items() if value not in (None, ())}
     source = {"data": str(args.data), "ids": args.ids, "reading": options, "fingerprint": table.fingerprint()}
     _save(detector, folder, source)
     _say_fit(detector, len(frame))
-    say_notes(table.notes)
+    reading.say_notes(table.notes)
     scoring = Scoring(detector, args.ids, "outliers", False, lambda b: rows if b is frame else detector.read(b))
     write_scores(scoring, table, folder.scores, out)
     _draw(detector, rows, folder.scores.with_suffix(".png"))
@@ -161,7 +152,9 @@ def _detect_pictures(args: argparse.Namespace, folder: RunFolder) -> None:
     n = len(described.paths)
     check_enough(n, args.data)
     try:
-        detector = make_detector(args, contamination=args.contamination).fit(picture_frame(described, columns_for(n)))
+        detector = reading.make_detector(args, contamination=args.contamination).fit(
+            picture_frame(described, columns_for(n))
+        )
     except ValueError as error:
         raise UserError(f"{args.data}: {error}") from None
     unreadable = [(path.relative_to(args.data).as_posix(), why) for path, why in described.unreadable]

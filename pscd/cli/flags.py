@@ -181,11 +181,6 @@ def add_settings(group: Any, kind: type, flags: dict[str, str]) -> None:
     """A flag for some settings of a dataclass, with the help text of its field.
 
     A flag that was not given leaves nothing in the namespace; the others are found under the name of the setting.
-
-    Args:
-        group: a parser, or a group of flags.
-        kind: the dataclass.
-        flags: name of the setting, with dots, by flag.
     """
     found = {name: f for name, f, _, _ in settings_of(kind())}
     for flag, name in flags.items():

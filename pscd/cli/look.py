@@ -39,13 +39,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def report(schema: "Schema", path: Path, *, widest: int = 34) -> str:
-    """The schema of a table as text: the columns a model sees, those that are left out and why, how to correct it.
-
-    Args:
-        schema: of the table.
-        path: the file.
-        widest: characters of a printed column, except the last.
-    """
+    """The schema of a table as text: the columns a model sees, those that are left out and why, how to correct it."""
     size = "1 row" if schema.n_rows == 1 else f"{schema.n_rows:,} rows"
     lines = [f"{path}: {size}, {len(schema.columns)} columns", *(f"  {note}" for note in schema.notes)]
     rows = [

@@ -113,27 +113,16 @@ class Part:
 
 def in_parts(
     out: Path,
-    job: Mapping[str, Any],
-    blocks: Callable[[int], Iterator[Any]],
-    work: Callable[[int, Any], Part],
+    job: Mapping[str, Any],  # decides the result: parts of another job are discarded
+    blocks: Callable[[int], Iterator[Any]],  # from a number on
+    work: Callable[[int, Any], Part],  # called from several threads
     *,
     total: int,
     threads: int | None = None,
-    copy: Path | None = None,
-    finish: Callable[[Sequence[Path]], None] = lambda parts: None,
+    copy: Path | None = None,  # gets `Part.copy`
+    finish: Callable[[Sequence[Path]], None] = lambda parts: None,  # before parts are joined; again if it is stopped
 ) -> "list[Summary]":
-    """Work on blocks and write the results, in their order, to one file or two; a killed command resumes.
-
-    Args:
-        out: the file, or a folder of Parquet files.
-        job: plain values that decide the result: parts of another job are discarded.
-        blocks: gives the blocks from a number on.
-        work: makes a part of a block and its number; called from several threads.
-        total: approximate number of rows.
-        threads: blocks at a time; None: as many as torch may use.
-        copy: the second file, which gets `Part.copy`.
-        finish: called with the parts of `out` before they are joined; if it is stopped, it is called again.
-    """
+    """Work on blocks and write the results, in their order, to one file or two; a killed command resumes."""
     from pscd import fast
     from pscd.parts import Parts
     from pscd.progress import progress_bar
@@ -172,14 +161,7 @@ def in_parts(
 
 
 def job_of(command: str, settings: Mapping[str, Any], run: Path | None, data: str = "") -> dict[str, Any]:
-    """Plain values that decide what a command writes: its settings, the model and the data.
-
-    Args:
-        command: its name.
-        settings: the flags that matter.
-        run: a run folder, or the file of a model.
-        data: fingerprint of the data.
-    """
+    """Plain values that decide what a command writes: its settings, the model and the data."""
     from pscd.files import file_digest
     from pscd.run_folder import RunFolder
     from pscd.version import __version__
@@ -195,14 +177,7 @@ def job_of(command: str, settings: Mapping[str, Any], run: Path | None, data: st
 
 
 def measure(model: "Model", run: Path, samples: "torch.Tensor | None" = None, **options: Any) -> None:
-    """Measure how far samples are from held-out data, print it, and keep it in the run folder.
-
-    Args:
-        model: of the run.
-        run: the folder.
-        samples: drawn from the model already.
-        options: of `pscd.evaluate`: n, seed and, for images, features.
-    """
+    """Measure how far samples are from held-out data, print it, and keep it in the run folder."""
     from pscd.evaluation import evaluate, write_measurements
     from pscd.run_folder import RunFolder
 

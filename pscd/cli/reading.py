@@ -78,13 +78,7 @@ def open_file(args: argparse.Namespace, path: Path) -> "TableFile":
 def blocks_of(
     table: "TableFile", columns: Sequence[str] | None = None, *, most: int | None = None
 ) -> "tuple[int, Callable[[int], Iterator[pd.DataFrame]]]":
-    """Rows of a block of a table, and its blocks from a number on; a table that fits into one is read once.
-
-    Args:
-        table: the table.
-        columns: to read; None: all.
-        most: rows of a block, for work that takes much memory for each row.
-    """
+    """Rows of a block of a table, and its blocks from a number on; a table that fits into one is read once."""
     from pscd.tables.read import block_size
 
     if not table.is_large:
@@ -137,16 +131,7 @@ def check_columns(table: "TableFile", ids: Sequence[str], columns: Sequence[str]
 def fit_detector(
     args: argparse.Namespace, table: "TableFile", **options: Any
 ) -> "tuple[EnergyDetector, pd.DataFrame, Rows]":
-    """Fit a detector to a table, or to a sample of a large one.
-
-    Args:
-        args: the flags of the command.
-        table: the table.
-        options: of the detector.
-
-    Returns:
-        The detector, the rows that it learnt from, and the same rows encoded.
-    """
+    """Fit a detector to a table, or to a sample of a large one."""
     from pscd.data import check_enough
 
     check_columns(table, args.ids, args.columns)

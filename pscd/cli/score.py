@@ -10,30 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pscd.cli import output, reading
 from pscd.cli.flags import Parser, add_ids, add_machine, add_out, add_run
-from pscd.cli.output import (
-    PICTURES,
-    SHOWN_IMAGES,
-    Part,
-    check_ids,
-    check_out,
-    in_parts,
-    job_of,
-    say,
-    write,
-)
-from pscd.cli.reading import (
-    FILES,
-    add_reading_flags,
-    blocks_of,
-    check_columns,
-    detector_reader,
-    load_detector,
-    load_model,
-    numbers_reader,
-    open_file,
-    say_notes,
-)
 from pscd.cli.scoring import N_LISTED, Scoring, describe_pictures, write_picture_scores, write_scores
 from pscd.errors import UserError
 
@@ -54,7 +32,10 @@ def add_flags(parser: Parser) -> None:
 
     add_run(parser)
     parser.add_argument(
-        "file", type=Path, metavar="FILE", help=f"rows to score ({FILES}), or a folder of Parquet files or of pictures"
+        "file",
+        type=Path,
+        metavar="FILE",
+        help=f"rows to score ({reading.FILES}), or a folder of Parquet files or of pictures",
     )
     add_out(parser, ".csv, .parquet or .npy file for the energies, or a folder of Parquet files")
     add_ids(parser)
@@ -79,16 +60,16 @@ def add_flags(parser: Parser) -> None:
     group.add_argument(
         "--background", type=Path, metavar="RUN", help="score energy beyond that of a run on the same images with noise"
     )
-    add_reading_flags(parser, kinds=False)
+    reading.add_reading_flags(parser, kinds=False)
     add_machine(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Score rows by a detector or a model, and images by a model."""
-    check_out(args.out, args.force)
-    check_ids(args.ids)
-    detector = load_detector(args.run)
-    model = None if detector is not None else load_model(args.run, args.device)
+    output.check_out(args.out, args.force)
+    output.check_ids(args.ids)
+    detector = reading.load_detector(args.run)
+    model = None if detector is not None else reading.load_model(args.run, args.device)
     if (args.by not in (None, "energy") or args.reference or args.background) and not (model and model.is_image):
         raise UserError(f"{args.run}: --by, --reference and --background are for models of images, from pscd train")
     if detector is not None:
@@ -109,27 +90,27 @@ def _score_by_detector(args: argparse.Namespace, detector: "EnergyDetector") -> 
         _check_picture(args)
         write_picture_scores(detector, describe_pictures(args.file), args.file, args.out)
         return
-    table = open_file(args, args.file)
-    check_columns(table, args.ids)
+    table = reading.open_file(args, args.file)
+    reading.check_columns(table, args.ids)
     # What nobody reads is not computed: a file of numbers has no reasons in it.
     reasons = "none" if args.out.suffix == ".npy" else args.reasons
-    scoring = Scoring(detector, args.ids, reasons, args.log_density, detector_reader(detector, table))
+    scoring = Scoring(detector, args.ids, reasons, args.log_density, reading.detector_reader(detector, table))
     write_scores(scoring, table, args.out, args.run)
-    say_notes(table.notes)
+    reading.say_notes(table.notes)
 
 
 def _score_by_model(args: argparse.Namespace, model: "Model") -> None:
     """Energies of a table; a missing or invalid cell is named, and completed where the model can do that."""
     import numpy as np
 
-    table = open_file(args, args.file)
-    check_columns(table, args.ids)
+    table = reading.open_file(args, args.file)
+    reading.check_columns(table, args.ids)
     names, read = _model_reader(args, model, table)
     if args.log_density and (warning := model.log_z().warning) is not None:
-        say(f"note: {warning}")
-    size, blocks = blocks_of(table, [*names, *args.ids])
+        output.say(f"note: {warning}")
+    size, blocks = reading.blocks_of(table, [*names, *args.ids])
 
-    def work(i: int, block: "pd.DataFrame") -> Part:
+    def work(i: int, block: "pd.DataFrame") -> output.Part:
         x = read(block)
         complete = np.isfinite(x).all(1)
         valid = np.isfinite(x).any(1) if model.completes else complete
@@ -142,18 +123,20 @@ def _score_by_model(args: argparse.Namespace, model: "Model") -> None:
         problem = "".join(f"row {i * size + k}, {columns['problem'][k]}" for k in first)
         counts = {"invalid": int((~valid).sum()), "incomplete": int((~complete).sum())}
         summary = {"rows": len(x), **counts, "first": problem}
-        return Part(columns, columns["log_density" if args.log_density else "energy"], summary)
+        return output.Part(columns, columns["log_density" if args.log_density else "energy"], summary)
 
     threads = None if model.shift.device.type == "cpu" else 1
     settings = {"ids": args.ids, "log_density": args.log_density}
-    job = job_of("score", settings, args.run, table.fingerprint())
-    found = in_parts(args.out, job, blocks, work, total=table.n_rows_estimate, threads=threads)
-    say_notes(table.notes)
+    job = output.job_of("score", settings, args.run, table.fingerprint())
+    found = output.in_parts(args.out, job, blocks, work, total=table.n_rows_estimate, threads=threads)
+    reading.say_notes(table.notes)
     n, invalid, incomplete = (sum(summary[name] for summary in found) for name in ("rows", "invalid", "incomplete"))
-    say(f"{n - invalid:,} rows scored: {args.out}")
+    output.say(f"{n - invalid:,} rows scored: {args.out}")
     if incomplete:
         first = next(summary["first"] for summary in found if summary["first"])
-        say(f"rows with missing or invalid cells: {incomplete:,}, of which {invalid:,} have no energy (first: {first})")
+        output.say(
+            f"rows with missing or invalid cells: {incomplete:,}, of which {invalid:,} have no energy (first: {first})"
+        )
 
 
 def _model_reader(
@@ -168,13 +151,13 @@ def _model_reader(
         names = [name for name in table.names if name not in args.ids]
         if len(names) != model.shape[0]:
             raise UserError(f"{table.path}: {len(names)} columns, but {args.run} was trained on {model.shape[0]}")
-        return names, numbers_reader(table, names)
+        return names, reading.numbers_reader(table, names)
     names = list(model.columns or ()) if schema is None else [column.name for column in schema.learnt()]
     absent = [name for name in names if name not in table.names]
     if absent:
         raise UserError(f"{table.path}: has no column {listed(absent)}; it has {listed(list(table.names))}")
     if schema is None:
-        return names, numbers_reader(table, names)
+        return names, reading.numbers_reader(table, names)
     own = adapted(next(table.blocks(columns=names)), schema, table.options)
     return names, lambda block: encode(block[names], own).x
 
@@ -201,8 +184,8 @@ def _check_picture(args: argparse.Namespace) -> None:
     """Refuse outputs for images that must not be written."""
     if args.ids:
         raise UserError(f"{args.file}: images have no columns; leave --id out")
-    check_out(args.out, args.force, (".csv", ".npy", ".parquet"))
-    check_out(args.out.with_suffix(".png"), args.force, PICTURES)
+    output.check_out(args.out, args.force, (".csv", ".npy", ".parquet"))
+    output.check_out(args.out.with_suffix(".png"), args.force, output.PICTURES)
 
 
 def _score_images(args: argparse.Namespace, model: "Model") -> None:
@@ -226,13 +209,13 @@ def _score_images(args: argparse.Namespace, model: "Model") -> None:
             bar.update(len(part))
     energy, values = torch.cat(parts, 1).numpy()
     columns = {"file" if args.file.is_dir() else "row": names, "energy": energy}
-    write(args.out, values, columns if score.by == "energy" else {**columns, score.by: values})
+    output.write(args.out, values, columns if score.by == "energy" else {**columns, score.by: values})
     order = np.argsort(-values)
-    say(f"{len(names)} images scored: {args.out}; those of highest score:")
+    output.say(f"{len(names)} images scored: {args.out}; those of highest score:")
     for i in order[:N_LISTED]:
-        say(f"  {names[i]!s:<32} {score.by} {values[i]:.4g}")
-    shown = x[torch.from_numpy(order[:SHOWN_IMAGES].copy())]
-    say(f"picture: {grids.save(grids.grid(shown), args.out.with_suffix('.png'))}")
+        output.say(f"  {names[i]!s:<32} {score.by} {values[i]:.4g}")
+    shown = x[torch.from_numpy(order[: output.SHOWN_IMAGES].copy())]
+    output.say(f"picture: {grids.save(grids.grid(shown), args.out.with_suffix('.png'))}")
 
 
 def _images_in(path: Path, model: "Model") -> "tuple[torch.Tensor, list[str] | list[int]]":
@@ -272,12 +255,12 @@ def _outlier_score(args: argparse.Namespace, model: "Model") -> "OutlierScore":
     except UserError as error:
         if by is not None or args.reference is not None:
             raise
-        say(f"by energy alone: {error}")
+        output.say(f"by energy alone: {error}")
         return OutlierScore.fit(model)
     if by is None and len(reference) < MIN_REFERENCE:
-        say(f"by energy alone: there are only {len(reference)} images to compare with")
+        output.say(f"by energy alone: there are only {len(reference)} images to compare with")
         return OutlierScore.fit(model)
-    background = load_model(args.background, args.device) if args.background else None
+    background = reading.load_model(args.background, args.device) if args.background else None
     return OutlierScore.fit(model, reference[:2000], by or DEFAULT, background)
 
 

@@ -24,15 +24,7 @@ N_LISTED = 10  # rows or pictures that are printed
 
 @dataclass(frozen=True)
 class Scoring:
-    """What is written about each row.
-
-    Args:
-        detector: the detector.
-        ids: columns that are carried along.
-        reasons: rows that get reasons: `outliers`, `all` or `none`.
-        log_density: whether it is written.
-        read: encodes a block of a table.
-    """
+    """What is written about each row."""
 
     detector: "EnergyDetector"
     ids: Sequence[str]
@@ -69,14 +61,7 @@ class Scoring:
 
 
 def write_scores(scoring: Scoring, table: "TableFile", out: Path, run: Path) -> None:
-    """Write the scores of a table and print its outliers.
-
-    Args:
-        scoring: what is written.
-        table: the table.
-        out: a `.csv`, `.parquet` or `.npy` file, or a folder of Parquet files.
-        run: folder of the detector.
-    """
+    """Write the scores of a table and print its outliers."""
     size, blocks = blocks_of(table, [*scoring.detector.columns, *scoring.ids])
     settings = {"ids": scoring.ids, "log_density": scoring.log_density, "reasons": scoring.reasons}
     job = job_of("score", settings, run, table.fingerprint())

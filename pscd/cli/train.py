@@ -14,16 +14,7 @@ from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.cli.flags import (
-    Extend,
-    Parser,
-    add_columns,
-    add_machine,
-    add_settings,
-    parse_setting,
-    read_settings,
-    settings_help,
-)
+from pscd.cli import flags
 from pscd.cli.output import draw, is_first_process, measure, say
 from pscd.cli.reading import device
 from pscd.errors import UserError
@@ -49,7 +40,7 @@ PROTOCOLS = {
 }
 
 
-def add_flags(parser: Parser) -> None:
+def add_flags(parser: flags.Parser) -> None:
     """Add the flags of `pscd train`."""
     from pscd.config import TrainConfig
     from pscd.objectives import OBJECTIVES
@@ -67,8 +58,8 @@ def add_flags(parser: Parser) -> None:
         "--out", type=Path, metavar="RUN", help="run folder (default: runs/NAME); a run that was stopped there resumes"
     )
     group = parser.add_argument_group("settings (default: those of the recipe for the data)")
-    add_columns(group)
-    add_settings(group, TrainConfig, FLAGS)
+    flags.add_columns(group)
+    flags.add_settings(group, TrainConfig, FLAGS)
     group.add_argument("--recipe", metavar="NAME", help=f"start from another recipe: {', '.join(RECIPES)}")
     group.add_argument(
         "--objective", metavar="NAME", help=f"{', '.join(OBJECTIVES)}, or your own as package.module:Name"
@@ -77,8 +68,8 @@ def add_flags(parser: Parser) -> None:
     group.add_argument(
         "--set",
         dest="settings",
-        type=parse_setting,
-        action=Extend,
+        type=flags.parse_setting,
+        action=flags.Extend,
         default={},
         metavar="NAME=VALUE",
         help="any other setting, such as sampler.n_steps=10; repeatable",
@@ -89,7 +80,7 @@ def add_flags(parser: Parser) -> None:
     more.add_argument(
         "--measure", type=int, metavar="N", help="samples to measure and draw (default: 10000, of images 2000; 0: none)"
     )
-    add_machine(parser).add_argument(
+    flags.add_machine(parser).add_argument(
         "--timeout",
         type=float,
         default=600.0,
@@ -104,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
     from pscd.runs import load_config_data, train_model
 
     if args.help_all:
-        say(f"settings (pscd train DATA --set NAME=VALUE):\n{settings_help(_base(args, None))}")
+        say(f"settings (pscd train DATA --set NAME=VALUE):\n{flags.settings_help(_base(args, None))}")
         return
     if args.data is None:
         raise UserError("give the data to train on: a file, a folder or a toy such as moon (see pscd train --help)")
@@ -126,7 +117,9 @@ def _rows(args: argparse.Namespace) -> dict[str, Any]:
     from pscd.config import TrainConfig
 
     texts = args.settings | ({"seed": vars(args)["seed"]} if "seed" in vars(args) else {})
-    found = read_settings(TrainConfig(), {n: text for n, text in texts.items() if n == "seed" or n[:5] == "rows."})
+    found = flags.read_settings(
+        TrainConfig(), {n: text for n, text in texts.items() if n == "seed" or n[:5] == "rows."}
+    )
     return {"rows.data": args.data, **found} | ({} if args.columns is None else {"rows.columns": args.columns})
 
 
@@ -135,7 +128,7 @@ def config_from(args: argparse.Namespace, shape: tuple[int, ...] | None) -> "Tra
     base = _base(args, shape)
     given = vars(args)
     texts = {name: given[name] for name in FLAGS.values() if name in given} | args.settings
-    changes = read_settings(base, texts)
+    changes = flags.read_settings(base, texts)
     if args.objective == "cd" and changes.get("objective.gamma", 0) != 0:
         raise UserError("--objective cd is gamma 0; for another gamma use --objective ps-cd")
     if base.energy.name == "corrected" != changes.get("energy.name", "corrected"):
