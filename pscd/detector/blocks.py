@@ -12,7 +12,7 @@ from pscd.tables.levels import listed
 def reader_for(reader: Reader, file: TableFile, *, by_place: bool = False) -> Reader:
     """The reader of a detector for a file; what is not stated about text is inferred from the first block.
 
-    Columns are found by name; by place if the detector knows no names, or the file is an array.
+    Columns are matched by name; by place if the detector knows no names, or the file is an array.
     """
     by_place = by_place or file.shape is not None
     _check_columns(reader.columns, file.names, len(file.names) if by_place else None, file.path)

@@ -186,8 +186,8 @@ class Reader:
         result = np.empty(len(i), dtype=object)
         for c in np.unique(j).tolist():
             at = np.flatnonzero(j == c)
-            found = frame[names[c]][i[at].tolist()].to_list() if frame is not None else array[i[at], c]
-            result[at] = np.fromiter(found, dtype=object, count=len(at))
+            values = frame[names[c]][i[at].tolist()].to_list() if frame is not None else array[i[at], c]
+            result[at] = np.fromiter(values, dtype=object, count=len(at))
         return result.tolist()
 
     def correct_spelling(self, rows: Rows, suggested: Tensor) -> None:

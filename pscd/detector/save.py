@@ -114,8 +114,8 @@ def _check_network(path: Path, digest: str | None) -> None:
     if not path.is_file():
         return  # loading the model reports it
     with reading(path, "damaged"):
-        found = tensors_digest(read_tensors(path)[0])
-    if found != digest:
+        own = tensors_digest(read_tensors(path)[0])
+    if own != digest:
         raise UserError(
             f"{path}: not the network of the detector in this folder, but of another fit; save the detector again"
         )
