@@ -1,4 +1,4 @@
-"""Files that are written part by part: a killed command goes on where it was, and nobody sees half a file.
+"""Files that are written part by part: a killed command resumes where it was, and no incomplete file is visible.
 
 Parts are kept in a folder beside the output, `NAME.partial`, each under its final name only once it is on the disk.
 When all are there they are joined, the output gets its name, and the folder goes away. Parts of another job, of other

@@ -1,8 +1,8 @@
 """How images look at a glance, in numbers: brightness, contrast, detail, colours and layout, and miniatures.
 
-Layout is a few slow waves over the whole picture. Greys of many small squares are no good to a detector: a square that
-is empty in most pictures has hardly any spread, so that whatever reaches into it looks strange, and dozens of them
-drown the few numbers that tell a black frame or noise.
+Layout is a few slow waves over the picture. Greys of many small squares would mislead a detector: a square that is
+empty in most pictures has hardly any spread, so that any content of it is an outlier, and dozens of squares outweigh
+the few numbers that distinguish a black frame or noise.
 """
 
 from collections.abc import Iterator

@@ -68,7 +68,7 @@ class Source(Protocol):
 
     @property
     def n_rows(self) -> int | None:
-        """Number of rows, None where nobody knows before the end."""
+        """Number of rows, None if it is unknown before the end."""
 
     @property
     def about(self) -> str:

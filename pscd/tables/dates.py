@@ -92,7 +92,7 @@ def _order(
     if both == 0:
         guess = month if "/" in month else day
         first = "the month" if guess == month else "the day"
-        return [guess], [f"day or month first cannot be told; {first} is assumed; state day_first"]
+        return [guess], [f"day or month first is ambiguous; {first} is assumed; state day_first"]
     first, second = (day, month) if only_day >= only_month else (month, day)
     few = min(only_day, only_month)
     if few == 0:
