@@ -116,7 +116,7 @@ def evaluate(
     >>> import pscd
     >>> x = torch.randn(300, 2, generator=torch.Generator().manual_seed(0))
     >>> config = pscd.TrainConfig(updates=10, batch_size=32, energy=pscd.Architecture("quadratic"))
-    >>> model = pscd.fit(x[:200], config)
+    >>> model = pscd.fit(x[:200], config=config)
     >>> samples, floor = pscd.evaluate(model, n=50, real=x[200:])
     >>> samples.name, samples.n_real, floor.name
     ('samples', 50, 'data')

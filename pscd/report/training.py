@@ -48,21 +48,17 @@ PANELS = (
 
 def findings_blocks(log: Log, notes: Sequence[str] = ()) -> list[Block]:
     """The diagnostics of a run, with what they are based on, and what training noted about the data."""
-    blocks: list[Block] = []
-    checked = (
-        [panel.checks for panel in PANELS if panel.checks and any(name in log[-1] for name in panel.curves)]
-        if log
-        else []
-    )
-    if checked:
+    if log:
+        checked = [panel.checks for panel in PANELS if panel.checks and any(name in log[-1] for name in panel.curves)]
+        about = f"Checked: {', '.join([*checked, 'roll-backs'])}."
         problems = diagnose([dict(row) for row in log], retries=int(log[-1].get("retries", 0)))
-        about = f"Checked: {', '.join(checked)}, roll-backs."
         if problems == ["no problem found"]:
-            blocks.append(Text((f"No problem found. {about}",), "good"))
+            text = Text((f"No problem found. {about}",), "good")
         else:
-            blocks.append(Text((*(f"{_capitalised(problem)}." for problem in problems), about), "warning"))
+            text = Text((*(f"{_capitalised(problem)}." for problem in problems), about), "warning")
     else:
-        blocks.append(Text(("Nothing was logged yet, so nothing was checked.",)))
+        text = Text(("Nothing has been logged, so nothing was checked.",))
+    blocks: list[Block] = [text]
     if any(notes):
         blocks.append(Text(tuple(f"{_capitalised(note)}." for note in notes if note)))
     return blocks
