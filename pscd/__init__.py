@@ -1,6 +1,12 @@
-"""Train energy-based models with pseudo-spherical contrastive divergence.
+"""Energy-based models of contaminated data, trained with pseudo-spherical contrastive divergence.
 
-Names are loaded when they are first used, so that the version needs no torch, and only the detector needs scikit-learn.
+    model = pscd.fit(rows)                        # the recipe for rows of this shape; keywords change one setting each
+    model.energy(rows), model.sample(1000)        # a higher energy is more anomalous
+    detector = pscd.EnergyDetector().fit(table)   # outliers and wrong cells of a table
+    pscd.train(config, "runs/moon")               # the same as `fit` in a folder, which resumes
+    pscd.load("runs/moon")                        # a run, a model or a detector
+
+Names are loaded when they are first used, so `pscd --version` does not import torch, nor a model scikit-learn.
 """
 
 from importlib import import_module
@@ -135,7 +141,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """A public name, or a room such as `pscd.exact`, loaded on first use."""
+    """A public name, or a module such as `pscd.exact`, loaded on first use."""
     if name in _HOME_OF:
         value = getattr(import_module(_HOME_OF[name]), name)
         globals()[name] = value

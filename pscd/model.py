@@ -234,7 +234,7 @@ class Model(nn.Module):
 
     @property
     def completes(self) -> bool:
-        """Whether rows may have missing values: where a mixture fitted to the table says what is to be expected."""
+        """Whether rows may have missing values: where a mixture fitted to the table predicts them."""
         return isinstance(self.proposal, Mixture) and self.config.rows.start == "mixture"
 
     def completed(self, x: Tensor) -> Tensor:
@@ -402,7 +402,7 @@ class Model(nn.Module):
         energy: nn.Module | None = None,
         device: torch.device | str = "cpu",
     ) -> Self:
-        """Put a model together from the content of a file, which may be anybody's; call it inside of `reading`."""
+        """Put a model together from the content of an untrusted file; call it inside of `reading`."""
         from pscd.tables import Schema  # imports pandas
 
         config = TrainConfig.from_dict(json.loads(metadata["config"]))

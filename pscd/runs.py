@@ -157,17 +157,7 @@ def load_run(run: Path | str, *, energy: nn.Module | None = None, device: torch.
 
 
 def load_config_data(config: TrainConfig) -> Dataset:
-    """The data that a configuration names, split by its seed.
-
-    Args:
-        config: of the run.
-
-    Returns:
-        Training and held-out rows.
-
-    Raises:
-        UserError: the data cannot be read, or the rows were given in memory.
-    """
+    """The training and held-out rows that a configuration names, split by its seed."""
     if not config.rows.data:
         raise UserError("the model was fitted to rows in memory, which are not kept; give the rows")
     return load_dataset(
@@ -212,11 +202,11 @@ def _is_free(run: RunFolder) -> bool:
 
 def _check_same_run(run: RunFolder, config: TrainConfig, fingerprint: str) -> None:
     try:
-        found = unsealed(read_json(run.config))
-        fingerprint_found = found.pop("fingerprint")
-        there = TrainConfig.from_dict(found)
+        values = unsealed(read_json(run.config))
+        old_fingerprint = values.pop("fingerprint")
+        there = TrainConfig.from_dict(values)
         # The same rows may be called by another path, from another folder.
-        same_rows = fingerprint_found == fingerprint
+        same_rows = old_fingerprint == fingerprint
         differences = (config.changed({"rows.data": there.rows.data}) if same_rows else config).differences(there)
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
         raise UserError(f"{run.config} is damaged, or of another version; choose another folder") from None
@@ -232,7 +222,7 @@ def _given_back_on_failure(run: RunFolder) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(OSError):  # the disk itself may have failed; what went wrong first is told
+        with suppress(OSError):  # the disk may have failed; the first error is the one to report
             if distributed.rank() == 0 and not _has_begun(run):
                 run.config.unlink(missing_ok=True)
                 run.lock.unlink(missing_ok=True)

@@ -132,7 +132,7 @@ def recovering(config: TrainConfig) -> TrainConfig:
 
 
 def name_for_rows(shape: tuple[int, ...], *, own: bool = False) -> str:
-    """The name of the recipe for rows of a shape, and for an energy of one's `own`, which corrects no mixture."""
+    """The name of the recipe for rows of a shape, or for your `own` energy, which corrects no mixture."""
     if len(shape) == 3:
         return "images"
     if len(shape) == 1 and own:

@@ -1,4 +1,4 @@
-"""Batches of rows that are streamed: prepared on the way, and junk left out by chance, as in memory."""
+"""Batches of streamed rows, prepared on the way; rows are kept with their probability of being clean, as in memory."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -16,13 +16,12 @@ from pscd.recipes.tables import Prepared
 from pscd.rng import Stream, generator
 
 BLOCK = 16  # updates whose rows are prepared together: many small calls would take longer than the rest of an update
-SURE = 6.0  # standard deviations by which more candidates are read than will be needed on average
 
 
 class Batches:
     """Batches of a source, each a function of the number of the update.
 
-    In memory a row is drawn with probability proportional to that of being no junk. Here each row that comes is kept
+    In memory a row is drawn with probability proportional to that of being clean. Here each streamed row is kept
     with that probability, which gives the same batches on average and needs no number for each row. A block of updates
     reads a fixed number of rows, so that the place of every update in the stream is known.
 
@@ -36,10 +35,10 @@ class Batches:
     def __init__(self, source: Source, prepared: Prepared, config: TrainConfig, device: torch.device) -> None:
         self.source, self.prepared, self.config, self.device = source, prepared, config, device
         self.n = config.batch_size // distributed.world_size()
-        kept = 1.0 if prepared.clean is None else float(prepared.clean.double().mean())
+        share = 1.0 if prepared.clean is None else float(prepared.clean.double().mean())
         wanted = BLOCK * self.n
-        spare = SURE * math.sqrt(wanted * (1 - kept)) / kept
-        self.n_read = math.ceil(wanted / kept + spare)
+        # More candidates than are needed on average, by six standard deviations.
+        self.n_read = math.ceil(wanted / share + 6 * math.sqrt(wanted * (1 - share)) / share)
         self._block = -1
         self._z, self._label = torch.empty(0), None if not config.energy.classes else torch.empty(0)
         self._windows: Iterator[Window] | None = None
@@ -58,17 +57,7 @@ class Batches:
         self.close()
 
     def batch(self, step: int) -> tuple[Tensor, Tensor | None]:
-        """The rows of an update.
-
-        Args:
-            step: number of the update.
-
-        Returns:
-            This process's part of the batch in the network's coordinates, and the labels, if the energy has classes.
-
-        Raises:
-            UserError: rows cannot be read, here or in another process.
-        """
+        """This process's rows of an update in the network's coordinates, and labels if the energy has classes."""
         block, i = divmod(step, BLOCK)
         if block != self._block:
             distributed.on_all(lambda: self._load(block))
@@ -84,7 +73,7 @@ class Batches:
         if clean is not None:
             kept = (torch.rand(len(z), generator=rng, dtype=clean.dtype) < clean).nonzero().flatten()
             kept = kept if len(kept) else clean.argmax()[None]
-            index = kept[torch.arange(wanted) % len(kept)]  # enough but for one block in a billion
+            index = kept[torch.arange(wanted) % len(kept)]  # too few in one block of a billion
             z, label = z[index], None if label is None else label[index]
         self._z = z[:wanted].to(self.device)
         self._label = None if label is None else self._check_label(label[:wanted]).to(self.device)
@@ -93,11 +82,13 @@ class Batches:
     def _check_label(self, label: Tensor) -> Tensor:
         classes = self.config.energy.classes
         if label.min() < 0 or label.max() >= classes:
-            raise UserError(f"labels must lie between 0 and {classes - 1}; one is {int(label.max())}; set classes")
+            raise UserError(
+                f"labels must lie between 0 and {classes - 1}; one is {int(label.max())}; change energy.classes"
+            )
         return label
 
     def _rows(self, start: int, n: int) -> tuple[Tensor, Tensor | None]:
-        """So many rows of what this process reads, from a place on."""
+        """The next n rows that this process reads, from a position."""
         parts: list[Tensor] = []
         labels: list[Tensor] = []
         while n > 0:
@@ -106,7 +97,9 @@ class Batches:
             parts.append(window.x[part])
             if self._label is not None:
                 if window.label is None:
-                    raise UserError("an energy with classes needs a label for each row; without any, set classes to 0")
+                    raise UserError(
+                        "an energy with classes needs a label for each row; without labels, set energy.classes to 0"
+                    )
                 labels.append(window.label[part])
             start, n = start + len(parts[-1]), n - len(parts[-1])
         return torch.cat(parts), torch.cat(labels) if labels else None

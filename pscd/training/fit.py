@@ -63,7 +63,7 @@ def fit(
         x: rows `(n, *shape)` as a tensor, an array or a data frame, of which the numbers and dates are used; images as
             bytes `(n, channels, height, width)`. More than fit into memory are streamed: a memory map, a torch
             `Dataset`, a `DataLoader`, an iterable of batches that can be read again, or a function that returns one.
-        misplaced: nothing; an error that says so.
+        misplaced: not allowed; raises an error that shows what to write.
         label: `(n,)` integers, for an energy with `classes`; items and batches of datasets come with their own.
         updates: of the energy.
         gamma: of the objective, or `auto`.

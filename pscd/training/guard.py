@@ -57,7 +57,7 @@ def diagnose(rows: Sequence[dict[str, float]], *, retries: int = 0, limits: Thre
             f"weights collapsed (ESS {ess:.3f}): lower gamma (or beta) or warm up longer"
             if mean("gamma", 1.0) > 0
             else f"few draws of the mixture look like data (ESS {ess:.3f}): samples and log Z are less exact than "
-            "usual; model.log_z() says by how much"
+            "usual; model.log_z() has the error"
         )
     if gap < -apart:
         problems.append(

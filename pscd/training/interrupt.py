@@ -17,7 +17,7 @@ def deferred_interrupt(*, enabled: bool = True) -> Iterator[Callable[[], bool]]:
         enabled: False to change nothing.
 
     Yields:
-        A function that says whether a signal has come.
+        A function that returns whether a signal has arrived.
     """
     if not enabled or threading.current_thread() is not threading.main_thread():
         yield lambda: False

@@ -158,7 +158,7 @@ def train_on(
             show=progress and is_main,
             forecast=partial(forecast, left=end - state.step, where=device.type, kept=run is not None),
         ) as bar,
-        # Several processes may be at different updates when the signal comes, and saving needs them all.
+        # Several processes may be at different updates when the signal arrives, and saving needs them all.
         deferred_interrupt(enabled=distributed.world_size() == 1) as interrupted,
     ):
         while not (is_stopped or state.is_done(end, idle)):
@@ -216,15 +216,7 @@ def _chains(state: TrainState) -> Tensor:
 
 
 def count_modes(modes: Callable[[Tensor], Tensor], x: Tensor) -> Callback:
-    """A callback that adds to the log how chains are distributed over known modes, and how far that is from rows `x`.
-
-    Args:
-        modes: the mode of each row, `(n, *shape)` to `(n,)`.
-        x: rows of the data.
-
-    Returns:
-        For `fit(..., callbacks=[...])`.
-    """
+    """A callback that logs how chains are distributed over known modes (rows to `(n,)`), compared with rows `x`."""
     true_shares = mode_shares(x, modes, int(modes(x).max()) + 1)
 
     def add(at: dict[str, Any]) -> None:
@@ -336,7 +328,7 @@ def _save_and_raise(state: TrainState, error: UserError, run: RunFolder | None) 
     values = checkpoint.snapshot(state)
     if distributed.rank() == 0:
         checkpoint.save(values, run.path)
-    raise UserError(f"{error}; once that is done, the same command goes on from update {state.step}") from None
+    raise UserError(f"{error}; after that, the same run resumes from update {state.step}") from None
 
 
 def _describe(state: TrainState, config: TrainConfig, facts: dict[str, Any]) -> dict[str, str]:

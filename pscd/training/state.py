@@ -28,7 +28,7 @@ class Best:
     Args:
         gain: nats by which they improve on the start.
         weights: the averaged network's state.
-        step: updates after which they were found.
+        step: updates at which they were best.
     """
 
     gain: float
@@ -53,7 +53,7 @@ class TrainState:
         rows: checksum of the data, so that a checkpoint is not resumed with other rows.
         chances: cumulative probabilities with which rows are drawn, `(n,)`; None: uniform.
         best: the best weights so far by the held-out rows, if there are any.
-        about: what `pscd.model.describe` says of the model, so that a checkpoint can be read as one.
+        about: what `pscd.model.describe` returns for the model, so that a checkpoint can be read as one.
         step: updates so far.
         retries: roll-backs so far; each halves the learning rate and changes the randomness.
     """

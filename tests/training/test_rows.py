@@ -110,7 +110,7 @@ def test_a_shard_that_breaks_loses_nothing(tiny, x, tmp_path):
                 path.write_bytes(good[path][:50] + bytes(len(good[path]) - 50))
             broken.append(at["stats"])
 
-    with pytest.raises(UserError, match=r"\.parquet: damaged.*the same command goes on from update (16|32)"):
+    with pytest.raises(UserError, match=r"\.parquet: damaged.*the same run resumes from update (16|32)"):
         pscd.train(config, tmp_path / "run", progress=False, callbacks=[breaks])
     assert broken
     for path, content in good.items():
@@ -127,7 +127,7 @@ def test_what_was_learnt_before_a_shard_broke_is_kept_by_the_first_process_alone
             with pytest.raises(UserError, match=r"^broken$"):
                 loop._save_and_raise(state, UserError("broken"), folder)
         state.step = 7
-        with pytest.raises(UserError, match=r"^broken; once that is done, the same command goes on from update 7$"):
+        with pytest.raises(UserError, match=r"^broken; after that, the same run resumes from update 7$"):
             loop._save_and_raise(state, UserError("broken"), RunFolder(tmp_path))
         found = checkpoint.load(tmp_path)
         assert (found and found["step"]) == kept
