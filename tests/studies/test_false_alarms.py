@@ -27,8 +27,8 @@ def test_junk_is_spread_over_twice_the_range():
 
 
 def test_junk_is_seen_and_its_absence_too():
-    assert not is_taken_for_dirty("normal", 500, 2, 0.0, 1)
-    assert is_taken_for_dirty("normal", 500, 2, 0.1, 1)
+    assert not is_taken_for_dirty("normal", 500, 2, 0.0, 2)
+    assert is_taken_for_dirty("normal", 500, 2, 0.1, 2)
 
 
 def test_a_line_for_every_kind(tmp_path, monkeypatch):
