@@ -2,6 +2,8 @@
 
 import ast
 import graphlib
+import json
+import os
 import re
 import subprocess
 import sys
@@ -41,12 +43,12 @@ LAYERS = [
 ONLY_IN = {"matplotlib": {"plots.py"}, "argparse": {"cli"}, "altair": {"report/charts.py"}}
 
 # Budgets. Where the second number is larger than the first it is today's, and may only fall to the first.
-LINES = max(24_000, 25_300)
-CONSTANTS = 180  # the number only falls
+LINES = max(24_000, 24_900)
+CONSTANTS = 155  # the number only falls
 PACKAGE_LINES = {"(most)": 2_500, "tables": 3_300}
 FILE_LINES = 350
 LONGER_FILES = max(0, 3)  # files above FILE_LINES; losses.py and exact.py are one idea each and exempt
-LONG_DOCSTRINGS = max(0, 114)  # of names that are not exported
+LONG_DOCSTRINGS = max(0, 92)  # of names that are not exported
 
 
 def modules():
@@ -224,6 +226,28 @@ def test_docstrings_of_names_that_are_not_exported_are_one_line():
             if not is_exported and "\n" in prose:
                 long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
     assert len(long) <= LONG_DOCSTRINGS, "\n".join(long)
+
+
+READ_AND_ENCODE = """
+import contextlib, io, json, tempfile
+from pathlib import Path
+from scripts import trace_walk
+counts = {}
+with tempfile.TemporaryDirectory() as folder:
+    for name, call, table in trace_walk.walks(Path(folder)):
+        if table is not None:
+            with contextlib.redirect_stdout(io.StringIO()):
+                walk = trace_walk.trace(call, table)
+            counts[name] = [walk.count("tables.text", "TextSource.blocks"), walk.count("tables.encode", "encode")]
+print(json.dumps(counts))
+"""
+
+
+def test_a_command_reads_and_encodes_its_file_once():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", READ_AND_ENCODE]
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+    assert json.loads(done.stdout) == {"train": [1, 1], "detect": [1, 1]}
 
 
 # Modules that hold nothing to test, or whose words the tests of their neighbours check.
