@@ -180,7 +180,7 @@ def test_the_command_line_tells_a_lost_process_once_and_has_a_code_for_it(monkey
         assert settings["timeout"] == 7
         raise LostProcess("process 1 of 2: another process has ended")
 
-    monkeypatch.setattr("pscd.runs.train", lose)
+    monkeypatch.setattr("pscd.runs.train_model", lose)
     monkeypatch.setenv("RANK", "1")
     assert main(["train", "moon", "--timeout", "7", "--out", str(tmp_path / "run")]) == 3
     assert capsys.readouterr().err == "pscd: process 1 of 2: another process has ended\n"
