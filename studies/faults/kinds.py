@@ -24,7 +24,7 @@ from pscd.detector.estimator import EnergyDetector
 from pscd.errors import UserError
 from pscd.fast import cpp
 from pscd.run_folder import RunFolder
-from pscd.tables import blocks
+from pscd.tables import read
 from studies.faults.command import Ended, bits, end, run, start, wait_for
 
 NOBODY = 65534
@@ -253,7 +253,7 @@ def _right_scores(right: Path) -> tuple[tuple[str, ...], bytes, float]:
 
 
 def _short_blocks() -> None:
-    blocks.BLOCK_ROWS = 100
+    read.block_size = lambda width: 100
 
 
 def _score_stopped(out: Path, rng: random.Random, right: Reference, damage: Callable[[Path], object]) -> str | None:
