@@ -164,7 +164,9 @@ def make_detector(args: argparse.Namespace, **options: Any) -> "EnergyDetector":
 
 def detector_reader(detector: "EnergyDetector", table: "TableFile") -> "Callable[[pd.DataFrame], Rows]":
     """What encodes a block of a table for a detector; refuses a table without its columns."""
-    return detector.reader_for(table).read
+    reader = detector.reader_for(table)
+    # A detector of plain numbers takes the columns of a block as they come.
+    return (lambda block: reader.read(block[reader.columns])) if detector.reader_.is_plain else reader.read
 
 
 def numbers_reader(table: "TableFile", names: list[str]) -> "Callable[[pd.DataFrame], np.ndarray]":

@@ -167,7 +167,7 @@ def test_mistakes_are_reported_in_one_line(folder, tmp_path, capsys):
     np.save(tmp_path / "images.npy", np.zeros((5, 1, 8, 8)))
     assert "no column 'b', 'colour'" in refused(["score", run, tmp_path / "narrow.parquet", *out], capsys)
     assert "no column 'b'" in refused(["score", folder / "model", tmp_path / "narrow.parquet", *out], capsys)
-    assert "no column 'a', 'b', 'colour'" in refused(["score", run, tmp_path / "wide.npy", *out], capsys)
+    assert "5 numbers a row, but" in refused(["score", run, tmp_path / "wide.npy", *out], capsys)
     assert "5 columns, but" in refused(["score", folder / "model", tmp_path / "wide.npy", *out], capsys)
     assert "1 x 8 x 8 numbers are no table" in refused(["score", run, tmp_path / "images.npy", *out], capsys)
     assert "no column 'nobody'" in refused(["score", run, folder / "x.parquet", "--id", "nobody", *out], capsys)
