@@ -211,9 +211,7 @@ class CellMethods:
 
     def _wrong(self, judged: Judged, confidence: float) -> Tensor:
         _check_probability("confidence", confidence)
-        learnt = torch.zeros(self.reader_.n_columns, dtype=torch.bool)
-        learnt[self.reader_.sources] = True
-        return (judged.confidence >= confidence) & learnt
+        return (judged.confidence >= confidence) & self.reader_.is_learnt
 
     @staticmethod
     def _places(where: Tensor) -> tuple[NDArray[np.int_], NDArray[np.int_], NDArray[np.int_]]:

@@ -15,7 +15,6 @@ from sklearn.utils import Tags, check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from pscd.detector.blocks import reader_for
 from pscd.detector.cell_model import CellModel
 from pscd.detector.cells import CellMethods
 from pscd.detector.frames import empty_like, has_text, native_frame
@@ -278,19 +277,19 @@ class EnergyDetector(RowMethods, CellMethods, OutlierMixin, TransformerMixin, Ba
         self.sample_weight_ = torch.exp(-self.gamma * (energies - energies.median())).clamp_max(1).numpy()
 
     def reader_for(self, file: TableFile) -> Reader:
-        """How to read a table in a file, or its blocks, for the methods of the detector.
+        """How to read a file, at once or in blocks.
 
         Args:
             file: what `pscd.tables.open_table` returned.
 
         Returns:
-            A reader; its method `read` makes rows of data frames with the columns of the file.
+            A reader; its method `read` encodes data frames with the columns of the file.
 
         Raises:
             UserError: the file has other columns.
         """
         check_is_fitted(self)
-        return reader_for(self.reader_, file, by_place=not hasattr(self, "feature_names_in_"))
+        return self.reader_.for_file(file, by_place=not hasattr(self, "feature_names_in_"))
 
     @property
     def columns(self) -> list[str]:
@@ -322,8 +321,7 @@ class EnergyDetector(RowMethods, CellMethods, OutlierMixin, TransformerMixin, Ba
         """Write the fitted detector to two files of a folder, without pickle; `EnergyDetector.load` reads them.
 
         Args:
-            folder: is made if it does not exist. The second file holds a checksum of the network in the first, so that
-                files of two fits are not mixed up.
+            folder: is made if it does not exist.
 
         Raises:
             UserError: it cannot be written.
@@ -334,9 +332,6 @@ class EnergyDetector(RowMethods, CellMethods, OutlierMixin, TransformerMixin, Ba
     @classmethod
     def load(cls, folder: Path | str) -> Self:
         """Read the detector that `save` wrote.
-
-        Args:
-            folder: with the two files.
 
         Returns:
             The fitted detector.

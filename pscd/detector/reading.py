@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pscd.detector.frames import framed, has_text, native_frame
-from pscd.tables import Column, ReadOptions, Schema, decode, encode, look, spell
+from pscd.errors import UserError
+from pscd.tables import Column, ReadOptions, Schema, TableFile, decode, encode, look, spell
 from pscd.tables.dates import in_zone
 from pscd.tables.encode import adapted
-from pscd.tables.levels import meant
+from pscd.tables.levels import listed, meant
 from pscd.tables.numbers import LARGEST
 
 
@@ -91,6 +92,22 @@ class Reader:
         names = [f"x{j}" for j in range(names)] if isinstance(names, int) else names
         return cls(Schema(tuple(Column(name, "number", source="number") for name in names)), is_plain=True)
 
+    def for_file(self, file: TableFile, *, by_place: bool = False) -> "Reader":
+        """The reader for a file; what is not stated about its text is inferred from the first block.
+
+        Columns are matched by name; by place if the detector knows no names, or the file is an array.
+        """
+        by_place = by_place or file.shape is not None
+        if by_place and len(file.names) != len(self.columns):
+            width = f"{len(file.names)} numbers a row"
+            raise UserError(f"{file.path}: {width}, but the detector was fitted to {len(self.columns)} columns")
+        absent = [name for name in self.columns if not by_place and name not in file.names]
+        if absent:
+            raise UserError(f"{file.path}: has no column {listed(absent)}; it has {listed(list(file.names))}")
+        reader = self.renamed(file.names) if by_place else self
+        first = next(file.blocks(columns=reader.columns)) if file.is_large else file.frame()[reader.columns]
+        return reader.adapted(first, file.options)
+
     def renamed(self, names: Sequence[str]) -> "Reader":
         """A reader for a table with other names of the columns that the model sees, in the same order."""
         new = iter(names)
@@ -136,6 +153,11 @@ class Reader:
         return torch.tensor(self.schema.sources, dtype=torch.long)
 
     @cached_property
+    def is_learnt(self) -> Tensor:
+        """Which columns of the table the model sees, `(d,)`."""
+        return torch.tensor([column.is_learnt for column in self.schema.columns])
+
+    @cached_property
     def is_ordered(self) -> Tensor:
         """Which columns of the rows are numbers, or the days of dates, and have intervals: `(D,)`."""
         return torch.tensor([part.n_levels == 0 and part.role in ("value", "days") for part in self.schema.parts])
@@ -156,9 +178,7 @@ class Reader:
             x = x.masked_fill(infinite, torch.nan) if infinite.any() else x
             return Rows(x, infinite, x.isnan() & ~infinite, table, self)
         encoded = encode(table if native_frame(table) is not None else np.asarray(table, dtype=object), self.schema)
-        x, learnt = torch.from_numpy(encoded.x), torch.zeros(self.n_columns, dtype=torch.bool)
-        learnt[self.sources] = True
-        missing = torch.from_numpy(encoded.missing) & learnt
+        x, missing = torch.from_numpy(encoded.x), torch.from_numpy(encoded.missing) & self.is_learnt
         return Rows(
             x.masked_fill(x == self._rare_codes, torch.nan), torch.from_numpy(encoded.invalid), missing, table, self
         )

@@ -3,7 +3,6 @@ import pandas as pd
 import pytest
 
 from pscd import EnergyDetector, UserError
-from pscd.detector.blocks import reader_for
 from pscd.tables import open_table
 
 
@@ -22,7 +21,7 @@ def test_all_blocks_are_read_as_the_first(tmp_path, frame, columns):
     frame.loc[50:, ["a", "b"]] = 1.25
     frame.to_csv(tmp_path / "x.csv", index=False, sep=";", decimal=",", float_format="%.3f")
     table = open_table(tmp_path / "x.csv")
-    reader = reader_for(detector.reader_, table)
+    reader = detector.reader_for(table)
     found = np.concatenate([detector.score_samples(reader.read(block[columns])) for block in table.blocks(10)])
     np.testing.assert_allclose(found, detector.score_samples(frame[columns]), rtol=1e-12)
 
@@ -33,7 +32,7 @@ def test_infinite_numbers_are_impossible_cells(tmp_path, frame):
     x[3, 1], x[4, 0] = np.inf, -1e31
     np.save(tmp_path / "x.npy", x)
     table = open_table(tmp_path / "x.npy")
-    rows = reader_for(detector.reader_, table).read(next(table.blocks(10)))
+    rows = detector.reader_for(table).read(next(table.blocks(10)))
     assert rows.impossible.nonzero().tolist() == [[3, 1], [4, 0]]
     assert np.isfinite(detector.score_samples(rows)).all()
 
