@@ -153,18 +153,20 @@ hours follow from them by assumptions that are named. The counts are made by `py
 
 With the CUDA build of PyTorch ([installation](install.md#pytorch-without-a-gpu)), the paper's two experiments are
 
-```sh
-python -m studies data get cifar10
-pscd train cifar10 --preset paper-cifar10 --device cuda --out runs/paper-cifar10
-pscd train celeba --preset paper-celeba --device cuda --out runs/paper-celeba  # see python -m studies data
-torchrun --nproc-per-node 8 -m pscd train cifar10 --preset paper-cifar10 --device cuda --out runs/eight
-pscd report runs/paper-cifar10 --evaluate --device cuda --n 50000 --features inception.pt    # the FID
+```python
+import pscd
+from studies.images.sets import load_dataset  # python -m studies data get cifar10
+from studies.presets import preset
+
+data, config = load_dataset("cifar10", seed=0), preset("paper-cifar10")  # or celeba, paper-celeba
+folder = "runs/paper-cifar10"
+model = pscd.fit(data.train, config=config, label=data.train_labels, device="cuda", folder=folder, progress=True)
 ```
 
-`--gamma -0.5` is the paper's other setting, `--objective cd` its baseline. After the first updates `pscd train` says
-how long the rest takes on *your* GPU, which beats every number below; Ctrl-C stops it, the run can be used, and the
-same command goes on. With several processes the batch of 128 (64) and the buffer are divided among them; the gradient
-is that of one process on the whole batch ([training](training.md#several-processes-and-gpus)).
+`gamma=-0.5` is the paper's other setting, `gamma=0.0` its baseline. After the first updates `fit` reports how long the
+rest takes on *your* GPU, which is more reliable than every number below; Ctrl-C stops it, and the same call resumes.
+With several processes (`torchrun`) the batch of 128 (64) and the buffer are divided among them; the gradient is that of
+one process on the whole batch ([training](training.md#several-processes-and-gpus)).
 
 ## What an update costs
 
@@ -206,8 +208,7 @@ on top.
 - A compiled network goes through the trainer as it is, and keeps the names of its weights, so checkpoints fit both:
 
   ```python
-  config = studies.presets.preset("paper-cifar10")
-  data = pscd.load_dataset("cifar10", seed=0)
+  data, config = load_dataset("cifar10", seed=0), preset("paper-cifar10")
   energy = config.energy.build((3, 32, 32))
   energy.compile()
   model = pscd.fit(

@@ -74,10 +74,10 @@ def compute(settings: Settings) -> Result:
     config, name, seed = TrainConfig.from_dict(settings["config"]), settings["set"], settings["seed"]
     rows: list[dict[str, float]] = []
     x = TOYS_2D[name](config.rows.n_data, generator(seed, Stream.TOY_TRAIN))
+    mode = TOYS_2D[name].mode
+    counts = [] if mode is None else [count_modes(mode, x)]
     try:
-        model = fit(
-            x, config=config, callbacks=[count_modes(TOYS_2D[name].mode, x), lambda at: rows.append(at["stats"])]
-        )
+        model = fit(x, config=config, callbacks=[*counts, lambda at: rows.append(at["stats"])])
         measured = measure(model, name, seed, n_grid=settings["n_grid"], n_fresh=settings["n_fresh"])
     except (Diverged, UserError) as error:
         return {"mmd": None, "mmd_density": None, "error": str(error)}
