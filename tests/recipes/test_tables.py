@@ -342,7 +342,7 @@ def test_rows_out_of_reach_are_few_draws_of_the_proposal():
 def test_a_model_of_rows_with_missing_values_knows_their_energies():
     x = clean_rows(400, 3)
     gappy = x.masked_fill(torch.rand(x.shape, generator=generator(1)) < 0.1, torch.nan)
-    model = pscd.fit(gappy, RECIPES["table"].changed({"updates": 20}))
+    model = pscd.fit(gappy, config=RECIPES["table"].changed({"updates": 20}))
     energy = model.energy(gappy)
     assert energy.isfinite().all()
     whole = ~gappy.isnan().any(1)
