@@ -136,7 +136,11 @@ def config_from(args: argparse.Namespace, shape: tuple[int, ...] | None) -> "Tra
         changes = {"rows.hold_out": 0.0, **changes}
         if getattr(base.objective, "negatives", None) == "importance":
             changes = {"objective.negatives": "auto", **changes}
-    return base.changed(_rows(args)).changed(changes)
+    try:
+        return base.changed(_rows(args)).changed(changes)
+    except UserError as error:
+        hint = "; pscd train --help-all lists them" if "there is no setting" in str(error) else ""
+        raise UserError(f"{error}{hint}") from None
 
 
 def _base(args: argparse.Namespace, shape: tuple[int, ...] | None) -> "TrainConfig":

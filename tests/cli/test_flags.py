@@ -62,7 +62,7 @@ def test_settings_of_every_objective_can_be_set(objective):
     [
         ("sampler.n_steps", "write NAME=VALUE"),
         ("=3", "write NAME=VALUE"),
-        ("nonsense=3", "there is no setting 'nonsense'"),
+        ("nonsense=3", "there is no setting 'nonsense'; pscd train --help-all lists them"),
         ("sampler.n_steps=much", "n_steps must be int"),
         ("sampler=mala", "is several settings"),
     ],
