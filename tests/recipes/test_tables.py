@@ -352,7 +352,5 @@ def test_a_model_of_rows_with_missing_values_knows_their_energies():
     # Given the first column, the second is .8 times it and noise of 3; unconditionally its deviation is 3.8.
     error = (completed - x)[gappy[:, 1].isnan() & ~gappy[:, 0].isnan(), 1]
     assert error.std() < 3.5
-    with pytest.raises(UserError, match="missing or infinite"):
-        model.log_density(gappy)
-    with pytest.raises(UserError, match="are infinite"):
+    with pytest.raises(UserError, match="infinite"):
         model.energy(x / 0)
