@@ -142,17 +142,7 @@ def meant(text: str, levels: Iterable[str]) -> list[str]:
 def misspellings(
     texts: Sequence[str], counts: np.ndarray, *, rare: float = 0.01, times: int = 10, most: int = 2_000
 ) -> dict[str, str]:
-    """For each misspelt value of a column the common one that is meant.
-
-    Args:
-        texts: distinct values; none is misspelt where they are more than `most`: these are no categories.
-        counts: how often each occurs.
-        rare: share of the cells that a misspelt value has at most.
-        times: what is meant is at least so many times as common.
-        most: see `texts`.
-
-    Returns:
-        Pairs of texts.
+    """For each misspelt value of a column the common one that is meant, at least `times` as common; at most `rare`.
 
     >>> misspellings(["Male", "Female", "Femal"], np.array([100, 90, 1]))
     {'Femal': 'Female'}

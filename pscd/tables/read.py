@@ -95,14 +95,7 @@ class TableFile:
         return hashlib.sha256(json.dumps([files, asdict(self.options)]).encode()).hexdigest()[:16]
 
     def frame(self) -> pd.DataFrame:
-        """The whole table, read once; text cells of a text file are as they stand.
-
-        Returns:
-            A data frame, the same one at each call.
-
-        Raises:
-            UserError: the table is damaged, or does not fit into memory.
-        """
+        """The whole table, read once; text cells of a text file are as they stand."""
         if self._frame is None:
             (self._frame,) = self.blocks(size=0)
             if self.shape is None:
@@ -112,19 +105,7 @@ class TableFile:
     def blocks(
         self, size: int | None = None, start: int = 0, columns: Sequence[str] | None = None
     ) -> Iterator[pd.DataFrame]:
-        """The table in blocks of consecutive rows, the same whenever it is read.
-
-        Args:
-            size: rows of a block; None: what suits the width of the table; 0: all rows in one block.
-            start: number of the first row, from 0.
-            columns: names of the columns to read, in the table's order; None: all.
-
-        Yields:
-            Data frames; all but the last have `size` rows.
-
-        Raises:
-            UserError: the table is damaged further on.
-        """
+        """The table in blocks of `size` rows (None: what suits its width; 0: all) from row `start` on."""
         size = block_size(len(self.names)) if size is None else size
         noticed: list[str] = []
         with reading(self.path, f"not a readable {'folder' if self.path.is_dir() else f'{suffix_of(self.path)} file'}"):
