@@ -65,7 +65,7 @@ def test_every_objective_has_the_recipe(rows, name):
 
 def test_what_fit_cannot_use_is_one_line(rows):
     with pytest.raises(UserError, match=r"fit takes only the rows by position.*fit\(rows, config=...\)"):
-        pscd.fit(rows, config=pscd.TrainConfig())
+        pscd.fit(rows, pscd.TrainConfig())
     with pytest.raises(UserError, match="energy must be a torch module"):
         pscd.fit(rows, energy="mlp")
     with pytest.raises(UserError, match="labels need an energy with classes"):
