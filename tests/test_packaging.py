@@ -159,7 +159,7 @@ def shell_lines(path):
     return lines + re.findall(r"`((?:pscd|python -m studies) [^`\n]+)`", path.read_text())
 
 
-@pytest.mark.parametrize("path", set(pages()) - {ROOT / "CHANGELOG.md"}, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("path", sorted(set(pages()) - {ROOT / "CHANGELOG.md"}), ids=lambda p: str(p.relative_to(ROOT)))
 def test_commands_flags_and_studies_that_pages_name_exist(path):
     known = set(studies())
     for line in shell_lines(path):

@@ -29,7 +29,7 @@ from pscd.sampling import Mala
 from pscd.tables import open_table
 from pscd.training import checkpoint
 from pscd.training.finish import load_stopped
-from pscd.training.guard import verdict
+from pscd.training.guard import diagnose
 from pscd.training.state import init_state
 from studies.fuzz.mutate import inside_gzip, inside_json_text, inside_zip, json_value, mutate
 from studies.images import formats as image_files
@@ -152,7 +152,7 @@ def _runs() -> Iterator[tuple[str, Format]]:
 
 def _read_log(path: Path) -> object:
     rows = RunFolder(path.parent).read_metrics()
-    return verdict(rows, retries=int(rows[-1].get("retries", 0))) if rows else None
+    return diagnose(rows, retries=int(rows[-1].get("retries", 0))) if rows else None
 
 
 def _images() -> Iterator[tuple[str, Format]]:
