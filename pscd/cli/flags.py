@@ -155,13 +155,15 @@ def read_settings(config: Any, texts: Mapping[str, str]) -> dict[str, Any]:
     >>> read_settings(TrainConfig(), {"seed": "3", "chains.start": "data", "optimizer.clip": "none"})
     {'seed': 3, 'chains.start': 'data', 'optimizer.clip': None}
     >>> read_settings(TrainConfig(), {"optimizer.betas": "0,0.99"})
-    {'optimizer.betas': (0, 0.99)}
+    {'optimizer.betas': (0.0, 0.99)}
     """
     hints = {name: str(hint) for name, _, _, hint in settings_of(config)}  # of a Literal its words are in quotes
 
     def read(text: str, hint: str) -> Any:
         if hint.startswith("tuple"):
-            return tuple(parse_value(part) for part in parse_names(text))
+            values = tuple(parse_value(part) for part in parse_names(text))
+            # Adam wants floats, and type(0) is int.
+            return tuple(float(v) if type(v) is int and "float" in hint else v for v in values)
         return text if f"'{text}'" in hint else parse_value(text)
 
     return {name: read(text, hints.get(name, "")) for name, text in texts.items()}
