@@ -43,12 +43,12 @@ LAYERS = [
 ONLY_IN = {"matplotlib": {"plots.py"}, "argparse": {"cli"}, "altair": {"report/charts.py"}}
 
 # Budgets. Where the second number is larger than the first it is today's, and may only fall to the first.
-LINES = max(24_000, 24_900)
+LINES = 24_000
 CONSTANTS = 155  # the number only falls
 PACKAGE_LINES = {"(most)": 2_500, "tables": 3_300}
 FILE_LINES = 350
 LONGER_FILES = max(0, 3)  # files above FILE_LINES; losses.py and exact.py are one idea each and exempt
-LONG_DOCSTRINGS = max(0, 92)  # of names that are not exported
+LONG_DOCSTRINGS = 0  # of names that are not exported
 
 
 def modules():
@@ -197,7 +197,18 @@ def test_studies_are_neither_imported_nor_packaged():
 
 
 def exported_names():
-    """Names in `__all__` of pscd and of its sub-packages, and the public names of modules that stand beside them."""
+    """Names in `__all__` of pscd and of its sub-packages, public names of modules beside them, and bases of all these.
+
+    The methods of a base are those of the exported class.
+    """
+    names = set(names_in_all())
+    bases = {node.name: node.bases for path in modules() for node in tree(path).body if isinstance(node, ast.ClassDef)}
+    while more := {getattr(base, "id", "") for name in names for base in bases.get(name, ())} & set(bases) - names:
+        names |= more
+    return names
+
+
+def names_in_all():
     for path in PACKAGE.rglob("__init__.py"):
         for node in tree(path).body:
             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
@@ -217,7 +228,7 @@ def definitions(path):
 
 def test_docstrings_of_names_that_are_not_exported_are_one_line():
     """An example may follow it."""
-    exported = set(exported_names())
+    exported = exported_names()
     long = []
     for path in modules():
         for outer, node in definitions(path):

@@ -180,10 +180,8 @@ def settings_help(config: Any) -> str:
 
 
 def add_settings(group: Any, kind: type, flags: dict[str, str]) -> None:
-    """A flag for some settings of a dataclass, with the help text of its field.
-
-    A flag that was not given leaves nothing in the namespace; the others are found under the name of the setting.
-    """
+    """A flag for some settings of a dataclass, with the help text of its field."""
+    # A flag that was not given leaves nothing in the namespace; the others are found under the name of the setting.
     found = {name: f for name, f, _, _ in settings_of(kind())}
     for flag, name in flags.items():
         text = found[name].metadata["help"].replace("%", "%%")

@@ -17,11 +17,10 @@ from pscd.rng import Stream, generator, integer_seed
 
 
 class BatchSource:
-    """Batches of an iterable, a `DataLoader` or a function that returns one, shuffled within windows.
+    """Batches of an iterable, a `DataLoader` or a function that returns one, shuffled within windows."""
 
-    A run that resumes reads the rows before its place again and drops them, since the iterable cannot be entered
-    elsewhere. Randomness of the iterable itself, such as that of a `DataLoader` that shuffles, is seeded by the epoch.
-    """
+    # A run that resumes reads the rows before its place again and drops them. Randomness of the iterable itself, such
+    # as that of a `DataLoader` that shuffles, is seeded by the epoch.
 
     columns: tuple[str, ...] | None = None
     n_rows: int | None = None

@@ -110,10 +110,7 @@ def read_folder(folder: Path, train: bool, size: int | None) -> Arrays:
 
 
 def list_pictures(folder: Path) -> tuple[list[Path], np.ndarray | None]:
-    """All pictures of a folder and of the folders in it, in order, and their labels: the number of the sub-folder.
-
-    Names decide what is a picture; hidden files and folders are passed over.
-    """
+    """All pictures of a folder and its sub-folders, by their names, and as labels the numbers of the sub-folders."""
     classes = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     own = _pictures_in(folder.iterdir())
     inner = [(_pictures_in(c.rglob("*")), c) for c in classes]

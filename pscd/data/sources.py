@@ -33,10 +33,7 @@ def is_parquet_folder(path: Path) -> bool:
 
 
 def streams_file(path: Path, stream: StreamChoice) -> bool:
-    """Whether a file or a folder of Parquet files is streamed.
-
-    It depends on the file alone and not on the memory of the machine, so that a run is the same everywhere.
-    """
+    """Whether a file or a folder of Parquet files is streamed: the same on all machines, whatever their memory."""
     if path.is_dir():
         if stream == "no":
             raise UserError(f"{path}: a folder of Parquet files is always streamed; leave stream out")
@@ -92,10 +89,8 @@ def open_source(
 def encoded_file(
     table: "TableFile", columns: Sequence[str] | None, *, show: bool = True
 ) -> "tuple[Path, Schema, tuple[str, ...]]":
-    """The encoded rows of a table as a `.npy` file in the cache folder, made if it is not there yet.
-
-    In float64: time stamps need all their digits until they are standardised. The first of several processes makes it.
-    """
+    """The encoded rows of a table as a `.npy` file in the cache folder, made by one process if it is not there yet."""
+    # In float64: time stamps need all their digits until they are standardised.
     from pscd.tables import Schema
 
     key = json.dumps([table.fingerprint(), columns and list(columns)])
@@ -142,11 +137,7 @@ def _write_header(out: IO[bytes], n: int, width: int) -> None:
 
 
 def as_source(x: Any, stream: StreamChoice, *, label: Tensor | None, labelled: bool) -> Source | None:
-    """What streams rows given in Python; None if they are to be held in memory.
-
-    Arrays, tensors and memory maps are streamed where they are large, datasets and iterables of batches always.
-    `labelled` says whether items and batches come with labels.
-    """
+    """What streams rows: large arrays, tensors and memory maps, any data set or iterable; None: hold them in memory."""
     if isinstance(x, ChunkedSource | BatchSource):
         return x
     if isinstance(x, TensorDataset) and not (labelled and len(x.tensors) > 1 and label is None):

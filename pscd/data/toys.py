@@ -28,18 +28,13 @@ CURVE_NOISE = 0.2  # of swiss_roll and moon, after their scaling
 class GaussianMixture1d:
     """A mixture of Gaussians on the line.
 
-    Args:
-        weights: shares of the components, which sum to 1.
-        means: of the components.
-        variances: of the components; not standard deviations.
-
     >>> GaussianMixture1d((0.5, 0.5), (-1.0, 1.0), (0.1, 0.1)).sample(3).shape
     torch.Size([3, 1])
     """
 
-    weights: tuple[float, ...]
+    weights: tuple[float, ...]  # sum to 1
     means: tuple[float, ...]
-    variances: tuple[float, ...]
+    variances: tuple[float, ...]  # not standard deviations
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """`(n, 1)` draws."""
@@ -163,13 +158,8 @@ def swiss_roll_log_density(x: Tensor) -> Tensor:
 
 
 def _log_curve(x: Tensor, curve: Callable[[Tensor], Tensor], low: float, high: float, n: int) -> Tensor:
-    """Log density of `curve(t)`, t uniform on (low, high), plus noise: Gauss-Legendre over t.
-
-    With four nodes per width of the noise along the curve, it is exact to ten digits.
-
-    Returns:
-        Log densities, `(n,)`.
-    """
+    """Log density `(n,)` of `curve(t)`, t uniform on (low, high), plus noise: Gauss-Legendre over t."""
+    # With four nodes per width of the noise along the curve, it is exact to ten digits.
     nodes, weights = (torch.from_numpy(v).to(x) for v in np.polynomial.legendre.leggauss(n))
     centres = curve(low + (high - low) * (nodes + 1) / 2)
 

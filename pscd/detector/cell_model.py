@@ -37,29 +37,17 @@ class Drawn:
 
 @dataclass(frozen=True)
 class CellModel:
-    """A robust mixture of the columns that vary, in coordinates in which numbers have comparable scales.
+    """A robust mixture of the columns that vary, in coordinates in which numbers have comparable scales."""
 
-    Args:
-        columns: the coordinates of the numeric columns; None if no number varies.
-        source: the mixture of the columns that vary, numbers and categories, or the rows to fit it to.
-        levels: for each column of the rows the number of its categories, 0 for a number, `(D,)`.
-        varies: which columns the mixture sees, `(D,)`.
-        constants: value of the others, `(D,)`; NaN for a column without values.
-    """
-
-    columns: Coordinates | None
-    source: TableMixture | Drawn
-    levels: Tensor
-    varies: Tensor
-    constants: Tensor
+    columns: Coordinates | None  # of the numeric columns; None if no number varies
+    source: TableMixture | Drawn  # of the columns that vary, or the rows to fit it to
+    levels: Tensor  # number of categories of each column, 0 for a number, `(D,)`
+    varies: Tensor  # which columns the mixture sees, `(D,)`
+    constants: Tensor  # value of the others, `(D,)`; NaN for a column without values
 
     @classmethod
     def fit(cls, x: Tensor, levels: Tensor, *, seed: int) -> "CellModel":
-        """Choose the coordinates of rows `(n, D)`, and draw the rows for the mixture.
-
-        The mixture itself is fitted when it is first needed: numbers are ranked without it, and it takes longer than
-        the rest of a fit.
-        """
+        """Choose the coordinates of rows `(n, D)`, and draw rows for the mixture, which is fitted at its first use."""
         columns, varies, constants = _varying(x, levels)
         index = torch.randperm(len(x), generator=generator(seed, Stream.MIXED_MIXTURE))[: SETTINGS.max_rows]
         unfitted = cls(columns, Drawn(x[:0], seed), levels, varies, constants)

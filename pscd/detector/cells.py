@@ -33,30 +33,21 @@ SETTINGS = CellSettings()
 
 
 def confidence_of(surprise: Tensor, prior: float = SETTINGS.prior) -> Tensor:
-    """Probability that a cell is wrong, given its surprise -log p.
-
-    The Bayes factor of a right against a wrong cell is at least -e p log p (Sellke, Bayarri and Berger 2001); it is 1
-    where p is larger than 1/e.
-    """
+    """Probability that a cell is wrong, given its surprise -log p."""
+    # The Bayes factor of a right against a wrong cell is at least -e p log p (Sellke, Bayarri and Berger 2001); it is 1
+    # where p is larger than 1/e.
     log_factor = torch.where(surprise > 1, 1 + surprise.clamp(min=1).log() - surprise, 0.0)
     return torch.sigmoid(math.log(prior / (1 - prior)) - log_factor)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The cells of rows as a detector sees them.
+    """The cells of rows as a detector sees them, `(n, d)` each; confidence and surprise of missing cells are 0."""
 
-    Args:
-        cells: the columns that the mixture sees, given the trusted others of their rows.
-        cost: nats by which each cell of the table is less likely than the likeliest value, `(n, d)`.
-        confidence: probability that each cell is wrong, `(n, d)`; 0 for missing cells.
-        surprise: minus the log of the probability of a value at least as unlikely, `(n, d)`; 0 for missing cells.
-    """
-
-    cells: Cells
-    cost: Tensor
-    confidence: Tensor
-    surprise: Tensor
+    cells: Cells  # the columns that the mixture sees, given the trusted others of their rows
+    cost: Tensor  # nats by which a cell is less likely than the likeliest value
+    confidence: Tensor  # probability that a cell is wrong
+    surprise: Tensor  # minus the log of the probability of a value at least as unlikely
 
 
 class CellMethods:
@@ -229,10 +220,8 @@ class CellMethods:
 
     @torch.no_grad()
     def _intervals(self, judged: Judged, where: Tensor, suggested: Tensor, level: float) -> tuple[Tensor, Tensor]:
-        """Lower and upper ends around the suggestions, `(n, D)`; NaN for categories and cells that are not asked for.
-
-        The other parts of a date, such as its weekday, are those of the suggestion.
-        """
+        """Lower and upper ends around the suggestions, `(n, D)`; NaN for categories and cells outside `where`."""
+        # The other parts of a date, such as its weekday, are those of the suggestion.
         reader, model = self.reader_, self.cells_
         parts = where[:, reader.sources]
         ends = [model.inverse(end) for end in judged.cells.quantiles(level, parts[:, model.varies])]

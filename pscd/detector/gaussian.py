@@ -27,12 +27,7 @@ class GaussianSettings:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """A Gaussian in k dimensions.
-
-    Args:
-        mean: `(k,)`.
-        covariance: `(k, k)`.
-    """
+    """A Gaussian in k dimensions: mean `(k,)`, covariance `(k, k)`."""
 
     mean: Tensor
     covariance: Tensor

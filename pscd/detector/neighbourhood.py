@@ -26,19 +26,14 @@ SETTINGS = NeighbourSettings()
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """The energy k log r of rows with k columns, r being the root mean square distance to the nearest rows.
+    """The energy k log r of rows with k columns, r being the root mean square distance to the nearest rows."""
 
-    1 / r^k is the density of points in a ball of radius r, so this is minus a log density up to a constant. It is the
-    distance to a measure of Gu, Akoglu and Rinaldo (2019), who show why many neighbours detect anomalies better than a
-    few: a small group of outliers must not be its own neighbourhood.
+    # 1 / r^k is the density of points in a ball of radius r, so this is minus a log density up to a constant. It is the
+    # distance to a measure of Gu, Akoglu and Rinaldo (2019), who show why many neighbours detect anomalies better than
+    # a few: a small group of outliers must not be its own neighbourhood.
 
-    Args:
-        rows: whitened rows with close neighbours, `(m, k)` in float64.
-        count: number of nearest ones among them.
-    """
-
-    rows: Tensor
-    count: int
+    rows: Tensor  # whitened rows with close neighbours, `(m, k)` in float64
+    count: int  # number of nearest ones among them
 
     @classmethod
     def of(cls, u: Tensor) -> "Neighbourhood":

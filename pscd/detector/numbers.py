@@ -24,15 +24,10 @@ N_NORMALISER = 20_000  # draws for the normalising constant
 
 @dataclass(frozen=True)
 class NumberEnergy:
-    """E(z) of rows `(n, k)` in robust coordinates; NaN is a missing cell.
+    """E(z) of rows `(n, k)` in robust coordinates; NaN is a missing cell."""
 
-    Args:
-        gaussian: of the majority.
-        model: the trained network, on rows that the Gaussian whitens.
-    """
-
-    gaussian: Gaussian
-    model: Model
+    gaussian: Gaussian  # of the majority
+    model: Model  # the trained network, on rows that the Gaussian whitens
 
     @cached_property
     def network(self) -> nn.Module:

@@ -61,15 +61,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class Reader:
-    """How a fitted detector reads tables.
+    """How a fitted detector reads tables."""
 
-    Args:
-        schema: the kinds of the d columns.
-        is_plain: whether the table was numbers alone, with missing values but without text; it then need not be parsed.
-    """
-
-    schema: Schema
-    is_plain: bool = False
+    schema: Schema  # the kinds of the d columns
+    is_plain: bool = False  # the table was numbers alone, and need not be parsed
 
     @classmethod
     def of(cls, table: Any, *, kinds: Mapping[str, str] | None = None, missing: Sequence[str] = ()) -> "Reader":
@@ -93,10 +88,7 @@ class Reader:
         return cls(Schema(tuple(Column(name, "number", source="number") for name in names)), is_plain=True)
 
     def for_file(self, file: TableFile, *, by_place: bool = False) -> "Reader":
-        """The reader for a file; what is not stated about its text is inferred from the first block.
-
-        Columns are matched by name; by place if the detector knows no names, or the file is an array.
-        """
+        """The reader for a file with these columns, by name, or by place if names are unknown or it is an array."""
         by_place = by_place or file.shape is not None
         if by_place and len(file.names) != len(self.columns):
             width = f"{len(file.names)} numbers a row"
@@ -115,10 +107,7 @@ class Reader:
         return replace(self, schema=replace(self.schema, columns=tuple(columns)))
 
     def adapted(self, frame: Any, options: ReadOptions | None = None) -> "Reader":
-        """A reader for another file with the same columns, of which `frame` is a block: its decimal sign may differ.
-
-        What is not stated in `options` is inferred from the cells of the frame.
-        """
+        """A reader for another file, of which `frame` is a block; what `options` leave open is inferred from it."""
         if not self.is_plain:
             return replace(self, schema=adapted(frame, self.schema, options))
         table = native_frame(frame)

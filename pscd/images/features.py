@@ -69,13 +69,12 @@ class Pixels:
 
 
 class Scripted:
-    """A network in a TorchScript file, such as the Inception of 2015 that defines the FID.
+    """A network in a TorchScript file, such as the Inception of 2015 that defines the FID."""
 
-    A network that takes bytes of any size gets them as they are. Any other gets the input that defines the FID: 299 x
-    299 pixels, scaled as in TensorFlow 1, as (x - 128) / 128. Grey images are repeated to three channels. The first of
-    several outputs is used. A network with the option `return_features`, such as inception-2015-12-05.pt, is called
-    with it. In bfloat16 (`half`) features differ by a few per cent, so the name contains the precision.
-    """
+    # A network that takes bytes of any size gets them as they are. Any other gets the input that defines the FID: 299 x
+    # 299 pixels, scaled as in TensorFlow 1, as (x - 128) / 128. Grey images are repeated to three channels. The first
+    # of several outputs is used. In bfloat16 (`half`) features differ by a few per cent, so the name contains the
+    # precision.
 
     def __init__(
         self,
@@ -137,11 +136,8 @@ class Scripted:
 
 
 def scale_as_tensorflow(x: Tensor, size: int) -> Tensor:
-    """Bilinear scaling to a square as in TensorFlow 1: pixel i of the result lies at i * (old / new) of the source.
-
-    Other libraries align the centres of pixels instead, which shifts the image by up to half a pixel and changes the
-    FID.
-    """
+    """Bilinear scaling to a square as in TensorFlow 1: pixel i of the result lies at i * (old / new) of the source."""
+    # Other libraries align the centres of pixels, which shifts the image by up to half a pixel and changes the FID.
     rows, columns = (_interpolation(old, size).to(x.dtype) for old in x.shape[2:])
     return rows @ x @ columns.T
 

@@ -155,11 +155,8 @@ def gradient_norms(model: Model, x: Tensor, *, block_size: int = IMAGE_BLOCK) ->
 
 
 def compressed_bits(x: Tensor) -> Tensor:
-    """The losslessly compressed length of each image, `(n,)`, as an estimate of its complexity.
-
-    The compressor is zlib, level 9, of the bytes as they are or of differences between neighbours in a row (the filter
-    `Sub` of PNG), whichever is shorter.
-    """
+    """The losslessly compressed length of each image, `(n,)`, as an estimate of its complexity."""
+    # By zlib, level 9, of the bytes as they are or of differences in a row (`Sub` of PNG), whichever is shorter.
     pixels = (x if x.dtype == torch.uint8 else to_bytes(x)).cpu()
     differences = pixels.clone()
     differences[..., 1:] -= pixels[..., :-1]  # modulo 256

@@ -19,19 +19,12 @@ from pscd.progress import progress_bar
 
 @dataclass(frozen=True)
 class Described:
-    """Descriptions of the pictures that could be read.
+    """Descriptions of the pictures that could be read."""
 
-    Args:
-        paths: of these pictures.
-        x: `(n, columns)`, the `COLUMNS` of each.
-        miniatures: `(n, numbers)`, what `near_duplicates` compares.
-        unreadable: the other pictures, each with the reason.
-    """
-
-    paths: tuple[Path, ...]
-    x: np.ndarray
-    miniatures: np.ndarray
-    unreadable: tuple[tuple[Path, str], ...]
+    paths: tuple[Path, ...]  # of these pictures
+    x: np.ndarray  # `(n, columns)`, the `COLUMNS` of each
+    miniatures: np.ndarray  # `(n, numbers)`, what `near_duplicates` compares
+    unreadable: tuple[tuple[Path, str], ...]  # the other pictures, each with the reason
 
 
 def describe(paths: Sequence[Path], *, side: int = 32) -> Described:

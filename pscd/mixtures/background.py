@@ -15,10 +15,9 @@ THINNEST = 1e-3  # least half-width of a box, so that a column that hardly varie
 
 @dataclass(frozen=True)
 class Background:
-    """Uniform densities on nested boxes and broad Gaussians with independent columns; categories are independent.
+    """Uniform densities on nested boxes and broad Gaussians with independent columns; categories are independent."""
 
-    The boxes are uniform in the units of the data, where contamination by wrong entries usually is.
-    """
+    # The boxes are uniform in the units of the data, where contamination by wrong entries usually is.
 
     low: Tensor  # lower corners of the boxes, `(boxes, d)`
     high: Tensor  # upper corners, `(boxes, d)`

@@ -141,12 +141,10 @@ def _conditionals(model: TableMixture, block: Block, filled: Filled, parts: Tens
 
 
 def trusted_cells(model: TableMixture, x: Tensor, false_alarms: float = 1e-3, *, max_distrusted: float = 0.5) -> Tensor:
-    """Which cells agree with the others of their row, `(n, D)`; false for missing and for wrong cells.
-
-    The most surprising cell of a row is removed first, and the others are compared again without it, because one wrong
-    cell makes correct ones look wrong. At the end cells come back that agree with those that are left. At most half of
-    the cells of a row are removed: if that leaves surprises, the row as a whole is anomalous, and its energy shows it.
-    """
+    """Which cells agree with the others of their row, `(n, D)`; false for missing and for wrong cells."""
+    # The most surprising cell of a row is removed first, and the others are compared again without it, because one
+    # wrong cell makes correct ones look wrong. At the end cells come back that agree with those that are left. If the
+    # largest share is removed and surprises are left, the row as a whole is anomalous, and its energy shows it.
     x = x.double()
     there = ~x.isnan()
     trusted = there.clone()

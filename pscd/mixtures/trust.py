@@ -23,11 +23,9 @@ def likely_cells(
     max_wrong: float = 0.3,
     max_of_level: float = 0.2,
 ) -> Tensor:
-    """Cells that a fit relies on, `(n, D)`; never one beyond `gross`, at least 1 - `max_wrong` of each column.
-
-    The background, or other components, may have taken all rows of a category away from the model. So a category of
-    which more than `max_of_level` look wrong is trusted.
-    """
+    """Cells that a fit relies on, `(n, D)`; never one beyond `gross`, at least 1 - `max_wrong` of each column."""
+    # The background, or other components, may have taken all rows of a category away from the model. So a category of
+    # which more than `max_of_level` look wrong is trusted.
     there = ~x.isnan()
     is_gross = (x.abs() > gross) & (model.levels == 0)
     trusted = trusted_cells(model, x.masked_fill(is_gross, torch.nan), false_alarms)
@@ -67,10 +65,8 @@ def bounds_of(z: Tensor, outermost: float = 0.005) -> Tensor:
 def spread_of(
     cells: Cells, *, level: float = 0.9, prior_rows: float = 30.0, limits: tuple[float, float] = (0.8, 2.0)
 ) -> Tensor:
-    """The factor by which held-out residuals exceed the model's, `(d,)`, at one level; wrong cells are left out.
-
-    Each column is shrunk towards all of them by `prior_rows`.
-    """
+    """The factor by which held-out residuals exceed the model's, `(d,)`, at one level; wrong cells are left out."""
+    # Each column is shrunk towards all of them by `prior_rows`.
     numeric = cells.model.numeric
     surprise, there = cells.surprise[:, numeric], (cells.trusted & ~cells.x.isnan())[:, numeric]
     # The deviations of a Gaussian whose two-sided tail is as improbable.

@@ -47,29 +47,17 @@ class TableSettings:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Rows as the network sees them, and what a robust mixture says about them.
+    """Rows as the network sees them, and what a robust mixture says about them."""
 
-    Args:
-        z: the rows in the network's coordinates, `(n, *shape)` in float32, missing values drawn from the mixture.
-        coordinates: the map from the units of the data to `z`.
-        mixture: fitted to `z`, if the configuration asks for one.
-        clean: `(n,)`, the probability that a row belongs to the majority; None if all rows count alike.
-        notes: sentences for the user.
-        ties: values of the columns that are dequantised, where there is a mixture.
-        edge: log density of the proposal below which rows are out of its reach.
-        judged: the majority's density fitted to `z` without the rows that are held out, if `mixture` has seen them.
-        majority: of images, if some of them do not look like it.
-    """
-
-    z: Tensor
-    coordinates: Coordinates
-    mixture: RobustMixture | None = None
-    clean: Tensor | None = None
-    notes: tuple[str, ...] = ()
-    ties: Ties | None = None
-    edge: float = -math.inf
-    judged: Mixture | None = None
-    majority: Majority | None = None
+    z: Tensor  # `(n, *shape)` in float32, missing values drawn from the mixture
+    coordinates: Coordinates  # from the units of the data to `z`
+    mixture: RobustMixture | None = None  # fitted to `z`, if the configuration asks for one
+    clean: Tensor | None = None  # `(n,)`, probability of the majority; None: all count alike
+    notes: tuple[str, ...] = ()  # sentences for the user
+    ties: Ties | None = None  # values of the columns that are dequantised, where there is a mixture
+    edge: float = -math.inf  # log density of the proposal below which rows are out of its reach
+    judged: Mixture | None = None  # the majority without held-out rows, if `mixture` has seen them
+    majority: Majority | None = None  # of images, if some of them do not look like it
 
     @property
     def learnt_from(self) -> Mixture:
@@ -107,20 +95,7 @@ class Prepared:
 
 
 def prepare(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | None = None) -> tuple[Prepared, TrainConfig]:
-    """Bring rows into the form that training needs, and choose gamma where it is `auto`.
-
-    Args:
-        x: rows `(n, *shape)` in the units of the data; missing values of a table are NaN.
-        config: of the run.
-        columns: names of the columns, for messages.
-
-    Returns:
-        The prepared rows, and the configuration with a number for gamma.
-
-    Raises:
-        UserError: a column is constant, gamma cannot be chosen, or the start is for tables and these are images, or the
-            other way round.
-    """
+    """Bring rows `(n, *shape)`, with NaN as missing, into the form that training needs; gamma `auto` gets a number."""
     if x.isnan().any() and not (config.rows.start == "mixture" and x.ndim == 2):
         raise UserError("missing values need a table and a mixture that completes them; set rows.start to mixture")
     if config.rows.start == "glance":
@@ -172,11 +147,9 @@ def _prepare_table(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | No
 
 
 def auto_gamma(mixture: RobustMixture) -> float:
-    """Gamma auto: the estimated share of contamination, per spread of the energies, to two digits.
-
-    Rows are weighed by their probability of being clean already, and gamma takes care of what that has missed: nothing
-    where nothing looks like contamination. A larger gamma would cut off tails.
-    """
+    """Gamma auto: the estimated share of contamination, per spread of the energies, to two digits."""
+    # Rows are weighed by their probability of being clean already, and gamma takes care of what that has missed:
+    # nothing where nothing looks like contamination. A larger gamma would cut off tails.
     return float(f"{mixture.contamination:.2g}") if mixture.contamination >= 0.005 else 0.0
 
 

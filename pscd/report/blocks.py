@@ -14,14 +14,11 @@ class Text:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text below the names of the columns; without names, pairs of a name and a value drawn as cards.
-
-    With a `summary` the table is folded away under it.
-    """
+    """Rows of text below the names of the columns; without names, pairs of a name and a value drawn as cards."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    summary: str = ""
+    summary: str = ""  # the table is folded away under it
 
 
 @dataclass(frozen=True)

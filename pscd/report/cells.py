@@ -33,10 +33,8 @@ def costs_by_detector(costs: "pd.DataFrame", frame: "pd.DataFrame", cells: "pd.D
 
 
 def costs_by_model(model: Model, x: Floats, samples: Floats, *, most_energies: int = 1_000_000) -> CellCosts:
-    """The fall in energy if a cell of `x` `(n, d)` is set to the best of up to 48 quantiles of the model's samples.
-
-    Wide tables have fewer quantiles, so that at most about `most_energies` energies are computed.
-    """
+    """The fall in energy if a cell of `x` `(n, d)` is set to the best of up to 48 quantiles of the model's samples."""
+    # Wide tables have fewer quantiles, so that at most about `most_energies` energies are computed.
     rows = torch.from_numpy(x)
     energy = model.energy(rows).double()
     cost, best = torch.zeros_like(rows), rows.clone()

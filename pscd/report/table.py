@@ -37,31 +37,18 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class ScoredTable:
-    """A table with the energies of a model.
+    """A table with the energies of a model."""
 
-    Args:
-        source: where the rows come from, in words.
-        energy: of all n rows that have one.
-        sample_energy: of samples of the model.
-        number: of the m rows that are drawn, from 0 in their file, by falling energy, the highest first.
-        drawn_energy: of these rows.
-        columns: values `(m,)` of the drawn rows and of the samples.
-        costs: of the cells of the first k drawn rows.
-        ids: columns that name a row, `(m,)` each.
-        threshold: energy above which a row is an outlier, if there is one.
-        weight: of the drawn rows in training, from 0 to 1; NaN for rows that it did not see.
-    """
-
-    source: str
-    energy: Floats
-    sample_energy: Floats
-    number: Index
-    drawn_energy: Floats
-    columns: tuple[DrawnColumn, ...]
-    costs: Callable[[int], CellCosts]
-    ids: dict[str, list[Any]] = field(default_factory=dict)
-    threshold: float | None = None
-    weight: Floats | None = None
+    source: str  # where the rows come from, in words
+    energy: Floats  # of all n rows that have one
+    sample_energy: Floats  # of samples of the model
+    number: Index  # of the m drawn rows, from 0 in their file, by falling energy
+    drawn_energy: Floats  # of these rows
+    columns: tuple[DrawnColumn, ...]  # values `(m,)` of the drawn rows and of the samples
+    costs: Callable[[int], CellCosts]  # of the cells of the first k drawn rows
+    ids: dict[str, list[Any]] = field(default_factory=dict)  # columns that name a row, `(m,)` each
+    threshold: float | None = None  # energy above which a row is an outlier, if there is one
+    weight: Floats | None = None  # of the drawn rows in training, from 0 to 1; NaN: not in training
 
     def is_outlier(self, energy: Floats) -> NDArray[np.bool_]:
         """Which energies lie above the threshold; none without one."""

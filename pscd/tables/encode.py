@@ -119,10 +119,7 @@ def _present(table: "nw.DataFrame[Any]", schema: Schema) -> dict[int, Column]:
 
 
 def _plain_numbers(series: "nw.Series[Any]", column: Column, schema: Schema) -> tuple[np.ndarray, np.ndarray] | None:
-    """The numbers of a column and which cells are missing, at once and not by distinct cells, which takes far longer.
-
-    None where most cells are no plain numbers, so that there may be more to infer about them.
-    """
+    """The numbers of a column and which cells are missing, at once; None where most cells are no plain numbers."""
     if column.kind not in ("number", "integer") or column_missing(column.name, schema.missing):
         return None
     if series.dtype.is_numeric():

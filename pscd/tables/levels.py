@@ -106,12 +106,11 @@ def _ordered(levels: list[str]) -> list[str]:
 def is_slip(text: str, meant: str, *, shortest: int = 3, sure: int = 5) -> bool:
     """Whether a text is another one with a single slip: a letter exchanged with the next, doubled, or left out.
 
-    From `sure` letters on any letter too many or another letter is one, too (Iran and Iraq are two countries), and in
-    any word differences of case and blanks. Texts with other digits are different things.
-
     >>> is_slip("Torgesen", "Torgersen"), is_slip("Room 12", "Room 13"), is_slip("Iraq", "Iran")
     (True, False, False)
     """
+    # From `sure` letters on any letter too many or another letter is one, too (Iran and Iraq are two countries), and in
+    # any word differences of case and blanks. Texts with other digits are different things.
     if text == meant:
         return False
     short, long = _plain(text), _plain(meant)

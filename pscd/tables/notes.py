@@ -10,11 +10,9 @@ from pscd.tables.levels import listed, misspellings
 
 
 def copied_rows(frame: pd.DataFrame, *, fewest: int = 20, distinct: float = 0.9) -> tuple[str, ...]:
-    """Rows that are exact copies of others, where that can hardly be chance.
-
-    In a table of a few categories rows are equal by chance. They are not if, without the copies, some column has hardly
-    any value twice.
-    """
+    """Rows that are exact copies of others, where that can hardly be chance."""
+    # In a table of a few categories rows are equal by chance. They are not if, without the copies, some column has
+    # hardly any value twice.
     try:
         is_copy = frame.duplicated().to_numpy()
     except TypeError:  # lists in cells

@@ -158,11 +158,9 @@ def open_text(path: Path, encoding: str) -> IO[str]:
 
 
 def encodings(head: bytes) -> list[str]:
-    """Encodings to try for a file that begins so, the likeliest first.
-
-    Statistical detectors (charset-normalizer) take short Western European tables for cp1250 or big5: only encodings
-    that mark themselves, and the two that most programs write, are inferred.
-    """
+    """Encodings to try for a file that begins so, the likeliest first."""
+    # Statistical detectors (charset-normalizer) take short Western European tables for cp1250 or big5: only encodings
+    # that mark themselves, and the two that most programs write, are inferred.
     if head.startswith(b"\xef\xbb\xbf"):
         return ["utf-8-sig"]
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -234,11 +232,9 @@ def records(lines: str | Iterable[str], delimiter: str, *, quoted: bool = True) 
 
 
 def table_records(file: Iterable[str], layout: Layout) -> Iterator[tuple[list[str], int, int]]:
-    """The header, if there is one, and the rows of the table in a file, as `records` gives them.
-
-    In a table of one column a blank line between two others is a row whose cell is missing, and so are empty quotation
-    marks. In wider tables a blank line is no row.
-    """
+    """The header, if there is one, and the rows of the table in a file, as `records` gives them."""
+    # In a table of one column a blank line between two others is a row whose cell is missing, and so are empty
+    # quotation marks. In wider tables a blank line is no row.
     if layout.width > 1:
         yield from islice(records(file, layout.delimiter, quoted=layout.quoted), layout.skip, None)
         return

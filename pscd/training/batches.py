@@ -19,18 +19,11 @@ BLOCK = 16  # updates whose rows are prepared together: many small calls would t
 
 
 class Batches:
-    """Batches of a source, each a function of the number of the update.
+    """Batches of a source, each a function of the number of the update."""
 
-    In memory a row is drawn with probability proportional to that of being clean. Here each streamed row is kept
-    with that probability, which gives the same batches on average and needs no number for each row. A block of updates
-    reads a fixed number of rows, so that the place of every update in the stream is known.
-
-    Args:
-        source: of the rows.
-        prepared: of a sample of it.
-        config: of the run.
-        device: where to train.
-    """
+    # In memory a row is drawn with probability proportional to that of being clean. Here each streamed row is kept with
+    # that probability, which gives the same batches on average and needs no number for each row. A block of updates
+    # reads a fixed number of rows, so that the place of every update in the stream is known.
 
     def __init__(self, source: Source, prepared: Prepared, config: TrainConfig, device: torch.device) -> None:
         self.source, self.prepared, self.config, self.device = source, prepared, config, device

@@ -80,11 +80,8 @@ class HeldOut:
 
     @torch.no_grad()
     def gain(self, energy: nn.Module) -> float:
-        """Gain of the network over the mixture alone: the gamma-score of the held-out rows, in nats per row.
-
-        A standard error is taken off, since otherwise the noise of rows and draws would choose where there is little
-        to gain.
-        """
+        """Gain of the network over the mixture alone: the gamma-score of the held-out rows, in nats per row."""
+        # A standard error is taken off: noise of rows and draws must not choose where there is little to gain.
         assert isinstance(energy, CorrectedEnergy)
         f, f_draws = energy.network(self.z), energy.network(self.draws)
         parts = (f, self.log_m, self.clean, f_draws, self.log_m_draws, self.gamma)
@@ -123,12 +120,10 @@ def judge_of(held_out: Prepared | None, state: TrainState, config: TrainConfig) 
 
 
 def score_gain(f: Tensor, log_m: Tensor, clean: Tensor, f_draws: Tensor, log_m_draws: Tensor, gamma: float) -> float:
-    """The gamma-score of E = -log m + f minus that of -log m; at gamma = 0, the gain in mean log density.
-
-    The score is 1/gamma log E_p[exp(-gamma E)] - 1/(1+gamma) log of the integral of exp(-(1+gamma) E). The integral is
-    E_m[m^gamma exp(-(1+gamma) f)], estimated from draws of m. Both scores use the same draws, so that most of the
-    noise cancels.
-    """
+    """The gamma-score of E = -log m + f minus that of -log m; at gamma = 0, the gain in mean log density."""
+    # The score is 1/gamma log E_p[exp(-gamma E)] - 1/(1+gamma) log of the integral of exp(-(1+gamma) E). The integral
+    # is E_m[m^gamma exp(-(1+gamma) f)], estimated from draws of m. Both scores use the same draws, so that most of the
+    # noise cancels.
     if gamma == 0:
         return float(-(clean * f).sum() / clean.sum() - (torch.logsumexp(-f_draws, 0) - math.log(len(f_draws))))
     rows, power = clean.log(), gamma * log_m_draws
@@ -138,10 +133,8 @@ def score_gain(f: Tensor, log_m: Tensor, clean: Tensor, f_draws: Tensor, log_m_d
 
 
 def score_error(f: Tensor, log_m: Tensor, clean: Tensor, f_draws: Tensor, log_m_draws: Tensor, gamma: float) -> float:
-    """The standard error of `score_gain`, of which rows and draws are samples.
-
-    The log of a ratio of sums, of a_i and of b_i, has a variance of about the sum of (a_i / sum a - b_i / sum b)^2.
-    """
+    """The standard error of `score_gain`, of which rows and draws are samples."""
+    # The log of a ratio of sums, of a_i and of b_i, has a variance of about the sum of (a_i / sum a - b_i / sum b)^2.
     rows, power = clean.log(), gamma * log_m_draws
     if gamma == 0:
         share = torch.softmax(rows, 0)

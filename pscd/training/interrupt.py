@@ -9,16 +9,8 @@ from types import FrameType
 
 @contextmanager
 def deferred_interrupt(*, enabled: bool = True) -> Iterator[Callable[[], bool]]:
-    """Defer Ctrl-C and SIGTERM, so that a loop can end cleanly.
-
-    A second Ctrl-C acts at once. Outside the main thread signals cannot be caught, and nothing changes.
-
-    Args:
-        enabled: False to change nothing.
-
-    Yields:
-        A function that returns whether a signal has arrived.
-    """
+    """Defer Ctrl-C and SIGTERM; yields a function: whether one has arrived. A second Ctrl-C acts at once."""
+    # Outside the main thread signals cannot be caught.
     if not enabled or threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return

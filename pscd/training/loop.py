@@ -41,11 +41,9 @@ Callback = Callable[[dict[str, Any]], object]
 def train_step(
     state: TrainState, x: Tensor | Batches, config: TrainConfig, label: Tensor | None = None
 ) -> dict[str, Tensor]:
-    """One update: batch, negatives, loss, gradients, optimiser, averaged weights.
-
-    Weights and chains of `state` change in place, unless `Diverged` is raised. `x` is all data in the network's
-    coordinates, `(n, *shape)`, or `Batches`, which have labels of their own. Returns statistics for the log.
-    """
+    """One update: batch, negatives, loss, gradients, optimiser, averaged weights; returns statistics for the log."""
+    # Weights and chains of `state` change in place, unless `Diverged` is raised. `x` is all data in the network's
+    # coordinates, `(n, *shape)`, or `Batches`, which have labels of their own.
     objective = config.objective.at(state.step / config.updates)
     rng = generator(config.seed, Stream.UPDATE, state.step, distributed.rank(), state.retries, device=x.device)
 
@@ -261,11 +259,7 @@ def learning_rate(config: TrainConfig, step: int, *, warmup: int = 100) -> float
 
 
 def last_step(config: TrainConfig) -> int:
-    """The number of updates to make: all of them, or as many as the randomised stop of Algorithm 2 draws.
-
-    Its distribution p_Z is that of Theorem 5 (Eq. 35) with alpha = 1/2 and the smoothness M for which the largest
-    learning rate is just allowed. (The algorithm makes Z updates and returns the iterate before the last.)
-    """
+    """The number of updates to make: all of them, or as many as the randomised stop of Algorithm 2 draws."""
     if config.optimizer.stop == "end":
         return config.updates
     rates = torch.tensor([learning_rate(config, step) for step in range(config.updates)], dtype=torch.float64)

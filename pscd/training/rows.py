@@ -18,19 +18,12 @@ from pscd.training.batches import Batches
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """Rows in memory, or a source with a sample of it.
+    """Rows in memory, or a source with a sample of it."""
 
-    Args:
-        sample: `(n, *shape)`, in the units of the data: all rows, or a sample of the source.
-        source: of all rows; None if they are in memory.
-        chosen: the places of the sample in the source.
-        n_rows: of the source, where it is known.
-    """
-
-    sample: Tensor
-    source: Source | None = None
-    chosen: Sample | None = None
-    n_rows: int | None = None
+    sample: Tensor  # `(n, *shape)`, in the units of the data: all rows, or a sample of the source
+    source: Source | None = None  # of all rows; None if they are in memory
+    chosen: Sample | None = None  # the places of the sample in the source
+    n_rows: int | None = None  # of the source, where it is known
 
     @classmethod
     def of(cls, x: Any, label: Tensor | None, *, stream: Any, seed: int, labelled: bool) -> "TrainingRows":

@@ -23,56 +23,32 @@ from pscd.sampling.starts import STARTS, MixtureStart, Start
 
 @dataclass
 class Best:
-    """The averaged weights that were best so far by the held-out rows.
+    """The averaged weights that were best so far by the held-out rows."""
 
-    Args:
-        gain: nats by which they improve on the start.
-        weights: the averaged network's state.
-        step: updates at which they were best.
-    """
-
-    gain: float
-    weights: dict[str, Tensor]
-    step: int = 0
+    gain: float  # nats by which they improve on the start
+    weights: dict[str, Tensor]  # the averaged network's state
+    step: int = 0  # updates at which they were best
 
 
 @dataclass
 class TrainState:
-    """All that a checkpoint holds.
-
-    Args:
-        energy: the network that is trained.
-        averaged: the exponential moving average of its weights, which becomes the model.
-        aux: what the objective trains beside the energy (a critic, a log Z), or None.
-        optimizer: of both.
-        buffer: chains that persist from one update to the next.
-        step_size: of the sampler, as adapted so far.
-        coordinates: the network's coordinates.
-        proposal: what jumps draw from.
-        start: where fresh chains start.
-        rows: checksum of the data, so that a checkpoint is not resumed with other rows.
-        chances: cumulative probabilities with which rows are drawn, `(n,)`; None: uniform.
-        best: the best weights so far by the held-out rows, if there are any.
-        about: what `pscd.model.describe` returns for the model, so that a checkpoint can be read as one.
-        step: updates so far.
-        retries: roll-backs so far; each halves the learning rate and changes the randomness.
-    """
+    """All that a checkpoint holds."""
 
     energy: nn.Module
-    averaged: nn.Module
-    aux: nn.Module | None
-    optimizer: torch.optim.Optimizer
-    buffer: ReplayBuffer
-    step_size: Tensor
+    averaged: nn.Module  # moving average of its weights, which becomes the model
+    aux: nn.Module | None  # what the objective trains beside it (a critic, a log Z)
+    optimizer: torch.optim.Optimizer  # of both
+    buffer: ReplayBuffer  # chains that persist from one update to the next
+    step_size: Tensor  # of the sampler, as adapted so far
     coordinates: Coordinates
-    proposal: Mixture | Chains
-    start: Start
-    rows: str = ""
-    chances: Tensor | None = None
-    best: Best | None = None
-    about: dict[str, str] = field(default_factory=dict)
-    step: int = 0
-    retries: int = 0
+    proposal: Mixture | Chains  # what jumps draw from
+    start: Start  # where fresh chains start
+    rows: str = ""  # checksum of the data, so that a checkpoint is not resumed with other rows
+    chances: Tensor | None = None  # cumulative probabilities with which rows are drawn, `(n,)`; None: uniform
+    best: Best | None = None  # by the held-out rows, if there are any
+    about: dict[str, str] = field(default_factory=dict)  # what `describe` returns for the model
+    step: int = 0  # updates so far
+    retries: int = 0  # roll-backs so far; each halves the learning rate and changes the randomness
 
     def is_done(self, end: int, idle_updates: int) -> bool:
         """Whether all `end` updates are made, or none of the last `idle_updates` was the best; 0: all are made."""
