@@ -1,8 +1,6 @@
 """A trained energy with all that is needed to evaluate and to sample it: what training returns and a run keeps."""
 
-import json
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -11,60 +9,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pscd import fast
+from pscd import fast, model_file
+from pscd.chains import sample_chains, starts
 from pscd.config import TrainConfig
 from pscd.coordinates import Coordinates
 from pscd.data import Rows, as_rows
 from pscd.energies import as_function
 from pscd.errors import UserError
-from pscd.files import read_tensors, reading, under, write_tensors
+from pscd.files import read_tensors, reading, write_tensors
 from pscd.html import facts_html
 from pscd.mixtures import Mixture, imputed
 from pscd.progress import progress_bar
 from pscd.rng import Stream, generator
-from pscd.sampling import Callback, Chains, Proposal, Sampler
+from pscd.sampling import Callback, Chains
 from pscd.sampling.normalizing import LogZ, log_z
-from pscd.sampling.proposals import from_tensors
 
 if TYPE_CHECKING:
     from pscd.tables import Schema
 
 SCORE_BLOCK = 16_384  # rows at once
 IMAGE_BLOCK = 500  # images at once: activations take far more memory than the images
-
-
-def run_chains(
-    energy: nn.Module,
-    x: Tensor,
-    config: TrainConfig,
-    *,
-    step_size: Tensor,
-    n_steps: int | None = None,
-    label: Tensor | None = None,
-    seen_as: Callable[[nn.Module], nn.Module] | None = None,
-    sampler: Sampler | None = None,
-    proposal: Proposal | None = None,
-    generator: torch.Generator | None = None,
-    callback: Callback | None = None,
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Run a configuration's sampler on an energy: the one place where the two meet.
-
-    Labels, precision and the way gradients are computed belong to the energy, for chains in training as for those that
-    sample, inpaint or denoise. `seen_as` wraps all that, for example in a `MaskedEnergy`; `sampler` and `n_steps`
-    replace those of the configuration. Returns the points at the end, and the sampler's statistics.
-    """
-    sampler = config.sampler if sampler is None else sampler
-    function = as_function(energy, config.compute.precision, label)
-    with fast.using(config.compute.gradients):
-        return sampler.run(
-            function if seen_as is None else seen_as(function),
-            x,
-            step_size=step_size,
-            n_steps=sampler.n_steps if n_steps is None else n_steps,
-            proposal=proposal,
-            generator=generator,
-            callback=callback,
-        )
 
 
 class Model(nn.Module):
@@ -309,7 +273,7 @@ class Model(nn.Module):
         if n_steps < 1:
             raise UserError(f"the number of sampler steps must be at least 1, got {n_steps}")
         rng = generator(seed, Stream.SAMPLE, device=self.shift.device)
-        z, labels = self._starts(n, rng, label)
+        z, labels = starts(self.proposal, n, self.config, self.shift.shape, generator=rng, label=label)
         if start is not None:
             z = self.coordinates.forward(as_rows(start).to(self.shift.device))
         parts = torch.arange(n, device=z.device).split(IMAGE_BLOCK if self.is_image else n)
@@ -323,45 +287,19 @@ class Model(nn.Module):
 
             for part in parts:
                 label_part = None if labels is None else labels[part]
-                done.append(self._run(z[part], label_part, n_steps, rng, after_step if progress else callback))
+                moved = sample_chains(
+                    self.network,
+                    z[part],
+                    self.config,
+                    label=label_part,
+                    step_size=self.step_size,
+                    n_steps=n_steps,
+                    proposal=self.proposal,
+                    generator=rng,
+                    callback=after_step if progress else callback,
+                )
+                done.append(moved)
         return self.coordinates.inverse(torch.cat(done)).cpu()
-
-    def _run(
-        self,
-        z: Tensor,
-        label: Tensor | None,
-        n_steps: int,
-        generator: torch.Generator,
-        callback: Callback | None,
-    ) -> Tensor:
-        """Where chains that start at `z` end: with levels of noise, all of them in turn."""
-        objective = self.config.objective
-        if objective.uses_levels:
-            with fast.using(self.config.compute.gradients):
-                return objective.sample(self.network, z, n_steps=n_steps, generator=generator, callback=callback)
-        moved, _ = run_chains(
-            self.network,
-            z,
-            self.config,
-            label=label,
-            step_size=self.step_size,
-            n_steps=n_steps,
-            proposal=self.proposal,
-            generator=generator,
-            callback=callback,
-        )
-        return moved
-
-    def _starts(self, n: int, generator: torch.Generator, label: int | None) -> tuple[Tensor, Tensor | None]:
-        """Where chains start, and their labels, if any."""
-        classes = self.config.energy.classes
-        if label is not None and not 0 <= label < classes:
-            hint = f"between 0 and {classes - 1}" if classes else "left out: the model is not conditional"
-            raise UserError(f"the label must be {hint}, got {label}")
-        if isinstance(self.proposal, Chains):
-            index = self.proposal.choose(n, generator, label)
-            return self.proposal.at(index), self.proposal.label[index] if classes else None
-        return self.proposal.sample(n, generator).view(n, *self.shift.shape), None
 
     def save(self, path: Path | str, *, step: int | None = None) -> None:
         """Write weights, coordinates and configuration to one `.safetensors` file, atomically; `pscd.load` reads it.
@@ -373,7 +311,7 @@ class Model(nn.Module):
         tensors = {f"energy.{name}": t for name, t in self.network.state_dict().items()}
         tensors |= {f"proposal.{name}": t for name, t in self.proposal.tensors().items()}
         tensors |= {**self.coordinates.tensors(), "step_size": self.step_size}
-        about = describe(
+        about = model_file.describe(
             self.network,
             self.config,
             columns=self.columns,
@@ -403,70 +341,4 @@ class Model(nn.Module):
         device: torch.device | str = "cpu",
     ) -> Self:
         """Put a model together from the content of an untrusted file; call it inside of `reading`."""
-        from pscd.tables import Schema  # imports pandas
-
-        config = TrainConfig.from_dict(json.loads(metadata["config"]))
-        columns, fingerprint = json.loads(metadata["columns"]), json.loads(metadata["fingerprint"])
-        known = {f.name: tensors[f.name] for f in fields(Coordinates) if f.name in tensors}
-        coordinates, step_size = Coordinates(**known), tensors["step_size"]
-        proposal = from_tensors(under(tensors, "proposal."))
-        weights = under(tensors, "energy.")
-        _check_fits(coordinates, step_size, proposal, weights)
-        notes, schema, wanted = json.loads(metadata["notes"]), json.loads(metadata["schema"]), metadata["energy"]
-        try:
-            energy = energy or config.energy.rebuild(tuple(coordinates.shift.shape), weights)
-            energy.load_state_dict(weights)
-        except (RuntimeError, AttributeError):  # as torch reports other names and shapes
-            about = f"its weights are those of {wanted}; load it with energy={wanted}(...)"
-            raise UserError(f"{path}: {about}") from None
-        model = cls(
-            energy,
-            config,
-            coordinates=coordinates,
-            step_size=step_size,
-            proposal=proposal,
-            columns=tuple(columns) if columns else None,
-            fingerprint=fingerprint,
-            notes=tuple(map(str, notes)),
-            schema=None if schema is None else Schema.from_json(schema),
-        )
-        return model.to(device)
-
-
-def describe(
-    energy: nn.Module,
-    config: TrainConfig,
-    *,
-    columns: tuple[str, ...] | None = None,
-    fingerprint: str | None = None,
-    notes: tuple[str, ...] = (),
-    schema: "Schema | None" = None,
-) -> dict[str, str]:
-    """What a file of a model holds beside its tensors, as texts or JSON."""
-    return {
-        "config": json.dumps(config.to_dict()),
-        "columns": json.dumps(columns),
-        "fingerprint": json.dumps(fingerprint),
-        "notes": json.dumps(notes),
-        "schema": json.dumps(None if schema is None else schema.to_json()),
-        "energy": type(energy).__name__,
-    }
-
-
-def _check_fits(
-    coordinates: Coordinates, step_size: Tensor, proposal: Mixture | Chains, weights: dict[str, Tensor]
-) -> None:
-    """Refuse parts of a file that do not fit together."""
-    shape = coordinates.shift.shape
-    drawn = proposal.points.shape[1:] if isinstance(proposal, Chains) else proposal.means.shape[1:]
-    kinds = {t.dtype for t in weights.values() if t.is_floating_point()} or {torch.float32, torch.float64}
-    if step_size.numel() != 1 or step_size.dtype not in kinds or not 0 < float(step_size) < math.inf:
-        raise ValueError(f"the step size is {step_size}")
-    if isinstance(proposal, Chains):
-        points, label = proposal.points, proposal.label
-        if (points.dtype, label.dtype) != (torch.uint8, torch.long) or label.shape != points.shape[:1]:
-            raise ValueError("its chains are no images with a label each")
-    if drawn.numel() != shape.numel():
-        raise ValueError(f"rows have the shape {tuple(shape)}, chains start at {tuple(drawn)}")
-    if coordinates.forward(coordinates.inverse(torch.zeros(1, *shape))).shape[1:] != shape:
-        raise ValueError("its coordinates do not fit together")
+        return cls(**model_file.parts(tensors, metadata, path, energy)).to(device)

@@ -1,7 +1,6 @@
 import copy
 import math
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,10 +13,10 @@ from pscd.coordinates import Coordinates
 from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
-from pscd.model import SCORE_BLOCK, Model, _check_fits, run_chains
+from pscd.model import SCORE_BLOCK, Model
 from pscd.recipes.configs import RECIPES
 from pscd.rng import Stream, generator
-from pscd.sampling import Chains, Langevin
+from pscd.sampling import Langevin
 
 
 class Own(nn.Module):
@@ -77,7 +76,6 @@ def test_damage_is_named(trained, tmp_path):
 
 
 def _fresh(folder):
-    from pscd.config import TrainConfig
 
     config = TrainConfig(
         updates=1, batch_size=8, chains=ChainSettings(buffer_size=8, jump_components=1), rows=RowSettings(n_data=100)
@@ -99,24 +97,6 @@ def test_it_says_how_chains_get_their_gradients(trained, small):
         images, config=replace(small, energy=conditional, updates=1, sampler=Langevin(n_steps=1)), label=label
     )
     assert model.gradients in ("by hand in C++", "by hand")
-
-
-@pytest.mark.parametrize(
-    ("step_size", "fits"),
-    [
-        (torch.tensor(0.1), True),
-        (torch.tensor([0.1]), True),
-        (torch.tensor([0.1, 0.2]), False),
-        (torch.tensor(1), False),
-        (torch.tensor(0.1).double(), False),
-        (torch.tensor(0.0), False),
-        (torch.tensor(math.inf), False),
-        (torch.tensor(math.nan), False),
-    ],
-)
-def test_a_step_size_is_one_positive_number_of_the_weights_kind(step_size, fits):
-    with nullcontext() if fits else pytest.raises(ValueError, match="the step size is"):
-        _check_fits(Coordinates.identity((2,)), step_size, Mixture.standard(2), {"weight": torch.zeros(3)})
 
 
 def by_hand(tails=True, bent=False):
@@ -355,61 +335,6 @@ def test_what_a_notebook_shows():
     assert "x.csv" in html
     model.columns = None
     assert "4 numbers<" in model._repr_html_().replace("\n", "")
-
-
-def chains(points, label):
-    found = Chains(torch.zeros(3, 2, dtype=torch.uint8))
-    found.points, found.label = points, label
-    return found
-
-
-@pytest.mark.parametrize(
-    ("proposal", "message"),
-    [
-        (chains(torch.zeros(3, 2, dtype=torch.uint8), torch.zeros(3).long()), None),
-        (chains(torch.zeros(3, 2), torch.zeros(3).long()), "no images with a label each"),
-        (chains(torch.zeros(3, 2, dtype=torch.uint8), torch.zeros(3)), "no images with a label each"),
-        (chains(torch.zeros(3, 2, dtype=torch.uint8), torch.zeros(2).long()), "no images with a label each"),
-        (chains(torch.zeros(3, 3, dtype=torch.uint8), torch.zeros(3).long()), r"shape \(2,\), chains start at \(3,\)"),
-        (Mixture.standard(2), None),
-        (Mixture.standard(3), r"rows have the shape \(2,\), chains start at \(3,\)"),
-    ],
-)
-def test_where_chains_start_must_fit_the_rows(proposal, message):
-    with nullcontext() if message is None else pytest.raises(ValueError, match=message):
-        _check_fits(Coordinates.identity((2,)), torch.tensor(1.0), proposal, {"weight": torch.zeros(3)})
-
-
-def test_a_network_without_floating_weights_has_a_step_of_either_kind():
-    for kind in (torch.float32, torch.float64):
-        _check_fits(Coordinates.identity((2,)), torch.tensor(1.0, dtype=kind), Mixture.standard(2), {})
-    weights = {"a": torch.zeros(1).double(), "n": torch.zeros(1).long()}
-    _check_fits(Coordinates.identity((2,)), torch.tensor(1.0).double(), Mixture.standard(2), weights)
-
-
-def test_the_one_place_where_a_sampler_meets_a_model():
-    asked = []
-
-    @dataclass(frozen=True)
-    class Spy(Langevin):
-        name: str = ""
-
-        def run(self, energy, x, **settings):
-            asked.append((self.name, energy, settings))
-            return x, {}
-
-    config = TrainConfig(sampler=Spy(n_steps=7, name="of the run"))
-    energy, x, step = Own(), torch.zeros(2, 2), torch.tensor(0.5)
-    run_chains(energy, x, config, step_size=step)
-    rng = generator(0)
-    run_chains(energy, x, config, step_size=step, n_steps=3, sampler=Spy(n_steps=9, name="another"), proposal="p",
-               generator=rng, callback=print, seen_as=lambda e: ("seen", e))  # fmt: skip
-    run_chains(energy, x, config, step_size=step, sampler=Spy(n_steps=9))
-    assert asked[0] == ("of the run", energy, {"step_size": step, "n_steps": 7, "proposal": None, "generator": None,
-                                               "callback": None})  # fmt: skip
-    assert asked[1] == ("another", ("seen", energy), {"step_size": step, "n_steps": 3, "proposal": "p",
-                                                      "generator": rng, "callback": print})  # fmt: skip
-    assert asked[2][2]["n_steps"] == 9
 
 
 def test_rows_as_lists_are_scored_and_whole_blocks_need_no_threads(trained, monkeypatch):

@@ -6,9 +6,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from pscd.chains import run_chains
 from pscd.energies import MaskedEnergy
 from pscd.errors import UserError
-from pscd.model import Model, run_chains
+from pscd.model import Model
 from pscd.rng import Stream, generator
 
 

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from pscd import losses
+from pscd.chains import run_chains
 from pscd.config import NotLoaded
 from pscd.coordinates import Coordinates
 from pscd.errors import UserError
 from pscd.files import reading
 from pscd.mixtures import Mixture
-from pscd.model import IMAGE_BLOCK, Model, run_chains
+from pscd.model import IMAGE_BLOCK, Model
 from pscd.rng import Stream, generator
 from pscd.run_folder import RunFolder
 from pscd.sampling import Chains

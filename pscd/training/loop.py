@@ -14,12 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from pscd import distributed, fast
+from pscd.chains import run_chains
 from pscd.config import TrainConfig
 from pscd.energies import TemperedEnergy, as_function
 from pscd.errors import Diverged, NotFinite, UserError
 from pscd.files import locked
 from pscd.mixtures import Mixture
-from pscd.model import Model, describe, run_chains
+from pscd.model import Model
+from pscd.model_file import describe
 from pscd.progress import duration, progress_bar
 from pscd.recipes.tables import prepare
 from pscd.rng import Stream, generator

@@ -228,7 +228,7 @@ def test_rows_of_any_shape_and_kind(small):
     assert fit(frame, config=small).energy(frame).shape == (50,)
     for bad, message in [
         (torch.zeros(5), "give rows"),
-        (torch.full((5, 2), torch.nan), "missing values need a mixture"),
+        (torch.full((5, 2), torch.nan), "missing values need a table"),
         ([["a", "b"]], "must be numbers"),
     ]:
         with pytest.raises(UserError, match=message):
