@@ -16,7 +16,7 @@ from pscd.coordinates import Coordinates
 from pscd.data import Rows, as_rows
 from pscd.energies import as_function
 from pscd.errors import UserError
-from pscd.files import read_tensors, reading, write_tensors
+from pscd.files import read_tensors, reading, write_tensors, writing_to
 from pscd.html import facts_html
 from pscd.mixtures import Mixture, imputed
 from pscd.progress import progress_bar
@@ -319,7 +319,8 @@ class Model(nn.Module):
             notes=self.notes,
             schema=self.schema,
         )
-        write_tensors(path, tensors, {**about, "step": str(self.config.updates if step is None else step)})
+        with writing_to(path):
+            write_tensors(path, tensors, {**about, "step": str(self.config.updates if step is None else step)})
 
     @classmethod
     def load(cls, path: Path | str, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Self:

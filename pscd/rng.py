@@ -15,8 +15,8 @@ Built = TypeVar("Built")
 class Stream(IntEnum):
     """What a generator is for: the first number of its path after the seed.
 
-    The numbers are part of every result that was computed with them. Names that share one are never used with the same
-    seed in one run; give anything new its own number. Studies have streams of their own.
+    The numbers are part of every result that was computed with them. Streams that share one, by name, are never used
+    with the same seed in one run; give anything new its own number. Studies have streams of their own.
     """
 
     TOY_TRAIN = 0
@@ -25,7 +25,6 @@ class Stream(IntEnum):
     SAMPLE = 3
     UPDATE = 4
     BUFFER = 5
-    CLASSIFIER = 5
     FRESH_REAL = 6
     FRESH_OTHER = 7
     RANDOMISED_STOP = 16
@@ -33,13 +32,12 @@ class Stream(IntEnum):
     OBJECTIVE_INIT = 18
     SETTLE_STEP = 19
     DETECTOR_ROWS = 20
-    FLOW = 20
-    INPAINT = 20
+    FLOW = DETECTOR_ROWS
+    INPAINT = DETECTOR_ROWS
     DENOISE = 21
-    NORMALISER = 21
+    NORMALISER = DENOISE
     STRIP = 22
     IMAGES_SHOWN = 23
-    GAUSSIAN_CALIBRATION = 23
     ROBUST_MIXTURE = 37
     DEQUANTISE = 38
     HOLD_OUT = 39
@@ -53,7 +51,6 @@ class Stream(IntEnum):
     STREAM_WINDOW = 51
     STREAM_DEAL = 52
     STREAM_ROWS = 53
-    CLEAN_ROWS = 68
     REACH = 69
     SAMPLE_ROWS = 80
     SAMPLE_PART = 81

@@ -134,8 +134,7 @@ def _train_into(
         schema=data.schema,
     )
     if distributed.rank() == 0:
-        with writing_to(run.model):
-            model.save(run.model, step=last_step(config))
+        model.save(run.model, step=last_step(config))
     return model
 
 

@@ -11,6 +11,7 @@ from pscd.config import ChainSettings, GuardSettings, RowSettings, TrainConfig
 from pscd.energies import Architecture
 from pscd.fast import sequence
 from pscd.sampling import Mala
+from tests.fast.helpers import limited
 
 # The same examples in every run and no clock, so that a failure is one of the code; `make test-slow` looks further.
 settings.register_profile("quick", derandomize=True, max_examples=25, deadline=None, database=None)
@@ -57,5 +58,5 @@ def trained(small, tmp_path):
 @pytest.fixture
 def any_size():
     """Networks of all sizes learn in C++, though for small ones it is no faster."""
-    with sequence.limited(sequence.Limits(min_learning_work=0)):
+    with limited(sequence.Limits(min_learning_work=0)):
         yield

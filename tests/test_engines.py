@@ -112,6 +112,18 @@ def test_energies_outliers_and_reasons(rows, detector, model):
         assert none.dtypes.to_dict() == work(rows, detector).dtypes.to_dict()
 
 
+def test_a_model_of_a_frame_takes_the_columns_of_the_frame():
+    frame = pd.DataFrame(
+        {"hired": pd.date_range("2020-01-01", periods=400), "x": np.random.default_rng(0).normal(size=400)}
+    )
+    model = pscd.fit(frame, updates=2)
+    assert "hired (season cos)" in model.columns
+    scored = engines.score(frame.assign(other="a"), model)
+    np.testing.assert_allclose(scored["energy"], model.energy(frame), rtol=1e-6)
+    with pytest.raises(UserError, match="the table has no column 'hired'"):
+        engines.score(frame[["x"]], model)
+
+
 def test_bad_tables_are_told_before_anything_runs(rows, detector):
     with pytest.raises(UserError, match="has no column 'b'"):
         engines.score(rows.drop(columns="b"), detector)

@@ -274,6 +274,12 @@ def test_a_saved_model_knows_its_step_and_device(tmp_path, trained):
     assert read_tensors(tmp_path / "m.safetensors")[1]["step"] == str(model.config.updates)
 
 
+def test_a_path_that_a_model_cannot_be_saved_to_is_one_line(tmp_path, trained):
+    for path in (tmp_path, tmp_path / "none" / "m.safetensors"):
+        with pytest.raises(pscd.UserError, match="cannot write to"):
+            pscd.load(trained).save(path)
+
+
 def test_a_file_of_a_model_is_loaded_as_a_run_folder_is(tmp_path, trained):
     model = pscd.load(trained)
     model.save(tmp_path / "m.safetensors")

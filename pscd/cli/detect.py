@@ -96,15 +96,18 @@ def _save(detector: "EnergyDetector", folder: RunFolder, source: dict[str, Any])
 
 def _say_fit(detector: "EnergyDetector", n_rows: int) -> None:
     """Print what was modelled, and what the detector makes of the rows as a whole."""
-    share = 100 * detector.contamination_
-    say(f"{n_rows:,} rows, {len(detector.columns)} columns; estimated contamination: {share:.1f} %")
+    from pscd.detector.estimator import THRESHOLD
+
+    inside = 100 * THRESHOLD.inside
+    beyond = f"outliers beyond the {100 - inside:.3g} % expected of clean rows: {100 * detector.contamination_:.1f} %"
+    say(f"{n_rows:,} rows, {len(detector.columns)} columns; {beyond}")
     for column in detector.reader_.schema.columns:
         if not column.is_learnt and column.notes and "stated" not in column.notes[0]:
             say(f"  left out: {column.name} ({'; '.join(column.notes)})")
         elif column.invalid or any("as stated" in note for note in column.notes):
             say(f"  {column.name}: {'; '.join(column.notes)}")
-    say(f"gamma {detector.gamma:.3g}: {detector.n_ignored:,} rows have a weight below 0.1")
-    where = "which 99 % of the model's samples, or of these rows, stay below (--contamination)"
+    say(f"gamma {detector.gamma:.3g}: {detector.n_ignored:,} rows have a weight below {THRESHOLD.ignored:g}")
+    where = f"which {inside:.3g} % of the model's samples, or of these rows, stay below (--contamination)"
     if detector.contamination != "auto":
         where = f"as {100 * float(detector.contamination):.3g} % of these rows have (--contamination)"
     say(f"outlier: energy above {-detector.offset_:.4g}, {where}")

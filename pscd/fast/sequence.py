@@ -43,16 +43,6 @@ class Limits:
 limits: ContextVar[Limits] = ContextVar("limits", default=Limits())  # noqa: B039 (it is frozen)
 
 
-@contextmanager
-def limited(to: Limits) -> Iterator[None]:
-    """Use other limits in the block."""
-    token = limits.set(to)
-    try:
-        yield
-    finally:
-        limits.reset(token)
-
-
 @dataclass(frozen=True)
 class Sequence:
     """An energy that is an `nn.Sequential` of layers with one number per row as output, and optional extras.

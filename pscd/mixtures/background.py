@@ -80,8 +80,6 @@ class Background:
 
     def _log_stretch(self, z: Tensor) -> Tensor:
         """Log determinant of dz/dx at rows `(n, d)`."""
-        return z.new_zeros(len(z)) if self.coordinates is None else self.coordinates.log_slope(self._data(z))
-
-    def _data(self, z: Tensor) -> Tensor:
-        assert self.coordinates is not None
-        return self.coordinates.inverse(z)
+        if self.coordinates is None:
+            return z.new_zeros(len(z))
+        return self.coordinates.log_slope(self.coordinates.inverse(z))

@@ -61,13 +61,12 @@ def init_state(
     config: TrainConfig,
     energy: nn.Module | None,
     device: torch.device,
-    columns: tuple[str, ...] | None = None,
     proposal: Mixture | Chains | None = None,
     prepared: Prepared | None = None,
 ) -> TrainState:
     """The state before the first update, the same in all processes except for their chains."""
     if prepared is None:
-        prepared, config = prepare(x, config, columns)
+        prepared, config = prepare(x, config)
     z, coordinates = prepared.z, prepared.coordinates
     start, proposal = _start(prepared, config, proposal, device)
     energy = _energy(prepared, config) if energy is None else energy

@@ -10,6 +10,7 @@ class StudyStream(IntEnum):
     never used with the same seed in one run; give anything new its own number.
     """
 
+    CLASSIFIER = 5
     DATA_1D = 8
     CONTAMINATION_1D = 9
     THEOREM_SAMPLES = 10

@@ -15,7 +15,8 @@ from pscd.files import read_tensors, write_tensors
 from pscd.images import features
 from pscd.images.features import FeatureMap, check_bytes
 from pscd.progress import progress_bar
-from pscd.rng import Stream, generator, integer_seed
+from pscd.rng import generator, integer_seed
+from studies.engine.streams import StudyStream
 
 CLASSIFIER_VERSION = "1"  # changes with the network or its training, which makes old files useless
 
@@ -110,7 +111,7 @@ def train_classifier(
     x: Tensor, label: Tensor, *, min_updates: int = 400, seed: int = 0, progress: bool = False
 ) -> SmallClassifier:
     """Train a classifier of bytes `(n, 1 or 3, height, width)` with Adam: four epochs, or `min_updates` if larger."""
-    rng = generator(seed, Stream.CLASSIFIER)
+    rng = generator(seed, StudyStream.CLASSIFIER)
     network = _new_classifier(x.shape[1:], label, integer_seed(rng))
     batch_size = min(128, len(x))
     n_updates = max(min_updates, 4 * len(x) // batch_size)

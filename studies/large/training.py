@@ -87,7 +87,7 @@ def side_by_side(paths: dict[str, str], segment: int, segments: int) -> dict[str
     sources = {kind: open_source(Path(paths[kind]), show=False) for kind in KINDS}
     sample = sources["npy"].sample(200_000, config.seed).x
     prepared, config = prepare(sample, config)
-    state = init_state(sample, config, None, cpu, None, None, prepared)
+    state = init_state(sample, config, None, cpu, prepared=prepared)
     z = torch.empty(rows.shape)
     for start in range(0, len(z), BLOCK):
         z[start : start + BLOCK] = prepared.coordinates.forward(torch.tensor(rows[start : start + BLOCK]))

@@ -46,7 +46,9 @@ def test_detect_names_the_strange_row_and_the_column(csv, capsys):
     first = next(line for line in printed.splitlines() if line.startswith("  ") and " energy " in line)
     assert first.split("energy")[0].strip() == "person 6"
     assert "height = 170.0" in first
-    assert "estimated contamination" in printed
+    assert "columns; outliers beyond the 1 % expected of clean rows: " in printed
+    assert "have a weight below 0.1\n" in printed
+    assert "which 99 % of the model's samples" in printed
     scores = pd.read_csv(out / "scores.csv")
     assert list(scores.columns) == ["row", "name", "energy", "outlier", "because"]
     assert scores.loc[scores["energy"].idxmax(), "name"] == "person 6"

@@ -11,6 +11,7 @@ from pscd.fast.gradients import by_autograd
 from pscd.fast.sequence import Sequence, evaluator
 from pscd.fast.torch_layers import ACTIVATIONS
 from pscd.rng import generator
+from tests.fast.helpers import limited
 
 
 def energy_of(*inner):
@@ -271,7 +272,7 @@ def test_how_deep_and_how_large_networks_in_cpp_may_be():
 
     assert [by_hand(deep(n)).how for n in (1, 32, 33)] == ["by hand in C++", "by hand in C++", "by hand"]
     assert by_hand(nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))).how == "by hand"  # no hidden layer
-    with sequence.limited(sequence.Limits(max_work=4)):
+    with limited(sequence.Limits(max_work=4)):
         assert [by_hand(deep(n)).how for n in (1, 2)] == ["by hand in C++", "by hand"]
 
 

@@ -13,6 +13,7 @@ from pscd import losses
 from pscd.energies import MLP, Correction
 from pscd.fast import cpp, energies, evaluating, sequence, using
 from pscd.rng import generator
+from tests.fast.helpers import limited
 
 rows = st.lists(st.floats(-40, 40, width=32), min_size=1, max_size=9).map(
     lambda values: torch.tensor(values, dtype=torch.float64)
@@ -179,7 +180,7 @@ def test_energies_and_slopes_agree_in_cpp_eager_and_plain(network, learn):
         for result, expected in ((e, e_exact), (alone, e_exact), (slope, slope_exact)):
             torch.testing.assert_close(result.double(), expected, rtol=1e-4, atol=3e-6 * size)
         if learn:
-            with using(mode), sequence.limited(sequence.Limits(min_learning_work=0)):
+            with using(mode), limited(sequence.Limits(min_learning_work=0)):
                 loss = (weights.float() * energies(net, x)).sum()
             for result, expected in zip(torch.autograd.grad(loss, list(net.parameters())), learnt_exact, strict=True):
                 torch.testing.assert_close(result.double(), expected, rtol=1e-3, atol=1e-5 * size)
