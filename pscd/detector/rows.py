@@ -95,6 +95,7 @@ class RowMethods:
             `score_samples` of each batch, in order.
 
         >>> import numpy as np
+        >>> from pscd import EnergyDetector
         >>> x = np.random.default_rng(0).normal(size=(200, 2))
         >>> detector = EnergyDetector(updates=50).fit(x)
         >>> [len(scores) for scores in detector.score_batches([x[:150], x[150:]])]
