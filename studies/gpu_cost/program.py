@@ -202,9 +202,9 @@ on top.
 
 ## Settings
 
-- `--set compute.precision=bfloat16` computes networks under autocast, energies are summed in float32. On CPUs the
-  presets for small images train with it; with the paper's networks it was not tried.
-- float32 on recent GPUs means TF32 in convolutions unless PyTorch is told otherwise.
+- `preset("paper-cifar10").changed({{"compute.precision": "bfloat16"}})` computes networks under autocast, energies are
+  summed in float32. On CPUs the recipe for images trains with it; with the paper's networks it was not tried.
+- float32 on recent GPUs means TF32 in convolutions unless PyTorch is set otherwise.
 - A compiled network goes through the trainer as it is, and keeps the names of its weights, so checkpoints fit both:
 
   ```python
@@ -219,16 +219,16 @@ on top.
   A slow test does this with a small network and a backend that compiles nothing to machine code: no graph breaks, and
   the same weights as without. What it gains on a GPU is not known.
 - Chains of `paper-celeba` take their gradients layer by layer without a graph, those of the residual network by
-  autograd; `--set compute.gradients=plain` is autograd for both.
+  autograd; the setting `compute.gradients="plain"` is autograd for both.
 
 ## What to look at
 
 - **The first minutes.** `E data` and `E samples` in the progress line should stay within a few tenths of each other; a
-  gap that grows steadily ends in a roll-back, which is told. `retries` in `metrics.jsonl` counts them.
+  difference that grows steadily ends in a roll-back, which is reported. `retries` in `metrics.jsonl` counts them.
 - **ESS.** Steps of 10 with noise .005 are a temperature of 1.25e-6: energies differ by little, and at gamma 1 per nat
-  all weights are nearly equal (ESS near 1). That is the published setting. `--set objective.unit=spread` gives
+  all weights are nearly equal (ESS near 1). That is the published setting. `objective.unit="spread"` gives
   gamma its strength back ([the unit of gamma](explanations/unit-of-gamma.md)).
-- **Samples**: `pscd sample RUN --out grid.png` at any time, also while it trains.
+- **Samples**: `pscd sample runs/paper-cifar10 --out grid.png` at any time, also while it trains.
 
 ## Where the presets differ from the paper
 

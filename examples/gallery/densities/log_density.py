@@ -3,8 +3,8 @@ A log density in nats
 =====================
 
 Without any settings `pscd.fit` uses a recipe that is robust from the first update. The model has a normalising constant
-with a known error, so `log_prob` is a density and not only a score. The data are synthetic eruptions of a geyser with
-10 % wrong entries.
+with a known error, so `log_density` is a density and not only a score. The data are synthetic eruptions of a geyser
+with 10 % wrong entries.
 """
 
 import matplotlib.pyplot as plt
@@ -19,8 +19,7 @@ waiting = np.where(long, 80, 54) + 6 * (lasting - np.where(long, 4.3, 2.0)) + rn
 rows = np.c_[lasting, waiting]
 rows[:150] = np.c_[rng.uniform(0, 7, 150), rng.uniform(20, 120, 150)]  # wrong entries
 
-config = pscd.recipes.configs.for_rows((2,)).changed({"updates": 400})  # the recipe, shorter
-model = pscd.fit(rows, config=config)
+model = pscd.fit(rows, updates=400)  # the recipe, shorter
 print("\n".join(model.notes))
 print(f"log Z = {model.log_z().value:.3f} +- {model.log_z().error:.1e}")
 
