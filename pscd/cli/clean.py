@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> None:
         if args.out is not None and is_text:
             _copy_text(args, table, parts, changed)
 
-    job = job_of("clean", _settings(args, table), args.run, table.fingerprint())
+    job = job_of("clean", _settings(args), args.run, table.fingerprint())
     copy = None if is_text else args.out
     found = in_parts(listed, job, blocks, work, total=table.n_rows_estimate, copy=copy, finish=finish)
     reading.say_notes(table.notes)
@@ -117,7 +117,7 @@ def _detector(
     return loaded, reading.detector_reader(loaded, table), None
 
 
-def _settings(args: argparse.Namespace, table: "TableFile") -> dict[str, Any]:
+def _settings(args: argparse.Namespace) -> dict[str, Any]:
     """The flags that decide the list and the copy."""
     names = ["ids", "repair", "fill", "confidence", "kinds"]
     names += [] if args.run is not None else ["columns", "gamma", "updates", "seed"]
