@@ -10,7 +10,7 @@ from pscd.config import TrainConfig
 from pscd.energies import as_function
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
-from pscd.sampling import Callback, Chains, Proposal, Sampler
+from pscd.sampling import ChainCallback, Chains, Proposal, Sampler
 
 
 def run_chains(
@@ -25,7 +25,7 @@ def run_chains(
     sampler: Sampler | None = None,
     proposal: Proposal | None = None,
     generator: torch.Generator | None = None,
-    callback: Callback | None = None,
+    callback: ChainCallback | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Run a configuration's sampler on an energy: the one place where the two meet.
 
@@ -57,7 +57,7 @@ def sample_chains(
     n_steps: int,
     proposal: Proposal,
     generator: torch.Generator,
-    callback: Callback | None,
+    callback: ChainCallback | None,
 ) -> Tensor:
     """Where chains of a trained network that start at `z` end: with levels of noise, all of them in turn."""
     objective = config.objective

@@ -21,7 +21,7 @@ from pscd.html import facts_html
 from pscd.mixtures import Mixture, imputed
 from pscd.progress import progress_bar
 from pscd.rng import Stream, generator
-from pscd.sampling import Callback, Chains
+from pscd.sampling import ChainCallback, Chains
 from pscd.sampling.normalizing import LogZ, log_z
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class Model(nn.Module):
         n_steps: int | None = None,
         label: int | None = None,
         start: Tensor | None = None,
-        callback: Callback | None = None,
+        callback: ChainCallback | None = None,
         progress: bool = False,
     ) -> Tensor:
         """Draw samples: chains that start at the proposal and run `n_steps`.

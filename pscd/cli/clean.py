@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from pscd.cli import reading
 from pscd.cli.flags import Parser, share
-from pscd.cli.output import CELLS, Part, cell_columns, cell_text, check_ids, in_parts, job_of, say
+from pscd.cli.output import CELLS, OutputBlock, cell_columns, cell_text, check_ids, in_parts, job_of, say
 from pscd.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from pscd.detector.estimator import EnergyDetector
-    from pscd.detector.reading import Rows
+    from pscd.detector.reading import EncodedRows
     from pscd.parts import Summary
     from pscd.tables import TableFile
 
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
     wanted = [*detector.columns, *args.ids] if args.out is None or is_text else None
     size, blocks = reading.blocks_of(table, wanted, most=max(1000, BLOCK_CELLS // len(detector.columns)))
 
-    def work(i: int, block: "pd.DataFrame") -> Part:
+    def work(i: int, block: "pd.DataFrame") -> OutputBlock:
         start = i * size
         block = block.set_axis(pd.RangeIndex(start, start + len(block)), axis=0)
         encoded = read(block) if rows is None else rows.take(np.arange(start, start + len(block)))
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
             cells.insert(position, name, block.loc[cells["row"], name].to_numpy())
         changes = cells[cells["problem"].isin(changed)]
         copy = None if args.out is None or is_text else _copied(block, changes, table)
-        return Part(cell_columns(cells), np.empty(0), _summary(cells, len(block), len(changes)), copy)
+        return OutputBlock(cell_columns(cells), np.empty(0), _summary(cells, len(block), len(changes)), copy)
 
     def finish(parts: Sequence[Path]) -> None:
         if args.out is not None and is_text:
@@ -105,7 +105,7 @@ def _check(args: argparse.Namespace, listed: Path) -> None:
 
 def _detector(
     args: argparse.Namespace, table: "TableFile"
-) -> "tuple[EnergyDetector, Callable[[pd.DataFrame], Rows], Rows | None]":
+) -> "tuple[EnergyDetector, Callable[[pd.DataFrame], EncodedRows], EncodedRows | None]":
     """The detector of `--run` or one fitted to the table, what encodes a block, and all rows if they are encoded."""
     if args.run is None:
         detector, _, rows = reading.fit_detector(args, table)
@@ -174,7 +174,7 @@ def _report(args: argparse.Namespace, detector: "EnergyDetector", found: "Sequen
         say("nothing was changed; add --repair, --fill or both, and --out for the repaired copy")
 
 
-def _copied(block: "pd.DataFrame", changes: "pd.DataFrame", table: "TableFile") -> Part:
+def _copied(block: "pd.DataFrame", changes: "pd.DataFrame", table: "TableFile") -> OutputBlock:
     """A block with the suggestions, for a file with types; integers become floats where a suggestion has decimals."""
     made = block.copy()
     for name, cells in changes.groupby("column", sort=False):
@@ -186,7 +186,7 @@ def _copied(block: "pd.DataFrame", changes: "pd.DataFrame", table: "TableFile") 
     array = made.to_numpy()
     if table.shape is not None:
         array = array.reshape(len(made), *table.shape)
-    return Part({str(name): made[name] for name in made.columns}, array, {"rows": len(made)})
+    return OutputBlock({str(name): made[name] for name in made.columns}, array, {"rows": len(made)})
 
 
 def _copy_text(args: argparse.Namespace, table: "TableFile", parts: Sequence[Path], changed: Sequence[str]) -> None:

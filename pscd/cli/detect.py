@@ -19,7 +19,7 @@ from pscd.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from pscd.detector.estimator import EnergyDetector
-    from pscd.detector.reading import Rows
+    from pscd.detector.reading import EncodedRows
     from pscd.images.thumbnails import Described
 
 
@@ -113,7 +113,7 @@ def _say_fit(detector: "EnergyDetector", n_rows: int) -> None:
     say(f"outlier: energy above {-detector.offset_:.4g}, {where}")
 
 
-def _draw(detector: "EnergyDetector", rows: "Rows", picture: Path) -> None:
+def _draw(detector: "EnergyDetector", rows: "EncodedRows", picture: Path) -> None:
     """Draw the energies, and the rows in the two numeric columns to which outliers owe most energy."""
     import numpy as np
 
@@ -132,7 +132,7 @@ def _draw(detector: "EnergyDetector", rows: "Rows", picture: Path) -> None:
     say(f"picture: {plot_scores(energy, -detector.offset_, x, names, np.argsort(-cost)[:2].tolist(), picture)}")
 
 
-def _write_cells(detector: "EnergyDetector", rows: "Rows", out: Path) -> None:
+def _write_cells(detector: "EnergyDetector", rows: "EncodedRows", out: Path) -> None:
     """Write the wrong and missing cells, and print the surest."""
     cells = detector.cells(rows)
     write(out, cells.to_numpy(), cell_columns(cells))

@@ -99,27 +99,24 @@ def cell_text(cell: Mapping[Any, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Part:
-    """What a block of rows becomes: columns for files with names, an array for `.npy`, and a summary of plain values.
+class OutputBlock:
+    """What a block of rows becomes."""
 
-    `summary["rows"]` is the number of rows; `copy` is what a second file gets.
-    """
-
-    columns: Mapping[str, Any]
-    array: "np.ndarray"
-    summary: "Summary"
-    copy: "Part | None" = None
+    columns: Mapping[str, Any]  # for files with names
+    array: "np.ndarray"  # for `.npy`
+    summary: "Summary"  # plain values; `rows` is the number of rows
+    copy: "OutputBlock | None" = None  # what a second file gets
 
 
 def in_parts(
     out: Path,
     job: Mapping[str, Any],  # decides the result: parts of another job are discarded
     blocks: Callable[[int], Iterator[Any]],  # from a number on
-    work: Callable[[int, Any], Part],  # called from several threads
+    work: Callable[[int, Any], OutputBlock],  # called from several threads
     *,
     total: int,
     threads: int | None = None,
-    copy: Path | None = None,  # gets `Part.copy`
+    copy: Path | None = None,  # gets `OutputBlock.copy`
     finish: Callable[[Sequence[Path]], None] = lambda parts: None,  # before parts are joined; again if it is stopped
 ) -> "list[Summary]":
     """Work on blocks and write the results, in their order, to one file or two; a killed command resumes."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from pscd.detector.estimator import EnergyDetector
-    from pscd.detector.reading import Rows
+    from pscd.detector.reading import EncodedRows
     from pscd.model import Model
     from pscd.tables import ReadOptions, TableFile
 
@@ -130,7 +130,7 @@ def check_columns(table: "TableFile", ids: Sequence[str], columns: Sequence[str]
 
 def fit_detector(
     args: argparse.Namespace, table: "TableFile", **options: Any
-) -> "tuple[EnergyDetector, pd.DataFrame, Rows]":
+) -> "tuple[EnergyDetector, pd.DataFrame, EncodedRows]":
     """Fit a detector to a table, or to a sample of a large one."""
     from pscd.data import check_enough
 
@@ -162,7 +162,7 @@ def make_detector(args: argparse.Namespace, **options: Any) -> "EnergyDetector":
     return EnergyDetector(gamma=args.gamma, updates=args.updates, random_state=args.seed, verbose=True, **options)
 
 
-def detector_reader(detector: "EnergyDetector", table: "TableFile") -> "Callable[[pd.DataFrame], Rows]":
+def detector_reader(detector: "EnergyDetector", table: "TableFile") -> "Callable[[pd.DataFrame], EncodedRows]":
     """What encodes a block of a table for a detector; refuses a table without its columns."""
     reader = detector.reader_for(table)
     # A detector of plain numbers takes the columns of a block as they come.

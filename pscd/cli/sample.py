@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pscd.cli.flags import Parser, add_machine, add_out, add_run, at_least
-from pscd.cli.output import OUTPUTS, PICTURES, SHOWN_IMAGES, Part, check_out, in_parts, job_of, say
+from pscd.cli.output import OUTPUTS, PICTURES, SHOWN_IMAGES, OutputBlock, check_out, in_parts, job_of, say
 from pscd.cli.reading import load_detector, load_model
 from pscd.errors import UserError
 
@@ -53,9 +53,9 @@ def run(args: argparse.Namespace) -> None:
     def sizes(first: int) -> Iterator[int]:
         return (min(BLOCK, n - start) for start in range(first * BLOCK, n, BLOCK))
 
-    def work(i: int, size: int) -> Part:
+    def work(i: int, size: int) -> OutputBlock:
         array, columns = draw(size, part_seed(args.seed, i))
-        return Part(columns, array, {"rows": size})
+        return OutputBlock(columns, array, {"rows": size})
 
     settings = {"n": n, "seed": args.seed, "label": args.label, "steps": args.steps}
     in_parts(args.out, job_of("sample", settings, args.run), sizes, work, total=n, threads=1)

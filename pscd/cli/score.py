@@ -110,7 +110,7 @@ def _score_by_model(args: argparse.Namespace, model: "Model") -> None:
         output.say(f"note: {warning}")
     size, blocks = reading.blocks_of(table, [*names, *args.ids])
 
-    def work(i: int, block: "pd.DataFrame") -> output.Part:
+    def work(i: int, block: "pd.DataFrame") -> output.OutputBlock:
         x = read(block)
         complete = np.isfinite(x).all(1)
         valid = np.isfinite(x).any(1) if model.completes else complete
@@ -123,7 +123,7 @@ def _score_by_model(args: argparse.Namespace, model: "Model") -> None:
         problem = "".join(f"row {i * size + k}, {columns['problem'][k]}" for k in first)
         counts = {"invalid": int((~valid).sum()), "incomplete": int((~complete).sum())}
         summary = {"rows": len(x), **counts, "first": problem}
-        return output.Part(columns, columns["log_density" if args.log_density else "energy"], summary)
+        return output.OutputBlock(columns, columns["log_density" if args.log_density else "energy"], summary)
 
     threads = None if model.shift.device.type == "cpu" else 1
     settings = {"ids": args.ids, "log_density": args.log_density}

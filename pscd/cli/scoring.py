@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscd.cli.output import Part, in_parts, job_of, say, write
+from pscd.cli.output import OutputBlock, in_parts, job_of, say, write
 from pscd.cli.reading import blocks_of
 from pscd.errors import UserError
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pscd.detector.estimator import EnergyDetector
-    from pscd.detector.reading import Rows
+    from pscd.detector.reading import EncodedRows
     from pscd.images.thumbnails import Described
     from pscd.parts import Summary
     from pscd.tables import TableFile
@@ -30,9 +30,9 @@ class Scoring:
     ids: Sequence[str]
     reasons: str
     log_density: bool
-    read: "Callable[[pd.DataFrame], Rows]"
+    read: "Callable[[pd.DataFrame], EncodedRows]"
 
-    def part(self, start: int, block: "pd.DataFrame") -> Part:
+    def part(self, start: int, block: "pd.DataFrame") -> OutputBlock:
         """The scores of a block whose first row is number `start`."""
         import numpy as np
 
@@ -57,7 +57,7 @@ class Scoring:
         listed = [[float(energy[i]), int(row[i]), label, because[int(i)]] for i, label in zip(top, labels, strict=True)]
         summary = {"rows": len(energy), "outliers": int(outlier.sum()), "listed": listed}
         summary["impossible"] = int(rows.impossible.any(1).sum())
-        return Part(columns, columns["log_density"] if self.log_density else energy, summary)
+        return OutputBlock(columns, columns["log_density"] if self.log_density else energy, summary)
 
 
 def write_scores(scoring: Scoring, table: "TableFile", out: Path, run: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pscd.data.chunks import as_batch
-from pscd.data.streams import WINDOW_NUMBERS, Part, Sample, Window, check_finite, shuffled
+from pscd.data.streams import WINDOW_NUMBERS, Batch, Sample, Window, check_finite, shuffled
 from pscd.errors import UserError
 from pscd.files import one_line
 from pscd.rng import Stream, generator, integer_seed
@@ -58,7 +58,7 @@ class BatchSource:
         out = np.concatenate([self.left_out, position])
         return type(self)(self.batches, labelled=self.labelled, left_out=out, shape=self.shape)
 
-    def _epoch(self, seed: int, number: int, world: int, rank: int) -> Iterator[tuple[np.ndarray, Part]]:
+    def _epoch(self, seed: int, number: int, world: int, rank: int) -> Iterator[tuple[np.ndarray, Batch]]:
         """The batches of a process in an epoch, with the positions of their rows, those left out removed."""
         at, iterator = 0, None
         shape = getattr(self, "shape", None)
@@ -82,7 +82,7 @@ class BatchSource:
                 yield position, part
             else:
                 index = torch.from_numpy(is_used)
-                yield position[is_used], Part(part.x[index], None if part.label is None else part.label[index])
+                yield position[is_used], Batch(part.x[index], None if part.label is None else part.label[index])
 
     def sample(self, n: int, seed: int, stream: Stream = Stream.STREAM_SAMPLE) -> Sample:
         """Random rows of the first ones: ten times as many as asked for are read, or all."""
@@ -123,7 +123,7 @@ class BatchSource:
         """All windows of a process, epoch after epoch without end, from the one that holds its row `position`."""
         start = 0
         for number in count():
-            before, n_rows, batches = start, 0, list[tuple[np.ndarray, Part]]()
+            before, n_rows, batches = start, 0, list[tuple[np.ndarray, Batch]]()
             for w, batch in enumerate(_with_end(self._epoch(seed, number, world, rank))):
                 if batch is not None:
                     batches.append(batch)
@@ -135,7 +135,7 @@ class BatchSource:
             if start == before:
                 raise UserError("the iterable gives no rows; it must give the same number of batches each time")
 
-    def _window(self, batches: list[tuple[np.ndarray, Part]], start: int, rng: torch.Generator) -> Window:
+    def _window(self, batches: list[tuple[np.ndarray, Batch]], start: int, rng: torch.Generator) -> Window:
         for places, part in batches:
             self._check(places, part)
         x = torch.cat([part.x for _, part in batches])
@@ -143,16 +143,16 @@ class BatchSource:
         order = torch.randperm(len(x), generator=rng)
         return Window(start, x[order], torch.cat(labels)[order] if labels else None)
 
-    def _check(self, places: np.ndarray, part: Part) -> None:
+    def _check(self, places: np.ndarray, part: Batch) -> None:
         check_finite(part.x, lambda bad: f"row {places[bad] + 1} of the batches")
 
 
-def _with_end(batches: Iterator[tuple[np.ndarray, Part]]) -> Iterator[tuple[np.ndarray, Part] | None]:
+def _with_end(batches: Iterator[tuple[np.ndarray, Batch]]) -> Iterator[tuple[np.ndarray, Batch] | None]:
     yield from batches
     yield None
 
 
-def _part(batch: Any, labelled: bool, shape: tuple[int, ...] | None) -> Part:
+def _part(batch: Any, labelled: bool, shape: tuple[int, ...] | None) -> Batch:
     rows = batch[0] if isinstance(batch, tuple | list) else batch
     label = batch[1] if labelled and isinstance(batch, tuple | list) and len(batch) > 1 else None
     try:

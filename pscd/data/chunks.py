@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pscd.data.pixels import to_unit
-from pscd.data.streams import WINDOW_NUMBERS, Part
+from pscd.data.streams import WINDOW_NUMBERS, Batch
 from pscd.errors import UserError
 from pscd.files import one_line, reading
 
@@ -48,7 +48,7 @@ class ArrayChunks:
         self._name = name
         self._reads = 0
 
-    def read(self, chunk: int, rows: np.ndarray | None) -> Part:
+    def read(self, chunk: int, rows: np.ndarray | None) -> Batch:
         """These rows of a chunk, or all of them."""
         start, n = chunk * self.rows, int(self.sizes[chunk])
         values = self._read_file(start, n) if self.path is not None else self.array[start : start + n]
@@ -62,7 +62,7 @@ class ArrayChunks:
         label = None if self.label is None else self.label[start : start + n]
         label = label if rows is None or label is None else label[torch.from_numpy(rows)]
         x = to_unit(x) if x.dtype == torch.uint8 and len(self.shape) == 3 else x
-        return Part((x if x.is_floating_point() else x.double()).view(len(x), *self.shape), label)
+        return Batch((x if x.is_floating_point() else x.double()).view(len(x), *self.shape), label)
 
     def where(self, chunk: int, row: int) -> str:
         """A row in words."""
@@ -129,7 +129,7 @@ class ParquetChunks:
         """Whether every row group has few enough numbers to be read at once."""
         return int(self.sizes.max()) * self.shape[0] <= most
 
-    def read(self, chunk: int, rows: np.ndarray | None) -> Part:
+    def read(self, chunk: int, rows: np.ndarray | None) -> Batch:
         """These rows of a row group, or all of them: in float32 if all columns are, otherwise in float64."""
         from pscd.tables import encode
 
@@ -143,7 +143,7 @@ class ParquetChunks:
             frame = arrow.rename_columns(names).replace_schema_metadata(None).to_pandas()
         x = encode(frame if rows is None else frame.iloc[rows], self.schema).x
         is_single = all(str(kind) == "float32" for kind in frame.dtypes)
-        return Part(torch.from_numpy(x.astype(np.float32) if is_single else x))
+        return Batch(torch.from_numpy(x.astype(np.float32) if is_single else x))
 
     def where(self, chunk: int, row: int) -> str:
         """A row in words."""
@@ -170,7 +170,7 @@ class DatasetChunks:
         self.sizes[-1] -= len(self.sizes) * self.rows - n
         self.shape = tuple(as_part([data[0]], labelled=labelled).x.shape[1:])
 
-    def read(self, chunk: int, rows: np.ndarray | None) -> Part:
+    def read(self, chunk: int, rows: np.ndarray | None) -> Batch:
         """These items of a chunk, or all of them."""
         numbers = np.arange(self.sizes[chunk]) if rows is None else rows
         at = [chunk * self.rows + int(i) for i in numbers]
@@ -182,7 +182,7 @@ class DatasetChunks:
         return f"item {chunk * self.rows + row} of the {type(self.data).__name__}"
 
 
-def as_part(items: Sequence[Any], *, labelled: bool, shape: tuple[int, ...] | None = None) -> Part:
+def as_part(items: Sequence[Any], *, labelled: bool, shape: tuple[int, ...] | None = None) -> Batch:
     """Rows of items, each a row or a tuple that begins with one."""
     try:
         rows = [item[0] if isinstance(item, tuple | list) and not _is_row(item) else item for item in items]
@@ -193,13 +193,13 @@ def as_part(items: Sequence[Any], *, labelled: bool, shape: tuple[int, ...] | No
     return as_batch(x, label, shape)
 
 
-def as_batch(x: Tensor, label: Tensor | None, shape: tuple[int, ...] | None = None) -> Part:
+def as_batch(x: Tensor, label: Tensor | None, shape: tuple[int, ...] | None = None) -> Batch:
     """Rows of a batch as floats; images of bytes become floats in [0, 1]."""
     if x.ndim < 2 or (shape is not None and tuple(x.shape[1:]) != shape):
         wanted = "" if shape is None else f", and the first rows {shape}"
         raise UserError(f"rows have the shape {tuple(x.shape[1:])}{wanted}; a row of one number has the shape (1,)")
     x = to_unit(x) if x.dtype == torch.uint8 and x.ndim == 4 else x
-    return Part((x if x.is_floating_point() else x.double()).detach().cpu(), label)
+    return Batch((x if x.is_floating_point() else x.double()).detach().cpu(), label)
 
 
 def _is_row(item: Sequence[Any]) -> bool:

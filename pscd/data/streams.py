@@ -34,7 +34,7 @@ WINDOW_NUMBERS = 2**23  # of a window
 
 
 @dataclass(frozen=True)
-class Part:
+class Batch:
     """Rows and their labels, if there are any."""
 
     x: Tensor  # `(n, *shape)`
@@ -123,7 +123,7 @@ class Chunks(Protocol):
     def schema(self) -> "Schema | None":
         """What the columns of a table are."""
 
-    def read(self, chunk: int, rows: np.ndarray | None) -> Part:
+    def read(self, chunk: int, rows: np.ndarray | None) -> Batch:
         """These rows of a chunk, or all of them."""
 
     def where(self, chunk: int, row: int) -> str:
@@ -230,7 +230,7 @@ class ChunkedSource:
         assert x is not None
         return Window(start, x, label)
 
-    def _read(self, chunk: int, rows: np.ndarray | None) -> tuple[Part, np.ndarray]:
+    def _read(self, chunk: int, rows: np.ndarray | None) -> tuple[Batch, np.ndarray]:
         """Rows of a chunk, of those that are not left out, and their numbers in the whole chunk."""
         n = int(self.chunks.sizes[chunk])
         if self.sizes[chunk] < n:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pscd.detector.cell_model import CellModel
 from pscd.detector.frames import labels, row_labels
-from pscd.detector.reading import Reader, Rows
+from pscd.detector.reading import EncodedRows, Reader
 from pscd.mixtures.cells import Cells, trusted_cells
 from pscd.rng import Stream, generator
 
@@ -57,7 +57,7 @@ class CellMethods:
     reader_: Reader
     n_rows_: int
 
-    def _read(self, X: Any) -> Rows:
+    def _read(self, X: Any) -> EncodedRows:
         raise NotImplementedError
 
     def cells(self, X: Any, *, confidence: float = 0.5, level: float = 0.9, id: str | None = None) -> "pd.DataFrame":
@@ -184,7 +184,7 @@ class CellMethods:
         return _check_feature_names_in(self, input_features)
 
     @torch.no_grad()
-    def _judge(self, rows: Rows) -> Judged:
+    def _judge(self, rows: EncodedRows) -> Judged:
         """Cost and confidence of all cells."""
         model, by_column = self.cells_, self.reader_.by_column
         z = model.forward(rows.x)
@@ -211,7 +211,7 @@ class CellMethods:
         return np.unique(i), i, j
 
     @torch.no_grad()
-    def _suggested(self, rows: Rows, judged: Judged, where: Tensor) -> Tensor:
+    def _suggested(self, rows: EncodedRows, judged: Judged, where: Tensor) -> Tensor:
         """Conditional means and likeliest categories of the rows, `(n, D)`, and what was meant by misspelt ones."""
         suggested = self.cells_.inverse(judged.cells.mean)
         if (where & rows.impossible).any():

@@ -20,7 +20,7 @@ from pscd.detector.cells import CellMethods
 from pscd.detector.frames import empty_like, has_text, native_frame
 from pscd.detector.neighbourhood import Neighbourhood
 from pscd.detector.numbers import NumberEnergy, fit_numbers
-from pscd.detector.reading import Reader, Rows
+from pscd.detector.reading import EncodedRows, Reader
 from pscd.detector.rows import RowMethods
 from pscd.detector.save import read_detector, write_detector
 from pscd.errors import UserError
@@ -141,7 +141,7 @@ class EnergyDetector(RowMethods, CellMethods, OutlierMixin, TransformerMixin, Ba
             ValueError: a parameter is out of range, a number of an array is infinite, or all columns are constant.
         """
         self._check_parameters()
-        rows = X if isinstance(X, Rows) else self._inspect(X)
+        rows = X if isinstance(X, EncodedRows) else self._inspect(X)
         validate_data(self, rows.table, skip_check_array=True)  # sets names and number of columns
         self.reader_ = rows.reader
         self._like = empty_like(rows.table)
@@ -181,7 +181,7 @@ class EnergyDetector(RowMethods, CellMethods, OutlierMixin, TransformerMixin, Ba
         some = torch.randperm(len(x), generator=generator(seed, Stream.DETECTOR_ROWS))[:NEIGHBOUR_ROWS]
         return Neighbourhood.of(self.numbers_.whitened(self.cells_.forward(x[some])[:, self.cells_.numbers]))
 
-    def read(self, X: Any) -> Rows:
+    def read(self, X: Any) -> EncodedRows:
         """Encode a table once, for several calls of methods, `fit` among them.
 
         Args:
@@ -198,7 +198,7 @@ class EnergyDetector(RowMethods, CellMethods, OutlierMixin, TransformerMixin, Ba
         """
         return self._read(X) if hasattr(self, "offset_") else self._inspect(X)
 
-    def _inspect(self, X: Any) -> Rows:
+    def _inspect(self, X: Any) -> EncodedRows:
         """The rows of a table whose columns are not known yet."""
         frame = native_frame(X)
         if frame is not None and len(frame) < 2:
@@ -210,9 +210,9 @@ class EnergyDetector(RowMethods, CellMethods, OutlierMixin, TransformerMixin, Ba
         reader = Reader.of(numbers, kinds=self.kinds, missing=self.missing)
         return reader.read(numbers if reader.is_plain else X)
 
-    def _read(self, X: Any) -> Rows:
+    def _read(self, X: Any) -> EncodedRows:
         """The rows of a table with the columns of the training rows."""
-        if isinstance(X, Rows):
+        if isinstance(X, EncodedRows):
             check_is_fitted(self)
             if X.reader.schema.n_levels != self.reader_.schema.n_levels:
                 raise ValueError("these rows have other columns than those that the detector was fitted to")

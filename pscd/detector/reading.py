@@ -22,27 +22,19 @@ from pscd.tables.numbers import LARGEST
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The rows of a table, encoded once; the methods of a detector accept them in place of the table.
+class EncodedRows:
+    """The rows of a table, encoded once; the methods of a detector accept them in place of the table."""
 
-    Args:
-        x: `(n, D)` in float64, codes for categories; NaN where the model has no value.
-        impossible: `(n, d)`, cells that cannot be right: a word among numbers, a category that does not exist.
-        missing: `(n, d)`, cells that hold nothing.
-        table: the table that they were read from.
-        reader: that has read them.
-    """
-
-    x: Tensor
-    impossible: Tensor
-    missing: Tensor
-    table: Any
-    reader: "Reader"
+    x: Tensor  # `(n, D)` in float64, codes for categories; NaN where the model has no value
+    impossible: Tensor  # `(n, d)`, cells that cannot be right: a word among numbers, a category that does not exist
+    missing: Tensor  # `(n, d)`, cells that hold nothing
+    table: Any  # that they were read from
+    reader: "Reader"  # that has read them
 
     def __len__(self) -> int:
         return len(self.x)
 
-    def take(self, index: NDArray[np.int_]) -> "Rows":
+    def take(self, index: NDArray[np.int_]) -> "EncodedRows":
         """Some of the rows, with their part of the table."""
         part: Any
         if is_pandas_dataframe(self.table):
@@ -50,13 +42,13 @@ class Rows:
         else:
             frame = native_frame(self.table)
             part = np.asarray(self.table)[index] if frame is None else frame[index.tolist()].to_native()
-        return Rows(self.x[index], self.impossible[index], self.missing[index], part, self.reader)
+        return EncodedRows(self.x[index], self.impossible[index], self.missing[index], part, self.reader)
 
-    def blocks(self, size: int) -> "Iterator[Rows]":
+    def blocks(self, size: int) -> "Iterator[EncodedRows]":
         """Consecutive rows, `size` at a time, without the table."""
         for i in range(0, len(self), size):
             part = slice(i, i + size)
-            yield Rows(self.x[part], self.impossible[part], self.missing[part], None, self.reader)
+            yield EncodedRows(self.x[part], self.impossible[part], self.missing[part], None, self.reader)
 
 
 @dataclass(frozen=True)
@@ -156,7 +148,7 @@ class Reader:
         """Which columns of the rows are columns of numbers in the table, and not parts of a date: `(D,)`."""
         return torch.tensor([part.n_levels == 0 and part.role == "value" for part in self.schema.parts])
 
-    def read(self, table: Any, numbers: NDArray[np.float64] | None = None) -> Rows:
+    def read(self, table: Any, numbers: NDArray[np.float64] | None = None) -> EncodedRows:
         """Encode a table with the columns of the schema; `numbers` is a plain one as an array."""
         if self.is_plain:
             if numbers is None and is_pandas_dataframe(table) and table.shape[1] > self.n_columns:
@@ -165,10 +157,10 @@ class Reader:
             x = torch.from_numpy(np.require(array, requirements="W"))  # a frame may lend its memory for reading only
             infinite = x.abs() >= LARGEST
             x = x.masked_fill(infinite, torch.nan) if infinite.any() else x
-            return Rows(x, infinite, x.isnan() & ~infinite, table, self)
+            return EncodedRows(x, infinite, x.isnan() & ~infinite, table, self)
         encoded = encode(table if native_frame(table) is not None else np.asarray(table, dtype=object), self.schema)
         x, missing = torch.from_numpy(encoded.x), torch.from_numpy(encoded.missing) & self.is_learnt
-        return Rows(
+        return EncodedRows(
             x.masked_fill(x == self._rare_codes, torch.nan), torch.from_numpy(encoded.invalid), missing, table, self
         )
 
@@ -182,13 +174,13 @@ class Reader:
         result = values.new_zeros(len(values), self.n_columns)
         return result.scatter_reduce_(1, self.sources.expand(len(values), -1), values, "amax")
 
-    def labelled(self, rows: Rows, values: NDArray[Any]) -> Any:
+    def labelled(self, rows: EncodedRows, values: NDArray[Any]) -> Any:
         """Values for each cell of the table, `(n, d)`, as a frame if the table is one."""
         if native_frame(rows.table) is None:
             return values
         return framed({name: values[:, j] for j, name in enumerate(self.names(rows.table))}, rows.table)
 
-    def cells(self, rows: Rows, i: NDArray[np.int_], j: NDArray[np.int_]) -> list[Any]:
+    def cells(self, rows: EncodedRows, i: NDArray[np.int_], j: NDArray[np.int_]) -> list[Any]:
         """The cells of rows i and columns j as they stand in the table."""
         frame, names = native_frame(rows.table), self.names(rows.table)
         array = np.asarray(rows.table) if frame is None else np.empty(0)
@@ -199,7 +191,7 @@ class Reader:
             result[at] = np.fromiter(values, dtype=object, count=len(at))
         return result.tolist()
 
-    def correct_spelling(self, rows: Rows, suggested: Tensor) -> None:
+    def correct_spelling(self, rows: EncodedRows, suggested: Tensor) -> None:
         """Suggest for misspelt categories the likeliest of those that may have been meant, in place."""
         for part, size in enumerate(self.levels.tolist()):
             source = int(self.sources[part])
@@ -232,7 +224,7 @@ class Reader:
                 values[j] = dates.astype(object).where(dates.notna(), None).tolist()
         return values
 
-    def replaced(self, rows: Rows, x: Tensor, where: Tensor) -> Any:
+    def replaced(self, rows: EncodedRows, x: Tensor, where: Tensor) -> Any:
         """The table with the cells `where`, `(n, d)`, taken from new rows `(n, D)`; all others as they were."""
         frame = native_frame(rows.table)
         if frame is None and self.is_plain:

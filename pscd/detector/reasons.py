@@ -6,7 +6,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from pscd.detector.estimator import EnergyDetector
-    from pscd.detector.reading import Rows
+    from pscd.detector.reading import EncodedRows
 
 
 def short_cell(value: Any, most: int = 30) -> str:
@@ -16,7 +16,7 @@ def short_cell(value: Any, most: int = 30) -> str:
 
 
 def reasons_of(
-    detector: "EnergyDetector", rows: "Rows", index: np.ndarray, *, most: int = 3, size: int = 4096
+    detector: "EnergyDetector", rows: "EncodedRows", index: np.ndarray, *, most: int = 3, size: int = 4096
 ) -> list[str]:
     """For some rows the columns that contribute most to their energy, with values and nats; `size` rows at a time."""
     texts: list[str] = []

@@ -15,7 +15,7 @@ from pscd.detector.cell_model import CellModel
 from pscd.detector.frames import empty_frame, frame_like
 from pscd.detector.neighbourhood import Neighbourhood
 from pscd.detector.numbers import NumberEnergy
-from pscd.detector.reading import Reader, Rows
+from pscd.detector.reading import EncodedRows, Reader
 from pscd.model import SCORE_BLOCK
 from pscd.rng import Stream, generator
 from pscd.tables import decode
@@ -34,11 +34,11 @@ class RowMethods:
     n_rows_: int
     offset_: float
 
-    def _read(self, X: Any) -> Rows:
+    def _read(self, X: Any) -> EncodedRows:
         raise NotImplementedError
 
     @torch.no_grad()
-    def _energy(self, rows: Rows, *, by_neighbours: bool = False) -> Tensor:
+    def _energy(self, rows: EncodedRows, *, by_neighbours: bool = False) -> Tensor:
         """E(x) of each row; new and impossible cells cost what they cost by the rule of succession."""
         energy = self._energy_of(self.cells_.forward(rows.x), by_neighbours=by_neighbours)
         if not self.cells_.all_vary:

@@ -13,7 +13,7 @@ from pscd.detector.cell_model import CellModel
 from pscd.detector.gaussian import Gaussian
 from pscd.detector.neighbourhood import Neighbourhood
 from pscd.detector.numbers import NumberEnergy
-from pscd.detector.reading import Reader, Rows
+from pscd.detector.reading import EncodedRows, Reader
 from pscd.energies import Correction
 from pscd.errors import UserError
 from pscd.files import locked, read_tensors, reading, tensors_digest, under, write_tensors, writing_to
@@ -83,7 +83,7 @@ def _check_fits(detector: Any) -> None:
     """Score a row of zeros, to see that the parts of a file fit together."""
     x = torch.zeros(1, len(detector.cells_.levels), dtype=torch.float64)
     nothing = torch.zeros(1, detector.reader_.n_columns, dtype=torch.bool)
-    rows = Rows(x, nothing, nothing, None, detector.reader_)
+    rows = EncodedRows(x, nothing, nothing, None, detector.reader_)
     if detector.score_samples(rows).shape != (1,):
         raise ValueError("its parts do not fit together")
 

@@ -12,7 +12,7 @@ from pscd.errors import UserError
 from pscd.objectives.gamma import PseudoSpherical
 from pscd.objectives.protocol import Objective, both_phases, check_gamma, check_warmup, warmed_up
 from pscd.objectives.score_matching import noisy
-from pscd.sampling import Callback, langevin
+from pscd.sampling import ChainCallback, langevin
 from pscd.types import Energy, check_choices, documented, option
 
 
@@ -97,7 +97,7 @@ class Recovery(Objective):
         n_steps: int | None = None,
         last_noise: Tensor | None = None,
         generator: torch.Generator | None = None,
-        callback: Callback | None = None,
+        callback: ChainCallback | None = None,
     ) -> Tensor:
         """Draw rows of a level given `y`, those of the next, noisier one: Langevin dynamics that starts at y.
 
@@ -133,7 +133,7 @@ class Recovery(Objective):
         *,
         n_steps: int | None = None,
         generator: torch.Generator | None = None,
-        callback: Callback | None = None,
+        callback: ChainCallback | None = None,
     ) -> Tensor:
         """Draw samples: noise is added to any points, and removed level by level; what is left of it, by its mean."""
         assert isinstance(energy, NoisyEnergies)
@@ -161,7 +161,7 @@ def _scales(energy: NoisyEnergies, level: int) -> tuple[float, float, float]:
     return least, sigma, least * sigma / most
 
 
-def _counting_from(first: int, callback: Callback) -> Callback:
+def _counting_from(first: int, callback: ChainCallback) -> ChainCallback:
     return lambda at: callback({**at, "step": first + at["step"]})
 
 

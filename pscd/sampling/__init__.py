@@ -11,7 +11,7 @@ from pscd.sampling.langevin import Langevin, langevin
 from pscd.sampling.mala import Mala, adapt_step_size, mala
 from pscd.sampling.normalizing import LogZ, log_z
 from pscd.sampling.proposals import Chains
-from pscd.sampling.protocol import Callback, Proposal, Sampler
+from pscd.sampling.protocol import ChainCallback, Proposal, Sampler
 from pscd.sampling.spectrum import Spectrum, spectrum
 from pscd.sampling.starts import STARTS, BoxStart, GaussianStart, MixtureStart, PlainStart, Start
 
@@ -22,7 +22,7 @@ __all__ = [
     "SAMPLERS",
     "STARTS",
     "BoxStart",
-    "Callback",
+    "ChainCallback",
     "Chains",
     "GaussianStart",
     "Jumps",

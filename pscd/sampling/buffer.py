@@ -12,7 +12,7 @@ Draw = Callable[[int, torch.Generator | None], Tensor]
 
 
 @dataclass(frozen=True)
-class Rows:
+class BufferedRows:
     """Rows drawn from a `ReplayBuffer`: their places in it, `(n,)`, the points, and labels of conditional models."""
 
     index: Tensor
@@ -49,7 +49,7 @@ class ReplayBuffer:
     def __len__(self) -> int:
         return len(self.x)
 
-    def draw(self, n: int, restart: float, generator: torch.Generator | None = None) -> Rows:
+    def draw(self, n: int, restart: float, generator: torch.Generator | None = None) -> BufferedRows:
         """Draw different rows, all equally likely; each is replaced by a fresh point with probability `restart`.
 
         If `n` exceeds the size of the buffer, rows occur more than once, and the last one written stays.
@@ -67,9 +67,9 @@ class ReplayBuffer:
             x = torch.where(restarted.view(-1, *[1] * (x.ndim - 1)), self.fresh(n, generator), x)
             if label is not None and self.draw_label is not None:
                 label = torch.where(restarted, self.draw_label(n, generator), label)
-        return Rows(index, x, label)
+        return BufferedRows(index, x, label)
 
-    def write(self, rows: Rows, x: Tensor) -> None:
+    def write(self, rows: BufferedRows, x: Tensor) -> None:
         """Write moved points `(n, *shape)` back to where `rows` were drawn, with their labels."""
         self.x[rows.index] = self._encode(x)
         if self.label is not None and rows.label is not None:

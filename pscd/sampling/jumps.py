@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pscd import fast
 from pscd.errors import UserError
-from pscd.sampling.protocol import Callback, Proposal, Sampler, box, check_box, check_positive
+from pscd.sampling.protocol import ChainCallback, Proposal, Sampler, box, check_box, check_positive
 from pscd.types import Energy, documented, option
 
 
@@ -19,7 +19,7 @@ def jumps(
     proposal: Proposal,
     bounds: tuple[float, float] | None = None,
     generator: torch.Generator | None = None,
-    callback: Callback | None = None,
+    callback: ChainCallback | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Independence Metropolis: a fresh draw y of the proposal g, accepted with min(1, exp(E(x) - E(y)) g(x) / g(y)).
 
@@ -92,7 +92,7 @@ class Jumps(Sampler):
         n_steps: int,
         proposal: Proposal | None = None,
         generator: torch.Generator | None = None,
-        callback: Callback | None = None,
+        callback: ChainCallback | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Run chains, see `jumps`."""
         if proposal is None:

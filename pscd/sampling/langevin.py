@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pscd import fast
 from pscd.errors import UserError
-from pscd.sampling.protocol import Callback, Proposal, Sampler, box, check_box, check_positive, langevin_noise
+from pscd.sampling.protocol import ChainCallback, Proposal, Sampler, box, check_box, check_positive, langevin_noise
 from pscd.sampling.spectrum import spectrum
 from pscd.types import Energy, documented, option
 
@@ -24,7 +24,7 @@ def langevin(
     max_grad: float | None = None,
     slope: float = 0.0,
     generator: torch.Generator | None = None,
-    callback: Callback | None = None,
+    callback: ChainCallback | None = None,
 ) -> Tensor:
     """Unadjusted Langevin dynamics (Eq. 2): x <- x - step_size * grad E(x) + noise_scale * z, z standard normal.
 
@@ -120,7 +120,7 @@ class Langevin(Sampler):
         n_steps: int,
         proposal: Proposal | None = None,
         generator: torch.Generator | None = None,
-        callback: Callback | None = None,
+        callback: ChainCallback | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Run chains, see `langevin`."""
         bounds = box(self.low, self.high)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pscd import fast
 from pscd.errors import UserError
-from pscd.sampling.protocol import Callback, Proposal, Sampler, box, check_box, check_positive, langevin_noise
+from pscd.sampling.protocol import ChainCallback, Proposal, Sampler, box, check_box, check_positive, langevin_noise
 from pscd.types import Energy, documented, option
 
 
@@ -21,7 +21,7 @@ def mala(
     jump_every: int = 2,
     bounds: tuple[float, float] | None = None,
     generator: torch.Generator | None = None,
-    callback: Callback | None = None,
+    callback: ChainCallback | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Metropolis-adjusted Langevin, with independence jumps if a `proposal` is given.
 
@@ -148,7 +148,7 @@ class Mala(Sampler):
         n_steps: int,
         proposal: Proposal | None = None,
         generator: torch.Generator | None = None,
-        callback: Callback | None = None,
+        callback: ChainCallback | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Run chains, see `mala`."""
         bounds = box(self.low, self.high)

@@ -10,7 +10,7 @@ from torch import Tensor
 from pscd.errors import UserError
 from pscd.types import Energy
 
-Callback = Callable[[dict[str, Any]], None]
+ChainCallback = Callable[[dict[str, Any]], None]
 
 
 class Proposal(Protocol):
@@ -65,7 +65,7 @@ class Sampler(Protocol):
         n_steps: int,
         proposal: Proposal | None = None,
         generator: torch.Generator | None = None,
-        callback: Callback | None = None,
+        callback: ChainCallback | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Run chains from the points `x`.
 

@@ -114,7 +114,7 @@ def _draw_rows(n_rows: int, n: int, chances: Tensor | None, generator: torch.Gen
 
 def _starts(
     buffer: ReplayBuffer, x_pos: Tensor, label: Tensor | None, config: TrainConfig, generator: torch.Generator
-) -> buffers.Rows:
+) -> buffers.BufferedRows:
     """Where chains start. In every mode they end in rows of the buffer, so that it holds the latest samples."""
     if config.chains.start == "data":
         return replace(buffer.draw(len(x_pos), 0.0, generator), x=x_pos, label=label)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pscd.cli.output import Part, check_folder, check_out, in_parts, job_of, say, write
+from pscd.cli.output import OutputBlock, check_folder, check_out, in_parts, job_of, say, write
 from pscd.errors import UserError
 
 
@@ -56,7 +56,7 @@ def test_a_stopped_command_resumes_after_its_last_part(tmp_path, capsys):
         if done == [0, 1]:
             raise KeyboardInterrupt
         values = np.full(2, float(block))
-        return Part({"x": values}, values, {"rows": 2}, Part({"y": -values}, -values, {"rows": 2}))
+        return OutputBlock({"x": values}, values, {"rows": 2}, OutputBlock({"y": -values}, -values, {"rows": 2}))
 
     out, copy = tmp_path / "x.csv", tmp_path / "y.npy"
     call = {"total": 8, "threads": 1, "copy": copy}

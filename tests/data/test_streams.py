@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pscd.data.chunks import ArrayChunks
-from pscd.data.streams import ChunkedSource, Part, check_finite, distinct, fingerprint, plan, sample_size
+from pscd.data.streams import Batch, ChunkedSource, check_finite, distinct, fingerprint, plan, sample_size
 from pscd.errors import UserError
 from pscd.rng import generator
 
@@ -28,7 +28,7 @@ class Tiny:
         self.read_so_far.append(chunk)
         rows = np.arange(self.sizes[chunk]) if rows is None else rows
         x = torch.from_numpy(self.first[chunk] + rows).double()[:, None]
-        return Part(x, x[:, 0].long() % 3)
+        return Batch(x, x[:, 0].long() % 3)
 
     def where(self, chunk, row):
         return f"chunk {chunk}, row {row}"
