@@ -152,5 +152,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """All public names, loaded or not."""
-    return sorted({*globals(), *__all__})
+    """The public names, loaded or not."""
+    return sorted(__all__)

@@ -10,13 +10,13 @@ from pscd.errors import UserError
 from pscd.extensions import is_path, loaded, path_of
 from pscd.objectives import OBJECTIVES, Objective, PseudoSpherical
 from pscd.sampling import SAMPLERS, Mala, Sampler
-from pscd.types import check_choices, checked, documented, option
+from pscd.types import check_types, checked, documented, option
 
 
 def _at_least(settings: Any, least: int, *names: str) -> None:
     for name in names:
         value = getattr(settings, name)
-        _require(value >= least, f"{name} must be at least {least}, got {value}")
+        _require(value is None or value >= least, f"{name} must be at least {least}, got {value}")
 
 
 def _positive(settings: Any, *names: str) -> None:
@@ -51,7 +51,7 @@ class ChainSettings:
     sample_steps: int = option(100, "sampler steps from the proposal to a sample, after training")
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_types(self)
         _at_least(self, 1, "buffer_size", "jump_components", "sample_steps")
         _require(0 <= self.restart <= 1, f"restart must lie in [0, 1], got {self.restart}")
 
@@ -75,7 +75,7 @@ class OptimizerSettings:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_types(self)
         _positive(self, "lr", "clip")
         valid = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
         _require(valid, f"betas must be two numbers in [0, 1), got {self.betas}")
@@ -99,6 +99,7 @@ class GuardSettings:
     log_every: int = option(50, "updates between rows of metrics.jsonl")
 
     def __post_init__(self) -> None:
+        check_types(self)
         _positive(self, "max_gap")
         _at_least(self, 0, "max_retries")
         _at_least(self, 1, "checkpoint_every", "log_every")
@@ -137,9 +138,10 @@ class RowSettings:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        _at_least(self, 1, "n_data")
+        check_types(self)
+        _at_least(self, 1, "n_data", "image_size")
         _at_least(self, 0, "idle_updates")
+        _require(0 <= self.hold_out < 1, f"hold_out must lie in [0, 1), got {self.hold_out}")
         _require(0 <= self.data_noise < math.inf, f"data_noise must be at least 0, got {self.data_noise}")
 
 
@@ -161,7 +163,7 @@ class ComputeSettings:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_types(self)
 
 
 GROUPS = {
@@ -197,25 +199,31 @@ class TrainConfig:
     compute: ComputeSettings = option(ComputeSettings, "how the network is computed")
 
     def __post_init__(self) -> None:
+        check_types(self)
+        for part, name, example in (("objective", "accepts_labels", PseudoSpherical), ("sampler", "low", Mala)):
+            value = getattr(self, part)
+            is_part = hasattr(value, name) and not isinstance(value, type)
+            _require(is_part, f"{part} must be an instance such as pscd.{example.__name__}(), got {value!r}")
         _at_least(self, 1, "updates", "batch_size")
         _at_least(self, 0, "seed")
         box = (self.sampler.low, self.sampler.high)
         _require(
             self.chains.base != "box" or box == (0, 1), f"base box needs a sampler with low 0 and high 1, not {box}"
         )
+        name, recovers = type(self.objective).__name__, self.objective.uses_levels
         _require(
             self.objective.accepts_labels or not self.energy.classes,
-            "f-ebm and nce take no labels; set classes to 0",
+            f"{name} takes no labels; set classes to 0",
         )
-        recovers = self.objective.uses_levels
         _require(
             isinstance(self.objective, NotLoaded) or bool(self.energy.levels) == recovers,
-            "recovery needs an energy with levels of noise, and no other objective has one; "
-            + ("set levels" if recovers else "set levels to 0"),
+            f"{name} needs an energy with levels of noise; set levels"
+            if recovers
+            else f"{name} has no levels of noise; set levels to 0",
         )
         _require(
             not recovers or self.compute.precision == "float32",
-            "recovery computes in float32; set precision to float32",
+            f"{name} computes in float32; set precision to float32",
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -267,7 +275,7 @@ class TrainConfig:
             whole = getattr(self, part)
             if dot:
                 inner.setdefault(part, {})[setting] = value
-            elif is_dataclass(whole) and not isinstance(value, dict) and not is_dataclass(value):
+            elif part in GROUPS and not isinstance(value, dict) and not is_dataclass(value):
                 names = ", ".join(f"{part}.{setting}" for setting in _settings(whole))
                 raise UserError(f"{part} is several settings; change one of {names}")
             else:
@@ -277,7 +285,7 @@ class TrainConfig:
             known = _settings(whole)
             for setting in settings:
                 if setting not in known and not (setting == "kind" and known):
-                    raise UserError(f"there is no setting {f'{part}.{setting}'!r}")
+                    raise UserError(f"there is no setting '{part}.{setting}': {type(whole).__name__} has no {setting}")
             values = {**known, **settings}
             new[part] = _part(part, values) if "kind" in values else checked(type(whole), values)
         return checked(type(self), {**_settings(self), **new})

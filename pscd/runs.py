@@ -66,7 +66,7 @@ def train(
     Raises:
         UserError: the data cannot be read, the folder holds another run or other files, or cannot be written, or
             another process trains there.
-        Diverged: training diverged more often than `config.max_retries`; the last good model is kept.
+        Diverged: training diverged more often than `config.guard.max_retries`; the last good model is kept.
         LostProcess: one of several processes has ended or does not answer; the checkpoints are kept.
 
     >>> import pscd, tempfile
@@ -121,7 +121,7 @@ def _train_into(
     toy = find_toy(config.rows.data)
     counts = [count_modes(toy.mode, data.train)] if toy is not None and toy.mode is not None else []
     log = [_metrics_log(run, tensorboard)] if distributed.rank() == 0 else []
-    model = fit(
+    return fit(
         data.train if data.stream is None else data.stream,
         config=config,
         label=data.train_labels if config.energy.classes else None,
@@ -133,9 +133,6 @@ def _train_into(
         fingerprint=data.fingerprint,
         schema=data.schema,
     )
-    if distributed.rank() == 0:
-        model.save(run.model, step=last_step(config))
-    return model
 
 
 def load_run(run: Path | str, *, energy: nn.Module | None = None, device: torch.device | str = "cpu") -> Model:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, field, fields
+from dataclasses import MISSING, field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -50,13 +50,9 @@ def documented(kind: C) -> C:
     return kind
 
 
-def check_choices(instance: Any) -> None:
-    """Raise a `UserError` for a value that is not among the words of its field's `Literal` type."""
-    hints = get_type_hints(type(instance))
-    for f in fields(instance):
-        words, value = get_args(hints[f.name]), getattr(instance, f.name)
-        if get_origin(hints[f.name]) is Literal and value not in words:
-            raise UserError(f"{f.name} must be one of {', '.join(words)}, got {value!r}")
+def check_types(instance: Any) -> None:
+    """Raise a `UserError` for a value of another type than its field's, or not among the words of a `Literal`."""
+    _check(type(instance), {f.name: getattr(instance, f.name) for f in fields(instance)})
 
 
 def checked(kind: Callable[..., D], values: Mapping[str, Any]) -> D:
@@ -68,13 +64,26 @@ def checked(kind: Callable[..., D], values: Mapping[str, Any]) -> D:
     ...
     pscd.errors.UserError: n_steps must be int, got 3.5
     """
-    hints = get_type_hints(kind)
-    for name, value in values.items():
-        wanted = hints.get(name, Any)
-        if not _is(value, wanted):
-            raise UserError(f"{name} must be {getattr(wanted, '__name__', wanted)}, got {value!r}")
+    _check(kind, values)
     # JSON has lists where settings have tuples.
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
+def _check(kind: Callable[..., Any], values: Mapping[str, Any]) -> None:
+    hints = get_type_hints(kind)
+    for name, value in values.items():
+        if not _is(value, hints.get(name, Any)):
+            raise UserError(f"{name} must be {_words(hints[name])}, got {value!r}")
+
+
+def _words(wanted: Any) -> str:
+    """A type as a message names it."""
+    kinds = get_args(wanted)
+    if get_origin(wanted) is Literal:
+        return repr(kinds[0]) if len(kinds) == 1 else f"one of {', '.join(kinds)}"
+    if get_origin(wanted) in (Union, UnionType):
+        return " or ".join(map(_words, kinds))
+    return "None" if wanted is NoneType else str(wanted) if kinds else wanted.__name__
 
 
 def _is(value: object, wanted: Any) -> bool:
@@ -88,4 +97,4 @@ def _is(value: object, wanted: Any) -> bool:
         return isinstance(value, list | tuple) and all(_is(item, kinds[0]) for item in value)
     if wanted in (int, float):
         return isinstance(value, int if wanted is int else int | float) and not isinstance(value, bool)
-    return isinstance(value, wanted) if wanted in (bool, str, NoneType) else True
+    return isinstance(value, wanted) if wanted in (bool, str, NoneType) or is_dataclass(wanted) else True

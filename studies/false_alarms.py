@@ -59,7 +59,7 @@ def is_taken_for_dirty(kind: str, n: int, d: int, share: float, seed: int, least
     rng = generator(seed, n, d)
     x = with_junk(KINDS[kind](n, d, rng), share, rng)
     _, config = prepare(x, PRESETS["plane"].changed({"seed": seed}))
-    gamma = getattr(config.objective, "gamma", 0.0)
+    gamma = config.objective.gamma
     return bool(gamma >= least)
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from pscd.config import (
     ChainSettings,
+    ComputeSettings,
+    GuardSettings,
     OptimizerSettings,
     RowSettings,
     TrainConfig,
@@ -55,7 +57,12 @@ def test_settings_are_changed_by_their_dotted_names():
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("sampler", 3, "sampler is several settings; change one of sampler.n_steps"),
+        ("optimizer", 3, "optimizer is several settings; change one of optimizer.lr"),
+        ("sampler", "mala", "sampler must be an instance such as pscd.Mala(), got 'mala'"),
+        ("objective", PseudoSpherical, "objective must be an instance such as pscd.PseudoSpherical()"),
+        ("objective.gamma", "aut", "gamma must be float or 'auto', got 'aut'"),
+        ("chains.start", "free", "start must be one of persistent, data, short-run, got 'free'"),
+        ("optimizer.clip", "much", "clip must be float or None, got 'much'"),
         ("sampler.kind", "Gibbs", "there is no 'Gibbs'; there are: Mala, Langevin, Jumps"),
         ("objective.kind", "x", "there is no 'x'; there are: "),
         ("updates.x", 1, "there is no setting 'updates.x'"),
@@ -131,6 +138,8 @@ def test_counts_begin_at_one(name):
         ("chains.start", ["data"], ["free"]),
         ("rows.data_noise", [0.0, 3.0], [-0.01, math.inf, math.nan]),
         ("rows.idle_updates", [0], [-1]),
+        ("rows.hold_out", [0.0, 0.99], [-0.5, 1.0, 5.0, math.nan]),
+        ("rows.image_size", [None, 1], [0, -1]),
         ("rows.standardise", ["robust"], ["max"]),
         ("compute.gradients", ["plain"], ["none"]),
         ("seed", [0], [-1]),
@@ -163,11 +172,35 @@ def test_settings_that_do_not_go_together():
         with pytest.raises(UserError, match="base box needs a sampler with low 0 and high 1"):
             TrainConfig(chains=ChainSettings(base="box"), sampler=sampler)
     TrainConfig(chains=ChainSettings(base="box"), sampler=Mala(low=0.0, high=1.0))
-    for name in ("f-ebm", "nce"):
+    for name, kind in (("f-ebm", "FEBM"), ("nce", "NoiseContrastive")):
         assert TrainConfig(objective=OBJECTIVES[name]).energy.classes == 0
-        with pytest.raises(UserError, match="f-ebm and nce take no labels"):
+        with pytest.raises(UserError, match=f"{kind} takes no labels; set classes to 0"):
             TrainConfig(objective=OBJECTIVES[name], energy=Architecture("cnn", classes=2))
     assert TrainConfig(energy=Architecture("cnn", classes=2)).energy.classes == 2
+    levels = Architecture("conv", levels=3)
+    with pytest.raises(UserError, match="Recovery needs an energy with levels of noise; set levels"):
+        TrainConfig(objective=OBJECTIVES["recovery"])
+    with pytest.raises(UserError, match="PseudoSpherical has no levels of noise; set levels to 0"):
+        TrainConfig(energy=levels)
+    with pytest.raises(UserError, match="Recovery computes in float32"):
+        TrainConfig(objective=OBJECTIVES["recovery"], energy=levels, compute=ComputeSettings("bfloat16"))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TrainConfig(updates=2.5), "updates must be int, got 2.5"),
+        (lambda: TrainConfig(optimizer={"lr": 1}), "optimizer must be OptimizerSettings, got {'lr': 1}"),
+        (lambda: OptimizerSettings(lr="1"), "lr must be float, got '1'"),
+        (lambda: GuardSettings(log_every=0.5), "log_every must be int, got 0.5"),
+        (lambda: Architecture(width=2.5), "width must be int, got 2.5"),
+        (lambda: PseudoSpherical(gamma="aut"), "gamma must be float or 'auto', got 'aut'"),
+    ],
+)
+def test_types_are_checked_wherever_a_setting_is_made(make, message):
+    with pytest.raises(UserError) as error:
+        make()
+    assert str(error.value) == message
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,16 @@ FLAGS = {
 }
 # What the trainer calls, to report early that an objective was given for a sampler or that a method is missing.
 PROTOCOLS = {
-    "objective": ("needs_negatives", "sampling_power", "accepts_labels", "uses_levels", "init", "at", "__call__"),
+    "objective": (
+        "needs_negatives",
+        "sampling_power",
+        "accepts_labels",
+        "uses_levels",
+        "gamma",
+        "init",
+        "at",
+        "__call__",
+    ),
     "sampler": ("n_steps", "step_size", "low", "high", "slope", "run", "adapt"),
 }
 

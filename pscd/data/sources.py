@@ -140,6 +140,8 @@ def as_source(x: Any, stream: StreamChoice, *, label: Tensor | None, labelled: b
     """What streams rows: large arrays, tensors and memory maps, any data set or iterable; None: hold them in memory."""
     if isinstance(x, ChunkedSource | BatchSource):
         return x
+    if isinstance(x, str | Path):
+        raise UserError(f"a path is not rows; pscd.read_table({str(x)!r}) reads a file")
     if isinstance(x, TensorDataset) and not (labelled and len(x.tensors) > 1 and label is None):
         x = x.tensors[0]
     if isinstance(x, np.ndarray | Tensor):

@@ -13,7 +13,7 @@ from pscd.energies.images import ConvNet, PlainCNN, ResNet
 from pscd.energies.levels import NoisyEnergies
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
-from pscd.types import documented, option
+from pscd.types import check_types, documented, option
 
 
 @documented
@@ -43,6 +43,7 @@ class Architecture:
     most_noise: float = option(3.2, "deviation of the noise that samples start from, above the last level")
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.name not in ENERGIES:
             raise UserError(f"unknown energy {self.name!r}; there are: {', '.join(sorted(ENERGIES))}")
         if self.width < 1 or self.depth < 1 or self.fourier < 0:

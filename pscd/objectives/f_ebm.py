@@ -11,7 +11,7 @@ from pscd import losses
 from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.objectives.protocol import Objective, both_phases, check_l2, check_warmup, phase_stats, warmed_up
-from pscd.types import Energy, check_choices, documented, option
+from pscd.types import Energy, check_types, documented, option
 
 
 class Critic(nn.Module):
@@ -61,11 +61,11 @@ class FEBM(Objective):
     accepts_labels = False
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_divergence(self.divergence)
         if not 0 <= self.share <= 1:
             raise UserError(f"share must lie between 0 and 1, got {self.share}")
         check_warmup(self.warmup)
-        check_choices(self)
         check_l2(self.l2)
         if self.l2_first < 0:
             raise UserError(f"l2_first must not be negative, got {self.l2_first}")

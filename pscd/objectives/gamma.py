@@ -11,7 +11,7 @@ from pscd import distributed, fast, losses
 from pscd.errors import UserError
 from pscd.mixtures import Mixture
 from pscd.objectives.protocol import Objective, both_phases, check_gamma, check_l2, check_warmup, phase_stats, warmed_up
-from pscd.types import Energy, check_choices, documented, option
+from pscd.types import Energy, check_types, documented, option
 
 
 @documented
@@ -58,11 +58,11 @@ class PseudoSpherical(Objective):
         return self.negatives != "importance"
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.gamma != "auto":
             check_gamma(self.gamma)
         check_warmup(self.warmup)
         check_l2(self.l2)
-        check_choices(self)
         if self.negatives in ("direct", "importance") and self.gamma == -1:
             raise UserError("at gamma -1 r is flat and cannot be drawn from; set negatives to weighted")
 

@@ -14,7 +14,7 @@ from pscd.mixtures import Mixture
 from pscd.objectives.f_ebm import check_divergence
 from pscd.objectives.flow_noise import FlowNoise
 from pscd.objectives.protocol import Objective
-from pscd.types import Energy, check_choices, documented, option
+from pscd.types import Energy, check_types, documented, option
 
 
 class Noise(nn.Module):
@@ -49,7 +49,7 @@ class NoiseContrastive(Objective):
     accepts_labels = False
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_types(self)
         for name in ("components", "ratio"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")

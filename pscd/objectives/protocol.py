@@ -1,7 +1,7 @@
 """The protocol of objectives, and helpers that they share."""
 
 from collections.abc import Callable
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,16 @@ class Objective(Protocol):
     def accepts_labels(self) -> bool:
         """Whether it can train a conditional energy; True by default."""
         return True
+
+    @property
+    def gamma(self) -> float | Literal["auto"]:
+        """Exponent of the weights that make it robust; 0, all rows count alike, by default."""
+        return 0.0
+
+    @property
+    def unit(self) -> Literal["nats", "spread"]:
+        """Whether gamma is per nat of energy or per spread of the data's energies; nats by default."""
+        return "nats"
 
     @property
     def uses_levels(self) -> bool:

@@ -13,7 +13,7 @@ from pscd.objectives.gamma import PseudoSpherical
 from pscd.objectives.protocol import Objective, both_phases, check_gamma, check_warmup, warmed_up
 from pscd.objectives.score_matching import noisy
 from pscd.sampling import ChainCallback, langevin
-from pscd.types import Energy, check_choices, documented, option
+from pscd.types import Energy, check_types, documented, option
 
 
 @documented
@@ -48,9 +48,9 @@ class Recovery(Objective):
     uses_levels = True
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_gamma(self.gamma)
         check_warmup(self.warmup)
-        check_choices(self)
         if self.n_steps < 1:
             raise UserError(f"n_steps must be at least 1, got {self.n_steps}")
         if not 0 < self.step_size < 2:

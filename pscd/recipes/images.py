@@ -126,7 +126,7 @@ def copies(x: Tensor) -> Tensor:
 
 
 def weigh_images(x: Tensor, gamma: float) -> tuple[Tensor | None, Majority | None, tuple[str, ...]]:
-    """Weights of images."""
+    """Weights of images, `(n,)`, or None if all are 1; the majority, None if all belong to it; notes for the user."""
     numbers = _blockwise(numbers_of, x)
     majority = find_majority(numbers)
     out = torch.zeros(len(x), dtype=torch.bool)

@@ -117,7 +117,7 @@ def _prepare_table(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | No
     ties = Ties.of(x.double())
     rng = generator(config.seed, Stream.DEQUANTISE)
     rows = ties.spread(x.double(), rng)
-    is_robust = is_auto(config) or getattr(config.objective, "gamma", 0.0) > 0
+    is_robust = is_auto(config) or float(config.objective.gamma) > 0
     fitting = replace(settings.mixture(*x.shape), background=is_robust)
     coordinates = _best_coordinates(rows, _candidates(x, config, columns), fitting, settings, config.seed)
     z = coordinates.forward(rows, torch.float64)
@@ -140,7 +140,7 @@ def _prepare_table(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | No
         clean,
         coordinates,
         contamination=mixture.contamination,
-        gamma=getattr(config.objective, "gamma", 0.0),
+        gamma=float(config.objective.gamma),
         columns=columns,
     )
     return replace(prepared, z=whole.float(), clean=clean, notes=notes), config
@@ -166,7 +166,7 @@ def _prepare_images(x: Tensor, config: TrainConfig) -> Prepared:
     if is_auto(config):
         raise UserError("gamma auto follows from a robust mixture, which images do not have; give gamma a number")
     coordinates = coordinates_of(x, config)
-    gamma = float(getattr(config.objective, "gamma", 0.0))
+    gamma = float(config.objective.gamma)
     if gamma <= 0:
         return Prepared(coordinates.forward(x), coordinates)
     clean, majority, notes = weigh_images(x, gamma)
@@ -252,4 +252,4 @@ def coordinates_of(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | No
 
 def is_auto(config: TrainConfig) -> bool:
     """Whether gamma is to be chosen from the rows."""
-    return getattr(config.objective, "gamma", None) == "auto"
+    return config.objective.gamma == "auto"

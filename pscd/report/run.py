@@ -94,8 +94,8 @@ def _name(part: Any) -> str:
 
 
 def _gamma(config: TrainConfig) -> str:
-    gamma = None if isinstance(config.objective, NotLoaded) else getattr(config.objective, "gamma", None)
-    return "none" if gamma is None else f"{gamma:g}" if isinstance(gamma, float) else str(gamma)
+    gamma = "unknown" if isinstance(config.objective, NotLoaded) else config.objective.gamma
+    return gamma if isinstance(gamma, str) else f"{gamma:g}"
 
 
 def _data_sections(

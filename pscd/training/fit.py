@@ -1,6 +1,7 @@
 """`pscd.fit`: the recipe for rows of this shape, with the settings that are given, trained in memory."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,7 +20,7 @@ from pscd.objectives import Objective
 from pscd.recipes.configs import NOTES, RECIPES, name_for_rows
 from pscd.run_folder import RunFolder
 from pscd.sampling import Sampler
-from pscd.training.loop import Callback, train_on
+from pscd.training.loop import Callback, last_step, train_on
 from pscd.training.rows import TrainingRows
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 def fit(
     x: RowsOrStream,
-    *misplaced: Any,
+    *,
     label: Tensor | None = None,
     updates: int | None = None,
     gamma: float | Literal["auto"] | None = None,
@@ -63,7 +64,6 @@ def fit(
         x: rows `(n, *shape)` as a tensor, an array or a data frame, of which the numbers and dates are used; images as
             bytes `(n, channels, height, width)`. More than fit into memory are streamed: a memory map, a torch
             `Dataset`, a `DataLoader`, an iterable of batches that can be read again, or a function that returns one.
-        misplaced: not allowed; raises an error that shows what to write.
         label: `(n,)` integers, for an energy with `classes`; items and batches of datasets come with their own.
         updates: of the energy.
         gamma: of the objective, or `auto`.
@@ -75,7 +75,7 @@ def fit(
         lr: learning rate of Adam at its highest.
         config: every setting, instead of the recipe.
         proposal: what jumps draw from, in the network's coordinates; by default a mixture fitted to the data.
-        folder: save checkpoints here, and resume from the newest one.
+        folder: save checkpoints and the model here, and resume from the newest checkpoint.
         device: where to train.
         progress: show a progress line with the time left.
         callbacks: each is called every `guard.log_every` updates with a dictionary: `step`, `stats` (the row of the
@@ -100,9 +100,8 @@ def fit(
     >>> bool(e[0] < e[1])  # the second row is the more anomalous one
     True
     """
-    if misplaced:
-        kind = "config" if isinstance(misplaced[0], TrainConfig) else "label, energy or config"
-        raise UserError(f"fit takes only the rows by position; name the rest, as in fit(rows, {kind}=...)")
+    if not isinstance(config, TrainConfig | None):
+        raise UserError(f"config must be a pscd.TrainConfig, not {type(config).__name__}")
     own = energy if isinstance(energy, nn.Module) else None
     architecture = energy if isinstance(energy, Architecture) else None
     if energy is not None and own is None and architecture is None:
@@ -139,24 +138,29 @@ def fit(
         raise UserError("labels need an energy with classes, such as Architecture('cnn', classes=10); leave them out")
     device = torch.device(device)
     label = rows.check_label(label, config, device)
-    if folder is not None:
-        RunFolder(Path(folder)).make()
+    run = None if folder is None else RunFolder(Path(folder))
+    if run is not None:
+        run.make()
 
     def about(more: tuple[str, ...]) -> dict[str, Any]:
         return {"columns": columns, "fingerprint": fingerprint, "notes": (*notes, *more), "schema": schema}
 
-    return train_on(
+    model = train_on(
         rows,
         config,
         label=label,
         energy=own,
         proposal=proposal,
-        folder=None if folder is None else Path(folder),
+        folder=None if run is None else run.path,
         device=device,
         progress=progress,
         callbacks=callbacks,
         about=about,
     )
+    if run is not None and distributed.rank() == 0:
+        with suppress(TypeError):  # of an objective that JSON cannot hold
+            model.save(run.model, step=last_step(config))
+    return model
 
 
 def read_frame(frame: Any) -> "tuple[Tensor, Schema, tuple[str, ...]]":

@@ -111,7 +111,7 @@ def judge_of(held_out: Prepared | None, state: TrainState, config: TrainConfig) 
     if not isinstance(state.averaged, CorrectedEnergy):
         raise UserError("hold_out judges a network that corrects a mixture; set it to 0, or the energy to corrected")
     assert held_out.mixture is not None
-    gamma, unit = getattr(config.objective, "gamma", 0.0), getattr(config.objective, "unit", "nats")
+    gamma, unit = float(config.objective.gamma), config.objective.unit
     z = held_out.z.to(state.coordinates.shift.device)
     whole = held_out.mixture.density
     judge = HeldOut.of(state.averaged, z, held_out.clean, whole=whole, gamma=gamma, unit=unit, seed=config.seed)

@@ -52,7 +52,7 @@ def train_step(
     if isinstance(x, Batches):
         x_pos, label_pos = x.batch(state.step)
     else:
-        index = _draw_rows(len(x), config.batch_size // distributed.world_size(), state.chances, rng)
+        index = _draw_rows(len(x), config.batch_size // distributed.world_size(), state.cumulative_chances, rng)
         x_pos, label_pos = x[index], label[index] if label is not None else None
     if config.rows.data_noise:
         noise = torch.randn(x_pos.shape, generator=rng, device=x.device)
@@ -87,8 +87,8 @@ def train_step(
         p.grad = None
     loss.backward()
     stats = distributed.sum_gradients(parameters, stats)
-    players = (list(module.parameters()) for module in (state.energy, state.aux) if module is not None)
-    norm = _gradient_norm(players, config.optimizer.clip)
+    networks = (list(module.parameters()) for module in (state.energy, state.aux) if module is not None)
+    norm = _gradient_norm(networks, config.optimizer.clip)
     stats |= {"loss": loss.detach(), "gradient": norm, **loss_stats}
     check(stats, config)
 
@@ -104,12 +104,13 @@ def train_step(
     return stats
 
 
-def _draw_rows(n_rows: int, n: int, chances: Tensor | None, generator: torch.Generator) -> Tensor:
-    """Indices of the rows of a batch: uniform, or by cumulative probabilities `chances`."""
-    if chances is None:
+def _draw_rows(n_rows: int, n: int, cumulative_chances: Tensor | None, generator: torch.Generator) -> Tensor:
+    """Indices of the rows of a batch: uniform, or by cumulative probabilities."""
+    if cumulative_chances is None:
         return torch.randint(n_rows, (n,), generator=generator, device=generator.device)
-    at = torch.rand(n, generator=generator, device=generator.device, dtype=chances.dtype) * chances[-1]
-    return torch.searchsorted(chances, at, right=True).clamp(max=n_rows - 1)
+    total = cumulative_chances[-1]
+    at = torch.rand(n, generator=generator, device=generator.device, dtype=total.dtype) * total
+    return torch.searchsorted(cumulative_chances, at, right=True).clamp(max=n_rows - 1)
 
 
 def _starts(
@@ -265,16 +266,15 @@ def last_step(config: TrainConfig) -> int:
     if config.optimizer.stop == "end":
         return config.updates
     rates = torch.tensor([learning_rate(config, step) for step in range(config.updates)], dtype=torch.float64)
-    # Algorithm 2 of the paper: stop at update t with probability proportional to 2 eta_t - eta_t^2 / max eta.
     weights = rates * (2 - rates / rates.max())
     return int(torch.multinomial(weights, 1, generator=generator(config.seed, Stream.RANDOMISED_STOP))) + 1
 
 
-def _gradient_norm(players: Iterable[list[nn.Parameter]], clip: float | None) -> Tensor:
+def _gradient_norm(networks: Iterable[list[nn.Parameter]], clip: float | None) -> Tensor:
     """The norm of the whole gradient, before that of each network is clipped to `clip`."""
     norms: list[Tensor] = []
     # Energy and critic are clipped separately; a joint norm would let a large critic gradient stall the energy.
-    for parameters in players:
+    for parameters in networks:
         known = [p.grad for p in parameters if p.grad is not None]
         if clip is not None and known:
             norms.append(nn.utils.clip_grad_norm_(parameters, clip))

@@ -44,7 +44,9 @@ class TrainState:
     proposal: Mixture | Chains  # what jumps draw from
     start: Start  # where fresh chains start
     rows: str = ""  # checksum of the data, so that a checkpoint is not resumed with other rows
-    chances: Tensor | None = None  # cumulative probabilities with which rows are drawn, `(n,)`; None: uniform
+    cumulative_chances: Tensor | None = (
+        None  # cumulative probabilities with which rows are drawn, `(n,)`; None: uniform
+    )
     best: Best | None = None  # by the held-out rows, if there are any
     about: dict[str, str] = field(default_factory=dict)  # what `describe` returns for the model
     step: int = 0  # updates so far
@@ -101,7 +103,7 @@ def init_state(
         proposal=proposal,
         start=start,
         rows=checksum(x),
-        chances=None if prepared.clean is None else prepared.clean.double().cumsum(0).to(device),
+        cumulative_chances=None if prepared.clean is None else prepared.clean.double().cumsum(0).to(device),
     )
 
 

@@ -93,7 +93,7 @@ def side_by_side(paths: dict[str, str], segment: int, segments: int) -> dict[str
         z[start : start + BLOCK] = prepared.coordinates.forward(torch.tensor(rows[start : start + BLOCK]))
     assert prepared.clean is not None
     # The chance of every row takes minutes to compute and does not change the time of a draw: the sample's will do.
-    state.chances = prepared.clean.double().repeat(len(z) // len(prepared.clean) + 1)[: len(z)].cumsum(0)
+    state.cumulative_chances = prepared.clean.double().repeat(len(z) // len(prepared.clean) + 1)[: len(z)].cumsum(0)
     given: dict[str, Any] = {"in memory": z, **{k: Batches(sources[k], prepared, config, cpu) for k in KINDS}}
     for kind in KINDS:
         given[kind].batch(0)  # the first window; the clock runs for those after it

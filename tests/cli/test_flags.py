@@ -64,7 +64,7 @@ def test_settings_of_every_objective_can_be_set(objective):
         ("=3", "write NAME=VALUE"),
         ("nonsense=3", "there is no setting 'nonsense'; pscd train --help-all lists them"),
         ("sampler.n_steps=much", "n_steps must be int"),
-        ("sampler=mala", "is several settings"),
+        ("optimizer=adam", "is several settings"),
     ],
 )
 def test_a_setting_that_cannot_be_is_one_line(setting, message, capsys):

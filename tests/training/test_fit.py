@@ -1,5 +1,7 @@
 """`pscd.fit`: the recipe for rows of a shape, and what keywords change of it."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -64,13 +66,21 @@ def test_every_objective_has_the_recipe(rows, name):
 
 
 def test_what_fit_cannot_use_is_one_line(rows):
-    with pytest.raises(UserError, match=r"fit takes only the rows by position.*fit\(rows, config=...\)"):
+    with pytest.raises(TypeError, match="positional"):
         pscd.fit(rows, pscd.TrainConfig())
+    with pytest.raises(UserError, match=r"a path is not rows; pscd\.read_table\('my\.csv'\) reads a file"):
+        pscd.fit("my.csv")
+    with pytest.raises(UserError, match="TrainConfig, not dict"):
+        pscd.fit(rows, config={"updates": 3})
+    with pytest.raises(UserError, match=r"objective must be an instance such as pscd\.PseudoSpherical\(\)"):
+        pscd.fit(rows, objective=pscd.PseudoSpherical)
+    with pytest.raises(UserError, match=r"sampler must be an instance such as pscd\.Mala\(\), got 'mala'"):
+        pscd.fit(rows, sampler="mala")
     with pytest.raises(UserError, match="energy must be a torch module"):
         pscd.fit(rows, energy="mlp")
     with pytest.raises(UserError, match="labels need an energy with classes"):
         pscd.fit(rows, label=torch.zeros(120))
-    with pytest.raises(UserError, match=r"there is no setting 'objective\.gamma'"):
+    with pytest.raises(UserError, match=r"objective\.gamma': DenoisingScoreMatching has no gamma"):
         pscd.fit(rows, objective=OBJECTIVES["dsm"], gamma=1.0)
     with pytest.raises(UserError, match="no column of the table is a number or a date"):
         pscd.fit(pd.DataFrame({"name": ["a", "b", "c"] * 9}))
@@ -94,6 +104,14 @@ def test_a_model_of_a_frame_is_saved_with_its_columns(tmp_path):
     model = pscd.fit(frame, updates=2)
     model.save(tmp_path / "m.safetensors")
     assert torch.equal(pscd.load(tmp_path / "m.safetensors").energy(frame), model.energy(frame))
+
+
+def test_a_finished_run_in_a_folder_is_loaded_without_a_warning(rows, tmp_path):
+    model = pscd.fit(rows, updates=3, folder=tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = pscd.load(tmp_path)
+    assert torch.equal(loaded.energy(rows), model.energy(rows))
 
 
 def test_callbacks_see_the_run_and_may_end_it(rows):

@@ -95,7 +95,7 @@ def test_the_state_before_the_first_update():
         optimizer=OptimizerSettings(lr=0.5, betas=(0.3, 0.999)),
     )
     state = init_state(x, config, None, CPU)
-    assert (state.step, state.retries, state.best, state.aux, state.chances) == (0, 0, None, None, None)
+    assert (state.step, state.retries, state.best, state.aux, state.cumulative_chances) == (0, 0, None, None, None)
     assert len(state.buffer) == 40
     assert state.step_size.item() == pytest.approx(0.7)
     group = state.optimizer.param_groups[0]
@@ -142,8 +142,8 @@ def test_rows_are_drawn_by_their_chance_of_being_clean():
     config = RECIPES["plane"].changed({"objective.gamma": 0.3, "chains.buffer_size": 10})
     prepared, config = prepare(x, config)
     state = init_state(x, config, None, CPU, prepared=prepared)
-    torch.testing.assert_close(state.chances, prepared.clean.double().cumsum(0))
-    assert state.chances.dtype == torch.float64
+    torch.testing.assert_close(state.cumulative_chances, prepared.clean.double().cumsum(0))
+    assert state.cumulative_chances.dtype == torch.float64
 
 
 @pytest.mark.parametrize(("d", "waves"), [(10, True), (11, False)])
@@ -194,5 +194,5 @@ def test_the_optimiser_and_the_chains_are_as_the_configuration_says():
     assert torch.equal(state.buffer.x, state.start.draw(10, generator(3, Stream.BUFFER, 0)))
     assert not any(p.requires_grad for p in state.averaged.parameters())
     assert state.averaged is not state.energy
-    assert (state.rows, state.chances, state.aux, state.step) == (checksum(x), None, None, 0)
+    assert (state.rows, state.cumulative_chances, state.aux, state.step) == (checksum(x), None, None, 0)
     assert checksum(x) == f"{zlib.crc32(x.numpy().tobytes()):08x}"

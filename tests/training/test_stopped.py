@@ -15,6 +15,7 @@ from pscd.objectives import OBJECTIVES
 from pscd.objectives.gamma import PseudoSpherical
 from pscd.recipes.configs import RECIPES
 from pscd.rng import generator
+from pscd.run_folder import RunFolder
 from pscd.training import checkpoint
 from pscd.training.finish import load_stopped, settled
 from pscd.training.fit import fit
@@ -51,6 +52,7 @@ def stopped_run(folder, x, config, at, **more):
         callbacks=[stop],
         **more,
     )
+    RunFolder(folder).model.unlink()  # as if killed
     return models[-1]
 
 
