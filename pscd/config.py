@@ -211,20 +211,16 @@ class TrainConfig:
             self.chains.base != "box" or box == (0, 1), f"base box needs a sampler with low 0 and high 1, not {box}"
         )
         name, recovers = type(self.objective).__name__, self.objective.uses_levels
-        _require(
-            self.objective.accepts_labels or not self.energy.classes,
-            f"{name} takes no labels; set classes to 0",
-        )
+        accepts = self.objective.accepts_labels or not self.energy.classes
+        _require(accepts, f"{name} takes no labels; set classes to 0")
         _require(
             isinstance(self.objective, NotLoaded) or bool(self.energy.levels) == recovers,
             f"{name} needs an energy with levels of noise; set levels"
             if recovers
             else f"{name} has no levels of noise; set levels to 0",
         )
-        _require(
-            not recovers or self.compute.precision == "float32",
-            f"{name} computes in float32; set precision to float32",
-        )
+        is_exact = not recovers or self.compute.precision == "float32"
+        _require(is_exact, f"{name} computes in float32; set precision to float32")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; objective and sampler have their `kind` beside their settings.
@@ -302,14 +298,10 @@ class NotLoaded:
     """A custom objective or sampler whose module is not loaded, kept as its settings.
 
     A run can be scored without them; any other use raises an error that names the module to import.
-
-    Args:
-        kind: import path of the class.
-        settings: as saved.
     """
 
-    kind: str
-    settings: dict[str, Any]
+    kind: str  # import path of the class
+    settings: dict[str, Any]  # as saved
 
     low = high = None
     accepts_labels, uses_levels = True, False
