@@ -43,10 +43,10 @@ LAYERS = [
 ]
 ONLY_IN = {"matplotlib": {"plots.py"}, "argparse": {"cli"}, "altair": {"report/charts.py"}}
 
-# Budgets. Where the second number is larger than the first it is today's, and may only fall to the first.
+# Budgets. Where a package has a number of its own, it is that of today, and may only fall to that of most.
 LINES = 24_000
-CONSTANTS = 155  # the number only falls
-PACKAGE_LINES = {"(most)": 2_500, "tables": 3_300}
+CONSTANTS = 131  # the number only falls
+PACKAGE_LINES = {"(most)": 2_500, "tables": 2_930}
 FILE_LINES = 350  # losses.py and exact.py are one idea each and exempt
 LONG_DOCSTRINGS = 0  # of names that are not exported
 

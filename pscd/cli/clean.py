@@ -191,7 +191,7 @@ def _copied(block: "pd.DataFrame", changes: "pd.DataFrame", table: "TableFile") 
 
 def _copy_text(args: argparse.Namespace, table: "TableFile", parts: Sequence[Path], changed: Sequence[str]) -> None:
     """A copy of a text file, byte for byte except the cells that the parts of the list change."""
-    from pscd.tables.write import copy_changed
+    from pscd.tables import write_like
 
     def changes() -> Iterator[tuple[int, str, str]]:
         names: list[str] = []
@@ -205,4 +205,4 @@ def _copy_text(args: argparse.Namespace, table: "TableFile", parts: Sequence[Pat
                         yield int(cell["row"]), cell["column"], cell["suggestion"]
 
     layout = {name: getattr(args, name) for name in ("delimiter", "encoding", "header")}
-    copy_changed(table.path, changes(), args.out, **layout)
+    write_like(table.path, changes(), args.out, **layout)

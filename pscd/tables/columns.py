@@ -43,10 +43,8 @@ def flags_of(cells: Cells) -> tuple[str, str] | None:
     texts = cells.texts()
     folded = [text.casefold() for text in texts]
     for pair in FLAGS:
-        is_flag = np.array([word in pair for word in folded])
-        if {word for word in folded if word in pair} == set(pair) and counts[
-            is_flag
-        ].sum() >= LIMITS.flags * counts.sum():
+        n_flags = counts[np.isin(folded, pair)].sum()
+        if set(pair) <= set(folded) and n_flags >= LIMITS.flags * counts.sum():
             order = np.argsort(-counts, kind="stable")
             commonest = [next(texts[i] for i in order if folded[i] == word) for word in pair]
             return commonest[0], commonest[1]

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from pscd.tables.cells import objects
+
 DAY = np.timedelta64(1, "D") / np.timedelta64(1, "us")  # in microseconds
 YEAR = 365.2425
 
@@ -38,7 +40,7 @@ def parse_dates(texts: np.ndarray, formats: tuple[str, ...]) -> np.ndarray:
     rest = np.arange(len(texts))
     # As they are first, since most need nothing else, and then without the zone and the name of the day.
     for attempt in (texts, None):
-        plain = texts[rest] if attempt is not None else np.array([*map(_plain, texts[rest]), ""], dtype=object)[:-1]
+        plain = texts[rest] if attempt is not None else objects(map(_plain, texts[rest]))
         for form in formats if len(rest) else ():
             parsed = pd.to_datetime(pd.Series(plain, dtype=object), format=form, errors="coerce")
             dates[rest] = parsed.to_numpy().astype("datetime64[us]")
@@ -249,5 +251,4 @@ def date_spelling(dates: np.ndarray, form: str, offsets: tuple[str, ...] = ()) -
     if not offsets:
         return texts
     months = dates.astype("datetime64[M]").astype(np.int64) % len(offsets)
-    added = [text and text + offsets[month] for text, month in zip(texts, months.tolist(), strict=True)]
-    return np.array([*added, ""], dtype=object)[:-1]
+    return objects(text and text + offsets[month] for text, month in zip(texts, months.tolist(), strict=True))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import narwhals.stable.v1 as nw
 import numpy as np
@@ -27,18 +27,11 @@ from pscd.tables.schema import Column, Schema
 
 @dataclass(frozen=True)
 class Encoded:
-    """A table as a model sees it.
+    """A table as a model sees it; `n_source` counts all columns of the schema."""
 
-    Args:
-        x: `(n, D)` in float64, one column for each of the schema's parts; NaN where a cell is missing or invalid.
-        invalid: `(n, n_source)`: cells that do not belong in their column, such as a word among numbers, a new category
-            or an impossible date. `n_source` counts all columns of the schema.
-        missing: `(n, n_source)`: cells without a value.
-    """
-
-    x: np.ndarray
-    invalid: np.ndarray
-    missing: np.ndarray
+    x: np.ndarray  # `(n, D)` in float64, one column for each of the schema's parts; NaN where missing or invalid
+    invalid: np.ndarray  # `(n, n_source)`: a word among numbers, a new category, an impossible date
+    missing: np.ndarray  # `(n, n_source)`: cells without a value
 
 
 def encode(frame: Any, schema: Schema) -> Encoded:
@@ -243,9 +236,8 @@ def _decoded(values: dict[str, np.ndarray], column: Column) -> pd.Series:
         dates = dates_from(values, column.resolution)
         if column.source == "number":  # 20201231
             return pd.Series(pd.to_numeric(pd.Series(date_spelling(dates, column.formats[0])))).astype("Int64")
-        return (
-            in_zone(pd.Series(dates), column.zones[0]) if column.source == "date" and column.zones else pd.Series(dates)
-        )
+        zoned = column.source == "date" and column.zones
+        return in_zone(pd.Series(dates), column.zones[0]) if zoned else pd.Series(dates)
     (numbers,) = values.values()
     missing = ~np.isfinite(numbers)
     if column.kind in ("category", "boolean"):
@@ -257,23 +249,24 @@ def _decoded(values: dict[str, np.ndarray], column: Column) -> pd.Series:
     if column.decimals is not None:
         numbers = np.round(numbers, column.decimals)
     if column.kind == "integer":
-        integers = pd.Series(np.where(missing, 0, np.round(numbers)).astype(np.int64))
-        return integers.astype("Int64").mask(missing) if missing.any() else integers
+        return _masked(pd.Series(np.where(missing, 0, np.round(numbers)).astype(np.int64)), missing, "Int64")
     return pd.Series(numbers)
 
 
 def _among(levels: np.ndarray, missing: np.ndarray, column: Column) -> pd.Series:
     """Levels as the table had them: text, numbers or flags."""
     if column.source == "boolean":
-        flags = pd.Series(levels == column.levels[1])
-        return flags.astype("boolean").mask(missing) if missing.any() else flags
+        return _masked(pd.Series(levels == column.levels[1]), missing, "boolean")
     if column.source == "number":
         numbers = pd.Series(np.array([float(level) for level in levels]))
         if (numbers == numbers.round()).all():
-            numbers = numbers.astype(np.int64)
-            return numbers.astype("Int64").mask(missing) if missing.any() else numbers
+            return _masked(numbers.astype(np.int64), missing, "Int64")
         return numbers.mask(missing)
     return pd.Series(levels).mask(missing, None)
+
+
+def _masked(values: pd.Series, missing: np.ndarray, kind: Literal["Int64", "boolean"]) -> pd.Series:
+    return values.astype(kind).mask(missing) if missing.any() else values
 
 
 def spell(frame: Any, schema: Schema) -> pd.DataFrame:

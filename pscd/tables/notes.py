@@ -35,10 +35,8 @@ def odd_numbers(
     """What is odd about a column of numbers."""
     notes = []
     if n_invalid:
-        notes.append(
-            f"{n_invalid} {'word' if n_invalid == 1 else 'words'}: {', '.join(words[:3])}"
-            + (", ..." * (len(words) > 3))
-        )
+        kind = "word" if n_invalid == 1 else "words"
+        notes.append(f"{n_invalid} {kind}: {_first(words)}")
     order = np.argsort(values)
     values, counts = values[order], counts[order]
     code = missing_code(values, counts)
@@ -50,9 +48,8 @@ def odd_numbers(
     if decimals == 0:
         broken = values != np.round(values)
         if broken.any():
-            notes.append(
-                f"{int(counts[broken].sum())} not whole: {listed([number_text(v) for v in values[broken]], 3)}"
-            )
+            n = int(counts[broken].sum())
+            notes.append(f"{n} not whole: {listed([number_text(v) for v in values[broken]], 3)}")
     return tuple(notes)
 
 
@@ -91,9 +88,8 @@ def _factors(values: np.ndarray, counts: np.ndarray, *, narrow: float = 0.8) -> 
             count = int(counts[far][fits].sum())
             if count >= max(2, 0.6 * counts[far].sum()) and size.min() > np.sqrt(factor):
                 examples = listed([number_text(v) for v in values[far][fits]], 2)
-                notes.append(
-                    f"{count} values are {factor:.0f} times {'' if up else 'smaller than '}the others: {examples}"
-                )
+                than = "" if up else "smaller than "
+                notes.append(f"{count} values are {factor:.0f} times {than}the others: {examples}")
                 break
     return notes
 
@@ -110,5 +106,9 @@ def odd_levels(texts: np.ndarray, counts: np.ndarray) -> tuple[str, ...]:
     often = dict(zip(texts, counts, strict=True))
     wrong = [f"{text} x {often[text]} (like {meant})" for text, meant in misspellings(texts.tolist(), counts).items()]
     if wrong:
-        notes.append("misspelt: " + ", ".join(wrong[:3]) + (", ..." * (len(wrong) > 3)))
+        notes.append(f"misspelt: {_first(wrong)}")
     return tuple(notes)
+
+
+def _first(words: Sequence[str]) -> str:
+    return ", ".join(words[:3]) + ", ..." * (len(words) > 3)

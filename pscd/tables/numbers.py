@@ -91,14 +91,9 @@ def decimal_votes(texts: np.ndarray, counts: np.ndarray) -> tuple[int, int]:
     points = commas = 0
     for i in _spaced(len(texts)):
         text = GAP.sub("", texts[i])
-        if "," in text and ONLY_COMMA.fullmatch(text):
+        if ("," in text or "." in text) and ONLY_COMMA.fullmatch(text):  # no text fits both
             commas += int(counts[i])
-        elif "." in text and (ONLY_POINT.fullmatch(text) or ONLY_COMMA.fullmatch(text)):
-            if ONLY_POINT.fullmatch(text):
-                points += int(counts[i])
-            else:
-                commas += int(counts[i])
-        elif "," in text and ONLY_POINT.fullmatch(text):
+        elif ("," in text or "." in text) and ONLY_POINT.fullmatch(text):
             points += int(counts[i])
     return points, commas
 

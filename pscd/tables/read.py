@@ -45,11 +45,6 @@ Source = TextSource | ParquetSource | FrameSource | ArraySource
 class TableFile:
     """A table in a file or a folder of Parquet files, which can be read several times.
 
-    Args:
-        path: the file or folder.
-        options: as stated by the user.
-        source: what it is read from.
-
     Attributes:
         names: of the columns; those of arrays are x0, x1, ...
         n_rows: None if only reading tells.

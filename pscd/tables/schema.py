@@ -10,56 +10,31 @@ KINDS = ("number", "integer", "boolean", "category", "date", "left out")
 
 @dataclass(frozen=True)
 class Column:
-    """What one column of a table was inferred as.
-
-    Args:
-        name: its name.
-        kind: one of `KINDS`; the model sees nothing of a column that is left out.
-        levels: the values of a category; of a boolean the false and the true one.
-        decimals: places after the decimal point that suffice for the column's numbers; None: as many as it takes.
-        missing: number of missing cells in the table that was looked at.
-        invalid: number of invalid cells: a word among numbers, an impossible date, a misspelt category.
-        notes: what is odd about it, or why it is left out.
-        source: what the cells were: `text`, `number`, `boolean` or `date`.
-        misspelt: misspelt values of a category, which are invalid cells.
-        others: whether one more code stands for all values without a level of their own.
-        lowest: the smallest number; of dates, in days since 1970.
-        highest: the largest.
-        least_decimals: places that are always written, as in 2.50.
-        decimal: the decimal sign of numbers in text.
-        thousands: what separates thousands in text; empty: nothing.
-        prefix: what stands before the numbers, such as a currency.
-        suffix: what stands after them, such as a unit.
-        formats: how dates are written (`strptime`), the commonest first.
-        date_parts: what a model sees of a date: `days`, `season`, `weekday`, `clock`.
-        resolution: what dates are whole numbers of: `year`, `month`, `day`, `minute`, `second` or `microsecond`.
-        zones: the time zone of typed dates; of dates in text what stands after them, such as "+01:00" or "Z", twelve
-            of them if it differs by month.
-        missing_code: a number that looks like a code for a missing value, such as 999.
-    """
+    """What one column of a table was inferred as."""
 
     name: str
-    kind: str
-    levels: tuple[str, ...] = ()
-    decimals: int | None = None
-    missing: int = 0
-    invalid: int = 0
-    notes: tuple[str, ...] = ()
-    source: str = "text"
-    misspelt: tuple[str, ...] = ()
-    others: bool = False
-    lowest: float | None = None
-    highest: float | None = None
-    least_decimals: int = 0
-    decimal: str = "."
-    thousands: str = ""
-    prefix: str = ""
-    suffix: str = ""
-    formats: tuple[str, ...] = ()
-    date_parts: tuple[str, ...] = ()
-    resolution: str = ""
+    kind: str  # one of `KINDS`; the model sees nothing of a column that is left out
+    levels: tuple[str, ...] = ()  # the values of a category; of a boolean the false and the true one
+    decimals: int | None = None  # places after the decimal point that suffice; None: as many as it takes
+    missing: int = 0  # missing cells in the table that was looked at
+    invalid: int = 0  # invalid cells: a word among numbers, an impossible date, a misspelt category
+    notes: tuple[str, ...] = ()  # what is odd about it, or why it is left out
+    source: str = "text"  # what the cells were: `text`, `number`, `boolean` or `date`
+    misspelt: tuple[str, ...] = ()  # misspelt values of a category, which are invalid cells
+    others: bool = False  # whether one more code stands for all values without a level of their own
+    lowest: float | None = None  # the smallest number; of dates, in days since 1970
+    highest: float | None = None  # the largest
+    least_decimals: int = 0  # places that are always written, as in 2.50
+    decimal: str = "."  # the decimal sign of numbers in text
+    thousands: str = ""  # what separates thousands in text; empty: nothing
+    prefix: str = ""  # what stands before the numbers, such as a currency
+    suffix: str = ""  # what stands after them, such as a unit
+    formats: tuple[str, ...] = ()  # how dates are written (`strptime`), the commonest first
+    date_parts: tuple[str, ...] = ()  # what a model sees of a date: `days`, `season`, `weekday`, `clock`
+    resolution: str = ""  # of dates: `year`, `month`, `day`, `minute`, `second` or `microsecond`
+    # The zone of typed dates; of dates in text what stands after them, "+01:00" or "Z": twelve if it differs by month.
     zones: tuple[str, ...] = ()
-    missing_code: str = ""
+    missing_code: str = ""  # a number that looks like a code for a missing value, such as 999
 
     @property
     def is_learnt(self) -> bool:
@@ -87,12 +62,6 @@ class Part:
 class Schema:
     """The columns of a table in its order; a fitted model keeps it.
 
-    Args:
-        columns: what each was inferred as.
-        missing: stated spellings of a missing value, beside the usual ones.
-        n_rows: rows of the table that was looked at.
-        notes: what is odd about the table as a whole.
-
     >>> schema = Schema((Column("name", "left out"), Column("sex", "category", ("f", "m")), Column("age", "integer")))
     >>> [part.name for part in schema.parts], schema.n_levels, schema.sources
     (['sex', 'age'], (2, 0), (1, 2))
@@ -101,9 +70,9 @@ class Schema:
     """
 
     columns: tuple[Column, ...]
-    missing: tuple[str, ...] = ()
-    n_rows: int = 0
-    notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # stated spellings of a missing value, beside the usual ones
+    n_rows: int = 0  # of the table that was looked at
+    notes: tuple[str, ...] = ()  # what is odd about the table as a whole
 
     @property
     def names(self) -> tuple[str, ...]:

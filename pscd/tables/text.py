@@ -30,14 +30,14 @@ class Ragged:
 
     def notes(self) -> list[str]:
         """Sentences about them."""
-        kinds = {"fewer": (self.fewer, "missing fields are empty"), "more": (self.more, "extra fields are ignored")}
-        return [_about_ragged(kind, rows, end) for kind, (rows, end) in kinds.items() if rows]
-
-
-def _about_ragged(kind: str, rows: list[int], end: str) -> str:
-    where = ", ".join(map(str, rows[:3])) + (", ..." * (len(rows) > 3))
-    have, row = ("rows have", "rows") if len(rows) > 1 else ("row has", "row")
-    return f"{len(rows):,} {have} {kind} fields than there are columns ({row} {where}): {end}"
+        notes = []
+        ends = {"fewer": "missing fields are empty", "more": "extra fields are ignored"}
+        for (kind, end), rows in zip(ends.items(), (self.fewer, self.more), strict=True):
+            where = ", ".join(map(str, rows[:3])) + (", ..." * (len(rows) > 3))
+            have, row = ("rows have", "rows") if len(rows) > 1 else ("row has", "row")
+            if rows:
+                notes.append(f"{len(rows):,} {have} {kind} fields than there are columns ({row} {where}): {end}")
+        return notes
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,8 @@ def open_text_source(
 
 
 def _no_rows(encoding: str | None) -> str:
-    if encoding is None:
-        return "there are no rows in it"
-    return f"there are no rows in it, read as {encoding}; leave encoding out to have it inferred"
+    hint = f", read as {encoding}; leave encoding out to have it inferred" if encoding else ""
+    return f"there are no rows in it{hint}"
 
 
 def open_bytes(path: Path) -> Any:

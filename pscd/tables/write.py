@@ -21,7 +21,7 @@ Change = tuple[int, str, str]  # row from 0, name of the column, new text
 
 def write_like(
     path_in: Path | str,
-    changes: Mapping[tuple[int, str], str],
+    changes: Mapping[tuple[int, str], str] | Iterable[Change],
     path_out: Path | str,
     *,
     delimiter: str | None = None,
@@ -31,7 +31,8 @@ def write_like(
     r"""Copy a text file, byte for byte, but for some cells.
 
     Quotation marks, delimiter, encoding, byte-order mark and line endings stay; a new text is quoted if its old one was
-    or if it has to be. A copy whose name ends in `.gz` is gzipped, whatever the original was.
+    or if it has to be. A copy whose name ends in `.gz` is gzipped, whatever the original was. Changes are a mapping, or
+    sorted by row and then need not fit into memory.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -41,25 +42,15 @@ def write_like(
     ...     new.read_bytes()
     b'a; "b"\r\n1;"x"\r\n2; "z"'
     """
-    ordered = sorted((int(row), name, new) for (row, name), new in changes.items())
-    copy_changed(Path(path_in), ordered, Path(path_out), delimiter=delimiter, encoding=encoding, header=header)
-
-
-def copy_changed(
-    path_in: Path,
-    changes: Iterable[Change],
-    path_out: Path,
-    *,
-    delimiter: str | None = None,
-    encoding: str | None = None,
-    header: bool | None = None,
-) -> None:
-    """As `write_like`, for a file and changes that need not fit into memory."""
+    path_in, path_out = Path(path_in), Path(path_out)
+    if isinstance(changes, Mapping):
+        changes = sorted((int(row), name, new) for (row, name), new in changes.items())
     if suffix_of(path_in) not in TEXT_SUFFIXES:
         raise UserError(f"{path_in}: only text files can be copied cell by cell; save it as .csv")
     table = open_text_source(path_in, delimiter=delimiter, encoding=encoding, header=header)
     layout, names = table.layout, list(table.names)
-    wanted = ((row, {_index(path_in, names, name): new for _, name, new in cells}) for row, cells in _by_row(changes))
+    by_row = groupby(changes, key=lambda change: change[0])
+    wanted = ((row, {_index(path_in, names, name): new for _, name, new in cells}) for row, cells in by_row)
     with writing_to(path_out), replacing(path_out) as temporary, temporary.open("wb") as file:
         gzipped = path_out.name.lower().endswith(".gz")
         binary: Any = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if gzipped else file
@@ -68,10 +59,6 @@ def copy_changed(
                 row, last = _copy(lines, layout, wanted, copy)
             if last is not None:
                 raise UserError(f"{path_in}: has no row {last}; it has {row}")
-
-
-def _by_row(changes: Iterable[Change]) -> Iterator[tuple[int, Iterator[Change]]]:
-    return groupby(changes, key=lambda change: change[0])
 
 
 def _copy(
