@@ -114,8 +114,6 @@ def open_text_source(
     """Find the table in a text file; what is None is inferred."""
     if suffix_of(path) in (".tsv", ".tab") and delimiter is None:
         delimiter = "\t"
-    if path.stat().st_size == 0:
-        raise UserError(f"{path}: the file is empty")
     stated = encoding
     encoding, n_lines, n_characters, odd_quotes = _scan(path, stated)
     with reading(path, f"not a readable {suffix_of(path)} file"):
