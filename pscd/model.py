@@ -25,6 +25,8 @@ from pscd.sampling import ChainCallback, Chains
 from pscd.sampling.normalizing import LogZ, log_z
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from pscd.tables import Schema
 
 SCORE_BLOCK = 16_384  # rows at once
@@ -106,10 +108,9 @@ class Model(nn.Module):
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         config, names = self.config, ", ".join(self.columns or ())
-        size = sum(p.numel() for p in self.network.parameters())
         facts = {
             "rows": f"{' x '.join(map(str, self.shape))} numbers{f': {names[:200]}' if names else ''}",
-            "energy": f"{type(self.network).__name__}, {size:,} parameters",
+            "energy": f"{type(self.network).__name__}, {sum(map(torch.numel, self.network.parameters())):,} parameters",
             "objective": repr(config.objective),
             "updates": f"{config.updates:,}",
             "data": config.rows.data or "rows in memory",
@@ -156,10 +157,10 @@ class Model(nn.Module):
             UserError: rows are not finite, or have another shape than those the model was trained on.
         """
         self._to_evaluation()
-        if self.schema is not None and hasattr(x, "__dataframe__"):
-            from pscd.tables import encode  # imports pandas
+        if self.schema is not None and not isinstance(x, np.ndarray | Tensor):
+            from pscd.tables import encode, is_frame  # imports pandas
 
-            x = encode(x, self.schema).x
+            x = encode(x, self.schema).x if is_frame(x) else x
         block = IMAGE_BLOCK if self.is_image else SCORE_BLOCK
         if not isinstance(x, np.ndarray | Tensor) or x.ndim < 2 or len(x) <= block:
             x = as_rows(x, missing=self.completes)
@@ -204,9 +205,8 @@ class Model(nn.Module):
     def completed(self, x: Tensor) -> Tensor:
         """Rows `(n, d)` with missing values at their conditional mean under the proposal, in the units of the data."""
         assert isinstance(self.proposal, Mixture)
-        coordinates = self.coordinates
-        z = imputed(self.proposal, coordinates.forward(x.to(self.shift.device), torch.float64))
-        return torch.where(x.isnan(), coordinates.inverse(z).to(x), x)
+        z = imputed(self.proposal, self.coordinates.forward(x.to(self.shift.device), torch.float64))
+        return torch.where(x.isnan(), self.coordinates.inverse(z).to(x), x)
 
     def log_z(self) -> LogZ:
         """Log of the integral of exp(-E) in the network's coordinates, with its standard error; computed once."""
@@ -267,11 +267,10 @@ class Model(nn.Module):
         Raises:
             UserError: a number is below 1, or the label is out of range.
         """
-        if n < 1:
-            raise UserError(f"the number of samples must be at least 1, got {n}")
         n_steps = self.config.chains.sample_steps if n_steps is None else n_steps
-        if n_steps < 1:
-            raise UserError(f"the number of sampler steps must be at least 1, got {n_steps}")
+        for what, number in (("samples", n), ("sampler steps", n_steps)):
+            if number < 1:
+                raise UserError(f"the number of {what} must be at least 1, got {number}")
         rng = generator(seed, Stream.SAMPLE, device=self.shift.device)
         z, labels = starts(self.proposal, n, self.config, self.shift.shape, generator=rng, label=label)
         if start is not None:
@@ -286,12 +285,11 @@ class Model(nn.Module):
                     callback(at)
 
             for part in parts:
-                label_part = None if labels is None else labels[part]
                 moved = sample_chains(
                     self.network,
                     z[part],
                     self.config,
-                    label=label_part,
+                    label=None if labels is None else labels[part],
                     step_size=self.step_size,
                     n_steps=n_steps,
                     proposal=self.proposal,
@@ -300,6 +298,19 @@ class Model(nn.Module):
                 )
                 done.append(moved)
         return self.coordinates.inverse(torch.cat(done)).cpu()
+
+    def sample_frame(self, n: int, **options: Any) -> "pd.DataFrame":
+        """Draw samples with the columns of the table that the model was fitted to: dates, flags, rounded numbers.
+
+        Args:
+            n: number of samples.
+            options: further arguments of `sample`.
+        """
+        from pscd.tables import Column, Schema, decode  # imports pandas
+
+        x = self.sample(n, **options).flatten(1).numpy()
+        names = self.columns or (f"x{j}" for j in range(x.shape[1]))
+        return decode(x, self.schema or Schema(tuple(Column(name, "number") for name in names)))
 
     def save(self, path: Path | str, *, step: int | None = None) -> None:
         """Write weights, coordinates and configuration to one `.safetensors` file, atomically; `pscd.load` reads it.
@@ -311,14 +322,8 @@ class Model(nn.Module):
         tensors = {f"energy.{name}": t for name, t in self.network.state_dict().items()}
         tensors |= {f"proposal.{name}": t for name, t in self.proposal.tensors().items()}
         tensors |= {**self.coordinates.tensors(), "step_size": self.step_size}
-        about = model_file.describe(
-            self.network,
-            self.config,
-            columns=self.columns,
-            fingerprint=self.fingerprint,
-            notes=self.notes,
-            schema=self.schema,
-        )
+        facts = {name: getattr(self, name) for name in ("columns", "fingerprint", "notes", "schema")}
+        about = model_file.describe(self.network, self.config, **facts)
         with writing_to(path):
             write_tensors(path, tensors, {**about, "step": str(self.config.updates if step is None else step)})
 

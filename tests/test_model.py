@@ -3,6 +3,8 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 import torch
 from torch import nn
@@ -272,6 +274,22 @@ def test_a_saved_model_knows_its_step_and_device(tmp_path, trained):
     assert Model.load(tmp_path / "m.safetensors").fingerprint == model.fingerprint is not None
     model.save(tmp_path / "m.safetensors")
     assert read_tensors(tmp_path / "m.safetensors")[1]["step"] == str(model.config.updates)
+
+
+def test_samples_come_as_the_frame_that_the_model_was_fitted_to(trained):
+    frame = pd.DataFrame({"hired": pd.date_range("2020-01-01", periods=60), "flag": [True, False] * 30})
+    frame["pay"] = np.random.default_rng(0).normal(9, 1, 60).round(1)
+    model = pscd.fit(frame, updates=2)
+    drawn = model.sample_frame(20, seed=1, n_steps=2)
+    assert drawn.dtypes.equals(frame.dtypes)
+    assert drawn["hired"].between("2019", "2021").all()
+    assert (drawn["pay"] == drawn["pay"].round(1)).all()
+    polars = pl.from_pandas(frame)
+    assert torch.equal(model.energy(polars), model.energy(frame))
+    assert torch.equal(pscd.fit(polars, updates=2).energy(frame), model.energy(frame))
+    plain = pscd.load(trained)
+    assert np.array_equal(plain.sample_frame(5, n_steps=2), plain.sample(5, n_steps=2))
+    assert list(plain.sample_frame(1, n_steps=1).columns) == ["x0", "x1"]
 
 
 def test_a_path_that_a_model_cannot_be_saved_to_is_one_line(tmp_path, trained):

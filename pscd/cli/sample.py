@@ -92,18 +92,14 @@ def _from_detector(detector: "EnergyDetector", args: argparse.Namespace) -> Call
 
 
 def _from_model(model: "Model", args: argparse.Namespace) -> Callable[[int, int], Drawn]:
-    from pscd.tables import decode
-
-    schema = model.schema
+    import numpy as np
 
     def draw(n: int, seed: int) -> Drawn:
-        x = model.sample(n, seed=seed, n_steps=args.steps, label=args.label, progress=model.is_image)
-        flat = x.flatten(1).numpy()
-        if schema is not None:
-            frame = decode(flat.astype(float), schema)
-            return x.numpy(), {name: frame[name] for name in frame.columns}
-        names = model.columns or [f"x{i}" for i in range(flat.shape[1])]
-        return x.numpy(), dict(zip(names, flat.T, strict=True))
+        options: dict[str, Any] = {"n_steps": args.steps, "label": args.label, "progress": model.is_image}
+        if args.out.suffix == ".npy":
+            return model.sample(n, seed=seed, **options).numpy(), {}
+        frame = model.sample_frame(n, seed=seed, **options)
+        return np.empty(0), {name: frame[name] for name in frame.columns}
 
     return draw
 

@@ -172,8 +172,10 @@ def _gives_batches(x: Iterable[Any] | Callable[[], Iterable[Any]]) -> bool:
         first = x[0] if x else None
         first = first[0] if isinstance(first, list | tuple) and first else first
         return (isinstance(first, np.ndarray | Tensor) and first.ndim == 2) or _is_labelled_batch(x)
-    frame = hasattr(x, "__array__") or hasattr(x, "__dataframe__")
-    return not frame and (callable(x) or isinstance(x, Iterable))
+    from pscd.tables import is_frame  # imports pandas
+
+    rows = hasattr(x, "__array__") or is_frame(x)
+    return not rows and (callable(x) or isinstance(x, Iterable))
 
 
 def _is_labelled_batch(x: Sequence[Any]) -> bool:

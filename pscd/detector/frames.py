@@ -9,17 +9,14 @@ import pandas as pd
 from narwhals.stable.v1.dependencies import is_pandas_dataframe
 from numpy.typing import NDArray
 
-from pscd.tables.cells import with_text_names
+from pscd.tables.cells import is_frame, with_text_names
 
 
 def native_frame(table: Any) -> "nw.DataFrame[Any] | None":
     """A data frame in narwhals' common form with text names; None for anything else."""
-    if isinstance(table, np.ndarray):  # narwhals would try a dozen libraries
+    if not is_frame(table):
         return None
-    if is_pandas_dataframe(table):
-        table = with_text_names(table)
-    frame = nw.from_native(table, pass_through=True, eager_only=True)
-    return frame if isinstance(frame, nw.DataFrame) else None
+    return nw.from_native(with_text_names(table) if is_pandas_dataframe(table) else table, eager_only=True)
 
 
 def has_text(table: Any) -> bool:

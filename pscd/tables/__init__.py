@@ -4,7 +4,7 @@
 NaN for missing cells, `decode` goes back, and `write_like` copies a csv with some cells changed.
 """
 
-from pscd.tables.cells import as_frame
+from pscd.tables.cells import as_frame, is_frame
 from pscd.tables.encode import Encoded, adapted, decode, encode, spell
 from pscd.tables.infer import look, numeric_schema
 from pscd.tables.read import TEXT_SUFFIXES, ReadOptions, TableFile, open_table
@@ -25,6 +25,7 @@ __all__ = [
     "as_frame",
     "decode",
     "encode",
+    "is_frame",
     "look",
     "numeric_schema",
     "open_table",

@@ -8,6 +8,7 @@ from typing import Any
 import narwhals.stable.v1 as nw
 import numpy as np
 import pandas as pd
+from narwhals.stable.v1.dependencies import is_into_dataframe
 
 from pscd.errors import UserError
 
@@ -69,6 +70,11 @@ def as_frame(frame: Any) -> "nw.DataFrame[Any]":
     except TypeError:
         raise UserError(f"expected a data frame of pandas, polars or pyarrow, got {type(frame).__name__}") from None
     return native.collect() if isinstance(native, nw.LazyFrame) else native
+
+
+def is_frame(table: Any) -> bool:
+    """Whether this is a data frame in memory of a library that narwhals knows."""
+    return not isinstance(table, np.ndarray) and is_into_dataframe(table)
 
 
 def with_text_names(frame: pd.DataFrame) -> pd.DataFrame:

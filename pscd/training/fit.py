@@ -1,11 +1,13 @@
 """`pscd.fit`: the recipe for rows of this shape, with the settings that are given, trained in memory."""
 
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -107,9 +109,14 @@ def fit(
     if energy is not None and own is None and architecture is None:
         raise UserError(f"energy must be a torch module or a pscd.Architecture, not {type(energy).__name__}")
     notes: tuple[str, ...] = ()
-    if hasattr(x, "__dataframe__"):
-        x, schema, notes = read_frame(x)
-        columns = columns or schema.names_out
+    if not isinstance(x, np.ndarray | Tensor):
+        from pscd.tables import is_frame  # imports pandas
+
+        if is_frame(x):
+            x, schema, notes = read_frame(x)
+            columns = columns or schema.names_out
+            if notes:
+                warnings.warn(notes[0], stacklevel=2)
     classes = (architecture or (config or TrainConfig()).energy).classes
     stream = "auto" if config is None else config.rows.stream
     at = seed if seed is not None else 0 if config is None else config.seed
