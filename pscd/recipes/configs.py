@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pscd.config import ChainSettings, GuardSettings, OptimizerSettings, RowSettings, TrainConfig
 from pscd.data import TOYS
+from pscd.data.pictures import DIGITS
 from pscd.energies import Architecture
 from pscd.errors import UserError
 from pscd.extensions import is_path
@@ -147,8 +148,8 @@ def for_rows(shape: tuple[int, ...], *, own: bool = False) -> TrainConfig:
 
 def for_data(data: str, n_columns: int | None = None) -> TrainConfig:
     """The recipe for a toy, a file of so many columns, or a folder of images; for toys the plain defaults."""
-    if data in RECIPES:
-        return RECIPES[data]
+    if data == DIGITS:
+        return RECIPES["digits"]
     if not data or data in TOYS or is_path(data):
         return TrainConfig()
     if Path(data).is_dir() and n_columns is None:

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from pscd.config import TrainConfig
@@ -21,11 +23,15 @@ def test_rows_find_their_recipe(shape, own, name):
     assert name_for_rows(shape, own=own) in NOTES
 
 
-def test_data_find_their_recipe(tmp_path):
+def test_data_find_their_recipe(tmp_path, monkeypatch):
     assert for_data(str(tmp_path)) is RECIPES["images"]
     assert for_data("x.csv") is RECIPES["table"]
     assert for_data("x.csv", 2) is RECIPES["plane"]
     assert for_data("digits") is RECIPES["digits"]
+    monkeypatch.chdir(tmp_path)
+    for name in ("plane", "table", "free"):  # of a recipe, and of a folder of pictures
+        Path(name).mkdir()
+        assert for_data(name) is RECIPES["images"]
     assert for_data("") == for_data("own.module:toy") == for_data("moon") == TrainConfig()
     with pytest.raises(UserError, match="unknown recipe 'nonsense'; there are: plane, table"):
         recipe("nonsense")
