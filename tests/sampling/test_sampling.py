@@ -1,5 +1,4 @@
 import math
-from dataclasses import asdict
 
 import pytest
 import torch
@@ -218,23 +217,6 @@ def test_every_sampler_runs_through_the_trainer_protocol(name):
 def test_bad_settings_are_refused(kind, settings, message):
     with pytest.raises(UserError, match=message):
         kind(**settings)
-
-
-def test_every_default():
-    """Results name settings that differ from these."""
-    assert {name: asdict(kind()) for name, kind in SAMPLERS.items()} == {
-        "mala": {"n_steps": 4, "step_size": 0.05, "target_acceptance": 0.6, "jump_every": 2, "low": None, "high": None},
-        "langevin": {
-            "n_steps": 60,
-            "step_size": 0.01,
-            "noise_scale": None,
-            "max_grad": None,
-            "low": None,
-            "high": None,
-            "slope": 0.0,
-        },
-        "jumps": {"n_steps": 2, "low": None, "high": None},
-    }
 
 
 def test_a_step_is_adapted_by_a_twentieth_of_the_relative_excess():
