@@ -100,14 +100,14 @@ def _cells() -> Iterator[tuple[str, Callable[[], Result]]]:
 
 def _digits(folder: Path) -> Iterator[tuple[str, Callable[[], Result]]]:
     from studies.paper.images import Choice
-    from studies.paper.scratch_images import GAMMA, SHORT, cell
+    from studies.paper.scratch_images import GAMMA, SHORT, run_settings
     from studies.paper.scratch_images import compute as train_and_measure
 
     choice = Choice(data="mnist", n=1000, updates=300)
 
     def compute(gamma: float) -> Result:
         os.environ["PSCD_DATA"] = str(folder)
-        settings = cell(choice, gamma, SHORT, 0, contaminated=True, quick=False)
+        settings = run_settings(choice, gamma, SHORT, 0, contaminated=True, quick=False)
         settings["config"]["rows"]["n_data"] = 10_000
         with TemporaryDirectory() as runs:
             return _only(train_and_measure(settings, Path(runs)), "fid", "noise")
@@ -144,22 +144,25 @@ def flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", default="", help="parts to compute: those whose names begin so")
 
 
+def numbers_of(folder: Path) -> Iterator[tuple[str, Callable[[], Result]]]:
+    """The name of each number, and what computes it."""
+    for part in (_gaussians(), _detector(folder), _cells(), _bench(), _moons(), _toys(), _digits(folder)):
+        yield from part
+
+
 def run(args: argparse.Namespace) -> None:
     """Compute what is missing, and print all numbers."""
     numbers = json.loads(args.out.read_text()) if args.out.is_file() else {}
-    parts = [_gaussians(), _detector(args.folder), _cells(), _bench(), _moons(), _toys(), _digits(args.folder)]
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    for part in parts:
-        for name, compute in part:
-            if name in numbers or not name.startswith(args.only):
-                continue
-            start = time.perf_counter()
-            result = compute()
-            numbers[name] = {
-                key: round(value, 7) if isinstance(value, float) else value for key, value in result.items()
-            } | {"seconds": round(time.perf_counter() - start, 1)}
-            print(name, numbers[name], flush=True)
-            args.out.write_text(json.dumps(numbers, indent=1) + "\n")
+    for name, compute in numbers_of(args.folder):
+        if name in numbers or not name.startswith(args.only):
+            continue
+        start = time.perf_counter()
+        result = compute()
+        rounded = {key: round(value, 7) if isinstance(value, float) else value for key, value in result.items()}
+        numbers[name] = rounded | {"seconds": round(time.perf_counter() - start, 1)}
+        print(name, numbers[name], flush=True)
+        args.out.write_text(json.dumps(numbers, indent=1) + "\n")
     for measure in ("auroc", "ap"):
         found = [value[measure] for name, value in numbers.items() if name.startswith("detector/")]
         if found:
