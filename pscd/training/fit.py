@@ -178,6 +178,6 @@ def read_frame(frame: Any) -> "tuple[Tensor, Schema, tuple[str, ...]]":
     if not schema.parts:
         raise UserError("no column of the table is a number or a date")
     x = torch.from_numpy(encode(frame, schema).x)
-    others = [column.name for column in schema.columns if not column.is_learnt]
-    notes = (f"columns left out, neither numbers nor dates: {', '.join(others)}",) if others else ()
+    others = [f"{column.name} ({'; '.join(column.notes)})" for column in schema.columns if not column.is_learnt]
+    notes = (f"columns left out: {', '.join(others)}",) if others else ()
     return x, replace(schema, notes=()), notes

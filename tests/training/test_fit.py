@@ -90,11 +90,11 @@ def test_a_frame_with_text_and_missing_values_is_modelled_by_its_numbers():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"town": ["a", "b"] * 60, "kg": rng.normal(70, 9, 120), "cm": rng.normal(170, 8, 120)})
     frame.loc[:9, "kg"] = None
-    with pytest.warns(UserWarning, match="^columns left out, neither numbers nor dates: town$") as warned:
+    with pytest.warns(UserWarning, match=r"^columns left out: town \(a category\)$") as warned:
         model = pscd.fit(frame, updates=3)
     assert len(warned) == 1
     assert model.columns == ("kg", "cm")
-    assert model.notes[1] == "columns left out, neither numbers nor dates: town"
+    assert model.notes[1] == "columns left out: town (a category)"
     assert model.energy(frame.iloc[10:]).isfinite().all()
     assert torch.equal(model.energy(frame.iloc[10:]), model.energy(frame.iloc[10:, 1:].to_numpy()))
 
