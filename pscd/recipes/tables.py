@@ -132,7 +132,9 @@ def _prepare_table(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | No
     prepared = Prepared(z, coordinates, mixture, None, (), ties, edge, judged)
     clean = prepared.chances(z)
     if is_auto(config):
-        config = config.changed({"objective.gamma": auto_gamma(mixture), "objective.unit": "spread"})
+        config = config.changed(
+            {"objective.gamma": auto_gamma(mixture.contamination, clean), "objective.unit": "spread"}
+        )
     whole = mixture.completed(z, rng)
     notes = notes_of(
         x,
@@ -146,11 +148,15 @@ def _prepare_table(x: Tensor, config: TrainConfig, columns: tuple[str, ...] | No
     return replace(prepared, z=whole.float(), clean=clean, notes=notes), config
 
 
-def auto_gamma(mixture: RobustMixture) -> float:
-    """Gamma auto: the estimated share of contamination, per spread of the energies, to two digits."""
-    # Rows are weighed by their probability of being clean already, and gamma takes care of what that has missed:
-    # nothing where nothing looks like contamination. A larger gamma would cut off tails.
-    return float(f"{mixture.contamination:.2g}") if mixture.contamination >= 0.005 else 0.0
+def auto_gamma(share: float, clean: Tensor | None) -> float:
+    """Gamma auto: the estimated share of contamination less two standard errors, per spread of the energies."""
+    # Rows are weighed by their probability of being clean, and gamma takes care of what that has missed: nothing where
+    # nothing looks like contamination for certain. A larger gamma would cut off tails. The standard error of the share,
+    # from its information, is large where background and tails overlap: small clean tables have shares of up to 0.1.
+    if clean is None:
+        return 0.0
+    certain = share - 2 * share * (1 - share) / max(float((1 - clean - share).norm()), 1e-12)
+    return float(f"{certain:.2g}") if certain >= 0.005 else 0.0
 
 
 def edge_of_reach(proposal: Mixture, settings: TableSettings, seed: int) -> float:

@@ -10,7 +10,7 @@ from pscd.coordinates import LINEAR
 from pscd.data.streams import distinct
 from pscd.errors import UserError
 from pscd.recipes.configs import RECIPES, for_rows
-from pscd.recipes.tables import TableSettings, coordinates_of, prepare, sampled_note, split_rows
+from pscd.recipes.tables import TableSettings, auto_gamma, coordinates_of, prepare, sampled_note, split_rows
 from pscd.rng import Stream, generator
 from pscd.training.held_out import hold_out
 
@@ -119,14 +119,23 @@ def test_skewed_columns_are_unskewed_and_even_contamination_among_them_is_still_
     assert (prepared.clean[k:] < 0.5).double().mean() < 0.05
 
 
-def test_gamma_auto_is_the_share_of_contamination_per_spread():
+def test_gamma_auto_is_the_share_of_contamination_less_two_standard_errors_per_spread():
     for k in (0, 600):
         x = clean_rows(3000, 6)
         x[:k] = 10 + 60 * (torch.rand(k, 6, generator=generator(7), dtype=torch.float64) - 0.5)
         prepared, config = prepare(x, RECIPES["table"])
         assert config.objective.unit == "spread"
         assert config.objective.gamma == pytest.approx(k / 3000, abs=5 * (0.16 / 3000) ** 0.5)
-        assert config.objective.gamma == pytest.approx(prepared.mixture.contamination, abs=0.006)
+        assert config.objective.gamma <= prepared.mixture.contamination
+
+
+def test_gamma_auto_takes_less_off_the_clearer_the_contamination_is():
+    n, share = 1000, 0.1
+    clear = (torch.arange(n) >= share * n).double()
+    assert auto_gamma(share, clear) == pytest.approx(share - 2 * (share * (1 - share) / n) ** 0.5, abs=1e-3)
+    assert 0 < auto_gamma(share, 1 - share + 0.5 * (clear - clear.mean())) < auto_gamma(share, clear)
+    assert auto_gamma(share, torch.full((n,), 1 - share).double()) == 0  # background and tails overlap
+    assert auto_gamma(0.0, clear) == auto_gamma(share, None) == 0
 
 
 def test_missing_values_are_completed_by_draws():
