@@ -104,6 +104,7 @@ def test_one_setting_that_differs_is_the_one_difference():
             others = [c for c in get_args(hints[name]) if c != value] if get_origin(hints[name]) is Literal else []
             if isinstance(value, int | float):
                 others = [not value] if isinstance(value, bool) else [value + 1, value / 2, value + 0.25]
+                others = [other for other in others if other != value]
             for other in others:
                 try:
                     changed = config.changed({prefix + name: other})
