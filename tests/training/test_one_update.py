@@ -236,7 +236,7 @@ class ByHand:
         self.parameters = [p for player in self.players for p in player]
         self.first = [torch.zeros_like(p) for p in self.parameters]
         self.second = [torch.zeros_like(p) for p in self.parameters]
-        self.step_size, self.proposal, self.chances = float(state.step_size), state.proposal, state.chances
+        self.step_size, self.proposal, self.chances = float(state.step_size), state.proposal, state.cumulative_chances
         self.step, self.retries, self.stats = state.step, state.retries, {}
 
     def update(self, x):
