@@ -156,6 +156,7 @@ def train_on(
         progress_bar(
             end,
             done=state.step,
+            unit="update",
             show=progress and is_main,
             forecast=partial(forecast, left=end - state.step, where=device.type, kept=run is not None),
         ) as bar,
