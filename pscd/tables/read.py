@@ -92,7 +92,8 @@ class TableFile:
     def frame(self) -> pd.DataFrame:
         """The whole table, read once; text cells of a text file are as they stand."""
         if self._frame is None:
-            (self._frame,) = self.blocks(size=0)
+            with reading(self.path, "it holds fewer rows than it declares"):
+                (self._frame,) = self.blocks(size=0)
             if self.shape is None:
                 self._noticed += copied_rows(self._frame)
         return self._frame
@@ -113,11 +114,11 @@ class TableFile:
         if self.n_rows_estimate <= n:
             return self.frame()
         if isinstance(self._source, TextSource):  # lines before a place have to be read anyway
-            step = -(-self.n_rows_estimate // n)
             with reading(self.path, f"not a readable {suffix_of(self.path)} file"):
-                return next(self._source.blocks(n, 0, None, [], step))
+                return next(self._source.blocks(n, 0, None, [], -(-self.n_rows_estimate // n)))
         starts = np.linspace(0, self.n_rows_estimate - n // pieces, pieces).astype(int).tolist()
-        return pd.concat([next(self.blocks(n // pieces, start)) for start in starts], ignore_index=True)
+        with reading(self.path, "it holds fewer rows than it declares"):
+            return pd.concat([next(self.blocks(n // pieces, start)) for start in starts], ignore_index=True)
 
     def sample(self, n: int, *, seed: int) -> pd.DataFrame:
         """Random rows in their order, from one pass over the table; all of them, if there are no more than `n`."""

@@ -428,3 +428,14 @@ def test_typed_files_without_rows_are_told(tmp_path):
     for name in ("x.parquet", "x.xlsx"):
         with pytest.raises(UserError, match=f"{name}: there are no rows in it"):
             read_frame(tmp_path / name)
+
+
+def test_a_file_that_holds_fewer_rows_than_it_declares_is_refused(tmp_path, monkeypatch):
+    """The metadata of a damaged Parquet file may promise rows that reading does not find."""
+    pd.DataFrame({"a": range(30)}).to_parquet(tmp_path / "x.parquet")
+    table = open_table(tmp_path / "x.parquet")
+    monkeypatch.setattr(type(table._source), "blocks", lambda *args, **kwargs: iter(()))
+    with pytest.raises(UserError, match="fewer rows than it declares"):
+        table.frame()
+    with pytest.raises(UserError, match="fewer rows than it declares"):
+        table.excerpt(n=20)
